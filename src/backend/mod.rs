@@ -1,0 +1,222 @@
+//! The wire: runs one script or command on a pooled connection, and says how it ended.
+//!
+//! The pool hands out *slots*, not connections: a slot connects on the thread that uses it, inside that call's
+//! own time, and its error keeps its type. So r2d2's background connecting, its back-off of several seconds
+//! and its untyped errors never come into play.
+
+mod single;
+
+use crate::config::Config;
+use crate::error::{Applied, Cause, Error, Result};
+use crate::script::Script;
+use crate::time::{Clock, Moment};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+pub(crate) use single::{Server, Wire};
+
+/// A command once sent gets at least this long for its answer, so that a timed wait ends in a clear answer.
+pub(crate) const GRACE: Duration = Duration::from_millis(200);
+
+/// Which connections a command may use. Renewals have their own: they must not starve behind lock traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Calls,
+    Renewals,
+}
+
+/// One script or command with its keys and arguments.
+pub(crate) struct Request<'a> {
+    pub(crate) verb: Verb,
+    pub(crate) keys: &'a [&'a str],
+    pub(crate) args: &'a [Arg<'a>],
+}
+
+pub(crate) enum Verb {
+    Script(&'static Script),
+    Command(&'static str),
+}
+
+pub(crate) enum Arg<'a> {
+    Text(&'a str),
+    Number(u64),
+    /// The attempt's deadline on the server's clock, known only once a connection is at hand.
+    Deadline,
+}
+
+/// How long one attempt may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// When the call gives up. Connecting is bounded by it; a command once sent gets [`GRACE`] beyond it.
+    pub(crate) until: Moment,
+    /// How long after its sending the server may execute it: the validity of the lease that it asks for.
+    pub(crate) window: Duration,
+}
+
+/// What the server said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Nil,
+    Number(i64),
+    Numbers(Vec<i64>),
+    Other,
+}
+
+/// A reply, and when the command that it answers was sent.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) reply: Reply,
+    pub(crate) sent: Moment,
+}
+
+/// How an attempt failed, by what is known of its effect.
+#[derive(Debug, Clone)]
+pub(crate) enum Failure {
+    /// No connection: nothing was sent.
+    Unreached(Cause),
+    /// Something was sent and not answered; until `open_until` the server may still execute it.
+    Unknown { open_until: Moment, cause: Cause },
+    /// The server's error.
+    Refused { code: String, applied: Applied, cause: Cause },
+    /// The server found the attempt too old and did nothing.
+    Stale,
+}
+
+/// Refusals that can pass inside an outage budget. What needs a person (memory, disk, replicas) fails at once.
+const WORTH_WAITING: [&str; 6] = ["LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY"];
+
+impl Failure {
+    /// Whether the same attempt may succeed a moment later.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => WORTH_WAITING.contains(&code.as_str()) || self.is_crowd(),
+            _ => true,
+        }
+    }
+
+    /// `ERR max number of clients reached`.
+    fn is_crowd(&self) -> bool {
+        matches!(self, Self::Refused { cause, .. } if cause.to_string().contains("max number of clients"))
+    }
+
+    /// Whether it may have taken effect.
+    pub(crate) fn applied(&self) -> Applied {
+        match self {
+            Self::Unreached(_) | Self::Stale => Applied::No,
+            Self::Unknown { .. } => Applied::Unknown,
+            Self::Refused { applied, .. } => *applied,
+        }
+    }
+
+    /// What the caller is told about it.
+    pub(crate) fn into_error(self, resource: &str) -> Error {
+        let resource = resource.to_owned();
+        match self {
+            Self::Unreached(cause) => Error::Unavailable { resource, cause },
+            Self::Unknown { cause, .. } => Error::OutcomeUnknown { resource, cause },
+            Self::Refused { code, applied, cause } => Error::Refused { resource, code, applied, cause },
+            Self::Stale => Error::Unavailable { resource, cause: Cause::new("the server took too long to execute it") },
+        }
+    }
+}
+
+/// Hands out slots. It never fails: connecting is left to [`Wire`], on the caller's thread.
+#[derive(Debug)]
+struct Slots {
+    server: Server,
+}
+
+impl r2d2::ManageConnection for Slots {
+    type Connection = Wire;
+    type Error = std::convert::Infallible;
+
+    fn connect(&self) -> std::result::Result<Wire, Self::Error> {
+        Ok(Wire::new(self.server.clone()))
+    }
+
+    fn is_valid(&self, _: &mut Wire) -> std::result::Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// A broken wire drops its connection by itself and connects again when it is used.
+    fn has_broken(&self, _: &mut Wire) -> bool {
+        false
+    }
+}
+
+/// The pools of one server, and how long it has been out of reach.
+pub(crate) struct Backend {
+    calls: r2d2::Pool<Slots>,
+    renewals: r2d2::Pool<Slots>,
+    server: Server,
+    clock: Clock,
+    outage_budget: Duration,
+    outage_since: AtomicU64,
+}
+
+/// As many as there are renewal threads.
+const RENEWAL_CONNECTIONS: u32 = 2;
+
+impl Backend {
+    pub(crate) fn new(url: &str, config: &Config) -> Result<Self> {
+        let server = Server::new(url, config, Clock::Boot)?;
+        let worker = Arc::new(scheduled_thread_pool::ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("redlatch-pool").build());
+        Ok(Self {
+            calls: pool(&server, config.pool_size, &worker),
+            renewals: pool(&server, RENEWAL_CONNECTIONS, &worker),
+            server,
+            clock: Clock::Boot,
+            outage_budget: config.outage_budget,
+            outage_since: AtomicU64::new(0),
+        })
+    }
+
+    /// What a subscriber connects to.
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Makes one attempt. Any answer of the server, also an error, ends an outage; anything else begins one.
+    pub(crate) fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure> {
+        let result = self.slot(lane, limits).and_then(|mut wire| wire.attempt(request, limits));
+        match &result {
+            Err(Failure::Unreached(_) | Failure::Unknown { .. }) => self.begin_outage(),
+            Err(failure) if failure.may_pass() => self.begin_outage(),
+            _ => self.outage_since.store(0, SeqCst),
+        }
+        result
+    }
+
+    fn slot(&self, lane: Lane, limits: Limits) -> Result<r2d2::PooledConnection<Slots>, Failure> {
+        let pool = match lane {
+            Lane::Calls => &self.calls,
+            Lane::Renewals => &self.renewals,
+        };
+        let patience = limits.until.since(self.clock.now()).clamp(GRACE, self.outage_budget.max(GRACE));
+        let busy = || Failure::Unreached(Cause::new(format!("all {} connections are in use", pool.max_size())));
+        pool.try_get().map_or_else(|| pool.get_timeout(patience).map_err(|_| busy()), Ok)
+    }
+
+    fn begin_outage(&self) {
+        let _ = self.outage_since.compare_exchange(0, self.clock.now().0, SeqCst, SeqCst);
+    }
+
+    /// When calls without a deadline of their own give up: one budget after the outage began, or from now.
+    pub(crate) fn outage_ends(&self) -> Moment {
+        let since = self.outage_since.load(SeqCst);
+        let from = if since == 0 { self.clock.now() } else { Moment(since) };
+        from.plus(self.outage_budget)
+    }
+}
+
+fn pool(server: &Server, size: u32, worker: &Arc<scheduled_thread_pool::ScheduledThreadPool>) -> r2d2::Pool<Slots> {
+    r2d2::Pool::builder()
+        .max_size(size)
+        .min_idle(Some(0))
+        .test_on_check_out(false)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .thread_pool(Arc::clone(worker))
+        .build_unchecked(Slots { server: server.clone() })
+}

@@ -1,0 +1,322 @@
+//! One server: how to connect to it, and one connection that throws itself away when anything is in doubt.
+
+use super::{Answer, Arg, Failure, GRACE, Limits, Reply, Request, Verb};
+use crate::config::Config;
+use crate::error::{Applied, Cause, Error, Result};
+use crate::time::{Clock, Moment};
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::{Cmd, ConnectionLike, IntoConnectionInfo, RedisError, Value};
+use std::time::Duration;
+
+/// Where a server is and how patient to be with it. Its `Debug` shows no secret.
+#[derive(Clone)]
+pub(crate) struct Server {
+    info: redis::ConnectionInfo,
+    clock: Clock,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Server({})", self.info.addr())
+    }
+}
+
+impl Server {
+    pub(crate) fn new(url: &str, config: &Config, clock: Clock) -> Result<Self> {
+        let info = parse(url)?;
+        let settings = info.redis_settings().clone().set_lib_name("redlatch", env!("CARGO_PKG_VERSION"));
+        let info = info.set_redis_settings(settings).set_tcp_settings(tcp_settings(config.response_timeout));
+        let (connect_timeout, response_timeout) = (config.connect_timeout, config.response_timeout);
+        Ok(Self { info, clock, connect_timeout, response_timeout })
+    }
+
+    pub(crate) fn response_timeout(&self) -> Duration {
+        self.response_timeout
+    }
+
+    /// A new connection with both time-outs set, ready at the latest at `until` (but 200 ms are always given).
+    ///
+    /// The look-up of a host name is not bounded: the system offers no way.
+    pub(crate) fn connect(&self, until: Moment) -> Result<redis::Connection, RedisError> {
+        let patience = until.since(self.clock.now()).clamp(GRACE, self.connect_timeout.max(GRACE));
+        let connection = redis::Client::open(self.info.clone())?.get_connection_with_timeout(patience)?;
+        connection.set_read_timeout(Some(patience))?;
+        connection.set_write_timeout(Some(self.response_timeout))?;
+        Ok(connection)
+    }
+}
+
+/// The error names what is wrong, and never the URL: it may hold a password.
+fn parse(url: &str) -> Result<redis::ConnectionInfo> {
+    const RIGHT: &str = "write redis://[user:password@]host[:port][/database] or unix:///path/to/socket[?db=n]";
+    if url.starts_with("rediss:") || url.starts_with("valkeys:") {
+        return Err(Error::config("rediss:// needs TLS, which this version does not have: use redis:// or unix://"));
+    }
+    url.into_connection_info().map_err(|error| {
+        let detail = error.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
+        Error::config(format!("the server's URL is wrong: {error}{detail}; {RIGHT}"))
+    })
+}
+
+/// A dead peer is noticed by traffic (user time-out) and without it (keepalive).
+fn tcp_settings(response_timeout: Duration) -> TcpSettings {
+    let second = Duration::from_secs(1);
+    let keepalive = TcpKeepalive::new().with_time(5 * second).with_interval(second);
+    #[cfg(not(windows))]
+    let keepalive = keepalive.with_retries(3);
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let settings = settings.set_user_timeout(response_timeout);
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let _ = response_timeout;
+    settings
+}
+
+/// A slot for one connection, made when it is first used and dropped when its state is in doubt.
+pub(crate) struct Wire {
+    server: Server,
+    live: Option<Live>,
+}
+
+struct Live {
+    connection: redis::Connection,
+    /// The server's clock minus ours, in microseconds, by the *receive* time of its answer: too small by the
+    /// way of the reply, so the server's deadline is never later than ours.
+    offset: i128,
+    read_timeout: Duration,
+}
+
+/// One attempt's points in time.
+struct Schedule {
+    sent: Moment,
+    patience: Duration,
+    deadline: Moment,
+}
+
+impl Wire {
+    pub(crate) fn new(server: Server) -> Self {
+        Self { server, live: None }
+    }
+
+    /// Sends the request once, and once more when the server found it stale though it was in time.
+    pub(crate) fn attempt(&mut self, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure> {
+        match self.once(request, limits)? {
+            Some(answer) => Ok(answer),
+            None => self.once(request, limits)?.ok_or(Failure::Stale),
+        }
+    }
+
+    /// `None`: stale by an offset that is now corrected.
+    ///
+    /// While it runs the connection is out of its slot, so an unwinding or an early return drops it: after
+    /// a time-out a reply is still owed and must never be taken for the next one's.
+    fn once(&mut self, request: &Request<'_>, limits: Limits) -> Result<Option<Answer>, Failure> {
+        let mut live = self.take_live(limits.until)?;
+        let schedule = self.schedule(limits);
+        let result = live.send(request, &schedule);
+        let received = self.server.clock.now();
+        match result {
+            Ok(value) => {
+                self.live = Some(live);
+                Ok(Some(Answer { reply: reply_of(value), sent: schedule.sent }))
+            }
+            Err(error) => match classify(&error, schedule.deadline) {
+                Failure::Refused { code, cause, .. } if code == "STALE" => {
+                    if received >= schedule.deadline {
+                        return Err(Failure::Stale);
+                    }
+                    live.offset = offset(stale_micros(&cause), received);
+                    self.live = Some(live);
+                    Ok(None)
+                }
+                failure => {
+                    self.live = Some(live).filter(|_| leaves_wire_clean(&failure));
+                    Err(failure)
+                }
+            },
+        }
+    }
+
+    fn schedule(&self, limits: Limits) -> Schedule {
+        let sent = self.server.clock.now();
+        let patience = limits.until.since(sent).max(GRACE).min(self.server.response_timeout);
+        Schedule { sent, patience, deadline: sent.plus(patience.min(limits.window)) }
+    }
+
+    fn take_live(&mut self, until: Moment) -> Result<Live, Failure> {
+        self.live.take().map_or_else(|| self.connect(until), Ok)
+    }
+
+    /// Connects and asks for the server's time. Nothing of the caller's request is sent here.
+    fn connect(&self, until: Moment) -> Result<Live, Failure> {
+        let open = || -> Result<Live, RedisError> {
+            let mut connection = self.server.connect(until)?;
+            let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut connection)?;
+            let offset = offset(seconds * 1_000_000 + micros, self.server.clock.now());
+            Ok(Live { connection, offset, read_timeout: Duration::ZERO })
+        };
+        open().map_err(|error| match classify(&error, Moment::MAX) {
+            Failure::Unknown { cause, .. } => Failure::Unreached(cause),
+            Failure::Refused { code, cause, .. } => Failure::Refused { code, applied: Applied::No, cause },
+            failure => failure,
+        })
+    }
+}
+
+fn offset(server_micros: u64, local: Moment) -> i128 {
+    i128::from(server_micros) - i128::from(local.micros())
+}
+
+impl Live {
+    fn send(&mut self, request: &Request<'_>, schedule: &Schedule) -> Result<Value, RedisError> {
+        self.set_read_timeout(schedule.patience)?;
+        let deadline = i128::from(schedule.deadline.micros()) + self.offset;
+        let reply = self.exchange(&pack(request, false, deadline));
+        match (&request.verb, &reply) {
+            (Verb::Script(_), Err(error)) if error.code() == Some("NOSCRIPT") => {
+                self.exchange(&pack(request, true, deadline))
+            }
+            _ => reply,
+        }
+    }
+
+    fn exchange(&mut self, command: &Cmd) -> Result<Value, RedisError> {
+        self.connection.req_command(command)?.extract_error()
+    }
+
+    /// Costs a system call, so only when it changes.
+    fn set_read_timeout(&mut self, patience: Duration) -> Result<(), RedisError> {
+        if patience != self.read_timeout {
+            self.connection.set_read_timeout(Some(patience))?;
+            self.read_timeout = patience;
+        }
+        Ok(())
+    }
+}
+
+/// EVALSHA, or EVAL for a server that does not know the script yet.
+fn pack(request: &Request<'_>, whole: bool, deadline: i128) -> Cmd {
+    let mut command = match &request.verb {
+        Verb::Command(name) => redis::cmd(name),
+        Verb::Script(script) => {
+            debug_assert!(script.fits(request.keys.len(), request.args.len()), "call of {}", script.name());
+            let mut command = redis::cmd(if whole { "EVAL" } else { "EVALSHA" });
+            command.arg(if whole { script.text() } else { script.sha() }).arg(request.keys.len());
+            command
+        }
+    };
+    for key in request.keys {
+        command.arg(*key);
+    }
+    for arg in request.args {
+        match arg {
+            Arg::Text(text) => command.arg(*text),
+            Arg::Number(number) => command.arg(*number),
+            Arg::Deadline => command.arg(u64::try_from(deadline).unwrap_or(0)),
+        };
+    }
+    command
+}
+
+fn reply_of(value: Value) -> Reply {
+    match value {
+        Value::Nil => Reply::Nil,
+        Value::Int(number) => Reply::Number(number),
+        Value::Array(items) => {
+            items.into_iter().map(number_of).collect::<Option<_>>().map_or(Reply::Other, Reply::Numbers)
+        }
+        _ => Reply::Other,
+    }
+}
+
+fn number_of(value: Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => Some(number),
+        _ => None,
+    }
+}
+
+/// Errors that a script passes on from inside after it may have written, so their effect is not known.
+/// Every other code is raised before anything is done, by the server or by a script's first command.
+fn may_have_written(code: &str) -> bool {
+    matches!(code, "NOPERM" | "ERR")
+}
+
+/// The code of an error; older servers wrap a script's error into an `ERR`, so it is looked for inside.
+fn code_of(error: &RedisError) -> Option<String> {
+    const WRAPPED: [&str; 6] = ["WRONGTYPE", "OOM", "READONLY", "MISCONF", "NOREPLICAS", "NOPERM"];
+    if error.kind() == redis::ErrorKind::AuthenticationFailed {
+        return Some("WRONGPASS".to_owned());
+    }
+    let code = error.code()?;
+    let detail = error.detail().unwrap_or_default();
+    let inner = WRAPPED.iter().find(|inner| code == "ERR" && detail.contains(**inner));
+    Some((*inner.unwrap_or(&code)).to_owned())
+}
+
+fn classify(error: &RedisError, open_until: Moment) -> Failure {
+    let cause = Cause::new(error.to_string());
+    match code_of(error) {
+        Some(code) => {
+            let applied = if may_have_written(&code) { Applied::Unknown } else { Applied::No };
+            Failure::Refused { code, applied, cause: Cause::new(error.detail().unwrap_or_default()) }
+        }
+        None => Failure::Unknown { open_until, cause },
+    }
+}
+
+fn stale_micros(cause: &Cause) -> u64 {
+    cause.to_string().split_whitespace().next().and_then(|micros| micros.parse().ok()).unwrap_or(0)
+}
+
+/// Whether the connection can be used again: the answer was complete, and not of a kind that a new one may cure.
+fn leaves_wire_clean(failure: &Failure) -> bool {
+    matches!(failure, Failure::Refused { code, .. } if code != "READONLY" && code != "NOAUTH")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+
+    fn server(url: &str) -> Result<Server> {
+        Server::new(url, &Settings::default().derive().unwrap(), Clock::Boot)
+    }
+
+    #[test]
+    fn urls_are_understood() {
+        for url in ["redis://h", "redis://u:p@h:1/2", "unix:///s", "redis+unix:///s?db=3", "redis://[::1]:7/"] {
+            assert!(server(url).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn wrong_urls_say_what_is_right_and_no_secret() {
+        for url in
+            ["", "h", "http://u:secret@h", "redis://u:secret@h/x", "redis://u:secret@:99999", "rediss://u:secret@h"]
+        {
+            let text = server(url).unwrap_err().to_string();
+            assert!(text.contains("redis://"), "{text}");
+            assert!(!text.contains("secret"), "{text}");
+        }
+        assert!(!format!("{:?}", server("redis://u:secret@h").unwrap()).contains("secret"));
+    }
+
+    #[test]
+    fn a_script_error_wrapped_by_an_older_server_is_found() {
+        let detail = "Error running script (call to f_1): @user_script:1: -OOM command not allowed".to_owned();
+        let error = RedisError::from((redis::ServerErrorKind::ResponseError.into(), "An error", detail));
+        assert_eq!(code_of(&error).as_deref(), Some("OOM"));
+    }
+
+    #[test]
+    fn what_may_have_been_applied_is_not_called_undone() {
+        let io = RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        assert_eq!(classify(&io, Moment(5)).applied(), Applied::Unknown);
+        let kind = |kind: redis::ServerErrorKind| RedisError::from((kind.into(), "An error"));
+        assert_eq!(classify(&kind(redis::ServerErrorKind::ReadOnly), Moment(5)).applied(), Applied::No);
+        assert_eq!(classify(&kind(redis::ServerErrorKind::NoPerm), Moment(5)).applied(), Applied::Unknown);
+    }
+}

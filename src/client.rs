@@ -1,0 +1,339 @@
+//! The client: one server's pools, subscriber and watchdog, and the settings of the locks made on it.
+
+use crate::backend::Backend;
+use crate::config::{Config, Reentry, Settings};
+use crate::error::{Error, Result};
+use crate::hold::LostHold;
+use crate::key::{Key, Naming, check_name};
+use crate::owner::Owners;
+use crate::pubsub::PubSub;
+use crate::registry::{registry, thread_number};
+use crate::tenure::{Keeper, Tenure};
+use crate::time::Clock;
+use crate::watchdog::Watchdog;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use parking_lot::Mutex;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// What is called when a hold is lost.
+type Callback = Arc<dyn Fn(LostHold) + Send + Sync>;
+
+/// One namespace of locks and its accounting: a client has one, and so has a lock in memory.
+pub(crate) struct Space {
+    pub(crate) id: Uuid,
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+    pub(crate) watchdog: Watchdog,
+    owners: Owners,
+    events: Events,
+    closed: AtomicBool,
+    pid: u32,
+}
+
+impl Space {
+    pub(crate) fn new(config: Config, on_lost: Option<Callback>) -> Self {
+        let id = Uuid::new_v4();
+        Self {
+            id,
+            watchdog: Watchdog::new(config.watchdog_lease, Clock::Boot),
+            config,
+            clock: Clock::Boot,
+            owners: Owners::new(id),
+            events: Events::new(on_lost),
+            closed: AtomicBool::new(false),
+            pid: std::process::id(),
+        }
+    }
+
+    /// Whether this process is a fork of the one that made the namespace. Both would mint the same owner ids
+    /// and share sockets, so a child may use neither.
+    fn is_forked(&self) -> bool {
+        self.pid != std::process::id()
+    }
+
+    /// First in every operation that may use the wire or change a count.
+    ///
+    /// # Errors
+    /// `Closed` after a shutdown and in a forked child.
+    pub(crate) fn check_open(&self, resource: &str) -> Result<()> {
+        if self.is_forked() || self.closed.load(SeqCst) { Err(Error::closed(resource)) } else { Ok(()) }
+    }
+
+    /// The names of a lock.
+    ///
+    /// # Errors
+    /// `Config` for a name that is empty or too long; `Closed`.
+    pub(crate) fn key(&self, resource: &str) -> Result<Arc<Key>> {
+        self.check_open(resource)?;
+        check_name(resource)?;
+        Ok(Arc::new(Key::new(self.config.naming, &self.config.key_prefix, resource)))
+    }
+
+    /// A tenure with an owner id that was never used.
+    pub(crate) fn tenure(&self, key: &Arc<Key>) -> Arc<Tenure> {
+        Arc::new(Tenure::new(Arc::clone(key), self.owners.mint(thread_number()), self.clock.clone()))
+    }
+
+    pub(crate) fn report(&self, lost: LostHold) {
+        self.events.report(lost);
+    }
+
+    /// Ends every wait, releases every hold and stops the watchdog; once, and never in a forked child.
+    pub(crate) fn close(&self) {
+        if self.is_forked() || self.closed.swap(true, SeqCst) {
+            return;
+        }
+        registry().wake_all(self.id);
+        for hold in registry().holds(self.id) {
+            hold.tenure().end();
+            sweep(hold.keeper(), hold.tenure());
+            hold.close(true);
+            registry().clear(self.id, &hold);
+        }
+        for (tenure, keeper) in self.watchdog.close() {
+            sweep(Some(keeper), &tenure);
+        }
+        self.events.close();
+    }
+}
+
+fn sweep(keeper: Option<Arc<dyn Keeper>>, tenure: &Tenure) {
+    if let Some(Err(error)) = keeper.map(|keeper| keeper.sweep(tenure)) {
+        log::warn!("at shutdown: {error}");
+    }
+}
+
+/// Calls the user's callback on a thread of its own: one that blocks must not starve renewals.
+struct Events {
+    callback: Option<Callback>,
+    queue: Mutex<Option<Sender<LostHold>>>,
+    closed: AtomicBool,
+}
+
+impl Events {
+    fn new(callback: Option<Callback>) -> Self {
+        Self { callback, queue: Mutex::default(), closed: AtomicBool::new(false) }
+    }
+
+    /// The thread starts with the first report.
+    fn report(&self, lost: LostHold) {
+        let Some(callback) = &self.callback else { return };
+        let mut queue = self.queue.lock();
+        if queue.is_none() && !self.closed.load(SeqCst) {
+            *queue = call_each(Arc::clone(callback));
+        }
+        if let Some(queue) = queue.as_ref() {
+            let _ = queue.send(lost);
+        }
+    }
+
+    /// What was reported is still called; then the thread ends.
+    fn close(&self) {
+        self.closed.store(true, SeqCst);
+        self.queue.lock().take();
+    }
+}
+
+fn call_each(callback: Callback) -> Option<Sender<LostHold>> {
+    let (sender, reports): (_, Receiver<LostHold>) = unbounded();
+    let run = move || {
+        for lost in reports {
+            let call = std::panic::AssertUnwindSafe(|| callback(lost));
+            if std::panic::catch_unwind(call).is_err() {
+                log::error!("the on_lost callback panicked; it is called again for the next lost hold");
+            }
+        }
+    };
+    let started = std::thread::Builder::new().name("redlatch-events".to_owned()).spawn(run);
+    started.map_err(|error| log::error!("the on_lost callback has no thread: {error}")).ok().map(|_| sender)
+}
+
+/// A connection to one Redis server and everything that its locks share. Cheap to clone, `Send + Sync`; one a
+/// program is enough.
+///
+/// It connects when a lock is first used. Dropping the last clone, also that of its locks, is a
+/// [`shutdown`](Self::shutdown).
+///
+/// ```no_run
+/// use redlatch::{Client, RedLock, ReentrantLock};
+/// use std::time::Duration;
+///
+/// let client = Client::builder("redis://user:secret@10.0.0.5/2")
+///     .key_prefix("shop:")
+///     .outage_budget(Duration::from_secs(3))
+///     .on_lost(|lost| eprintln!("lost {}: {:?}", lost.resource(), lost.cause()))
+///     .build()?;
+/// let locks = ReentrantLock::new(&client);
+/// locks.lock("order:42")?;
+/// locks.unlock("order:42")?;
+/// # Ok::<(), redlatch::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    handle: Arc<Handle>,
+}
+
+/// What the user's clones share; background threads and holds have only the parts behind it.
+struct Handle {
+    space: Arc<Space>,
+    backend: Arc<Backend>,
+    pubsub: Arc<PubSub>,
+}
+
+impl Handle {
+    fn close(&self) {
+        if !self.space.is_forked() {
+            self.space.close();
+            self.pubsub.close();
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.close();
+        if self.space.is_forked() {
+            // Dropping a pool or a connection may use its locks and sockets, which belong to the parent.
+            std::mem::forget((Arc::clone(&self.space), Arc::clone(&self.backend), Arc::clone(&self.pubsub)));
+        }
+    }
+}
+
+impl Client {
+    /// A client with every setting at its default.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a URL that is not understood. Nothing is connected yet.
+    pub fn connect(url: &str) -> Result<Self> {
+        Self::builder(url).build()
+    }
+
+    /// Settings for the server at `url`: `redis://[user:password@]host[:port][/database]`,
+    /// `unix:///path/to/socket[?db=n&user=..&pass=..]` or the same with `redis+unix://`.
+    #[must_use]
+    pub fn builder(url: &str) -> ClientBuilder {
+        ClientBuilder { url: url.to_owned(), settings: Settings::default(), on_lost: None }
+    }
+
+    /// Releases what this process holds through this client, wakes waiters with [`Error::Closed`] and ends the
+    /// client's threads as soon as their current command is answered. The second time it does nothing.
+    pub fn shutdown(&self) {
+        self.handle.close();
+    }
+
+    pub(crate) fn space(&self) -> &Arc<Space> {
+        &self.handle.space
+    }
+
+    pub(crate) fn backend(&self) -> &Arc<Backend> {
+        &self.handle.backend
+    }
+
+    pub(crate) fn pubsub(&self) -> &Arc<PubSub> {
+        &self.handle.pubsub
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("id", &self.handle.space.id).finish_non_exhaustive()
+    }
+}
+
+/// The settings of a [`Client`]; they are checked together by [`build`](Self::build).
+#[must_use]
+pub struct ClientBuilder {
+    url: String,
+    settings: Settings,
+    on_lost: Option<Callback>,
+}
+
+impl ClientBuilder {
+    /// The lease of a lock for which none is given; it is renewed every third of it. Default 30 s, at least 100 ms.
+    pub fn watchdog_timeout(mut self, lease: Duration) -> Self {
+        self.settings.watchdog_timeout = Some(lease);
+        self
+    }
+
+    /// Whose names are used on the wire. Default [`Naming::Redisson`].
+    pub fn naming(mut self, naming: Naming) -> Self {
+        self.settings.naming = naming;
+        self
+    }
+
+    /// Put before every name on the server; at most 1,024 bytes. Default none.
+    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.settings.key_prefix = prefix.into();
+        self
+    }
+
+    /// How many connections calls may use at once, 1 to 10,000; renewals and messages have their own. Default 8.
+    pub fn pool_size(mut self, connections: u32) -> Self {
+        self.settings.pool_size = Some(connections);
+        self
+    }
+
+    /// How long connecting may take, handshake included, at least 10 ms. Default 2 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.connect_timeout = Some(timeout);
+        self
+    }
+
+    /// How long a command's answer may take: 10 ms to half of the watchdog's lease. Default 2 s, or a third of
+    /// a watchdog lease below 6 s.
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.response_timeout = Some(timeout);
+        self
+    }
+
+    /// How long an unreachable server is ridden out by calls without a deadline of their own, counted from the
+    /// beginning of the outage, before [`Error::Unavailable`]. Default 10 s.
+    pub fn outage_budget(mut self, budget: Duration) -> Self {
+        self.settings.outage_budget = Some(budget);
+        self
+    }
+
+    /// A waiter looks at the lock at least this often, whatever it was told; at least 10 ms. Default 5 s.
+    pub fn poll_cap(mut self, cap: Duration) -> Self {
+        self.settings.poll_cap = Some(cap);
+        self
+    }
+
+    /// Whether inner levels are told to the server. Default [`Reentry::Mirrored`].
+    pub fn reentry(mut self, reentry: Reentry) -> Self {
+        self.settings.reentry = reentry;
+        self
+    }
+
+    /// Called once for each hold that is lost, on a thread of its own; it may block, but reports wait behind it.
+    ///
+    /// A callback that owns a clone of the client keeps it alive: shut the client down to end it.
+    pub fn on_lost(mut self, callback: impl Fn(LostHold) + Send + Sync + 'static) -> Self {
+        self.on_lost = Some(Arc::new(callback));
+        self
+    }
+
+    /// Checks every setting against the others. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`Error::Config`] names the setting that is wrong.
+    pub fn build(self) -> Result<Client> {
+        let config = self.settings.derive()?;
+        let backend = Arc::new(Backend::new(&self.url, &config)?);
+        let space = Arc::new(Space::new(config, self.on_lost));
+        let control = Key::new(space.config.naming, &space.config.key_prefix, &format!("redlatch:{}", space.id));
+        let pubsub = Arc::new(PubSub::new(Arc::clone(&backend), control.channel().to_owned()));
+        Ok(Client { handle: Arc::new(Handle { space, backend, pubsub }) })
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    /// The URL may hold a password: it is not shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,231 @@
+//! What can go wrong, sorted by what the caller does next.
+
+use std::fmt;
+
+/// The result of every fallible call of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a lock operation failed. Contention is never an error: it is `Ok(false)` or `Ok(None)`.
+///
+/// Each variant names a different next step of the caller; the text is one line that names the
+/// resource and says what to do, and never holds a password.
+///
+/// ```
+/// use redlatch::{Applied, Error, LocalRedLock, RedLock};
+///
+/// let locks = LocalRedLock::new();
+/// let error = locks.unlock("order:42").unwrap_err();
+/// assert!(matches!(error, Error::NotHeld { .. }));
+/// assert!(!error.is_retryable());
+/// assert_eq!(error.applied(), Applied::No);
+/// assert!(error.to_string().contains("order:42"));
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Error {
+    /// The call itself is wrong (a name, a lease, a URL, a setting): fix it.
+    #[non_exhaustive]
+    Config {
+        /// What is wrong and what would be right.
+        what: String,
+    },
+    /// The current thread does not hold this resource (Java's `IllegalMonitorStateException`).
+    #[non_exhaustive]
+    NotHeld {
+        /// The resource, as the caller named it.
+        resource: String,
+    },
+    /// The hold ended under its holder: the work may not have been alone.
+    #[non_exhaustive]
+    Lost {
+        /// The resource, as the caller named it.
+        resource: String,
+    },
+    /// No server answered inside the outage budget, or the call's own time: nothing was applied.
+    #[non_exhaustive]
+    Unavailable {
+        /// The resource, as the caller named it.
+        resource: String,
+        /// The last thing that went wrong on the way to the server.
+        cause: Cause,
+    },
+    /// A command was sent and never answered: the caller holds nothing that it may rely on.
+    #[non_exhaustive]
+    OutcomeUnknown {
+        /// The resource, as the caller named it.
+        resource: String,
+        /// What ended the wait for the answer.
+        cause: Cause,
+    },
+    /// The server said no: authentication, permissions, memory, a read-only replica, a wrong type.
+    #[non_exhaustive]
+    Refused {
+        /// The resource, as the caller named it.
+        resource: String,
+        /// The first word of the server's error: `NOAUTH`, `NOPERM`, `OOM`, `WRONGTYPE` and so on.
+        code: String,
+        /// Whether the command may have changed something all the same.
+        applied: Applied,
+        /// The server's words.
+        cause: Cause,
+    },
+    /// The call's [`CancelToken`](crate::CancelToken) was cancelled before the lock was acquired.
+    #[non_exhaustive]
+    Cancelled {
+        /// The resource, as the caller named it.
+        resource: String,
+    },
+    /// The client was shut down, or this process is a fork of the one that made the client.
+    #[non_exhaustive]
+    Closed {
+        /// The resource, as the caller named it.
+        resource: String,
+    },
+}
+
+/// Whether a failed operation took effect on the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applied {
+    /// It did.
+    Yes,
+    /// It certainly did not.
+    No,
+    /// It may have, now or within one response time-out.
+    Unknown,
+}
+
+/// The words of a lower layer, kept as the [`source`](std::error::Error::source) of an [`Error`].
+#[derive(Debug, Clone)]
+pub struct Cause(String);
+
+impl Cause {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Cause {}
+
+impl Error {
+    pub(crate) fn config(what: impl Into<String>) -> Self {
+        Self::Config { what: what.into() }
+    }
+
+    pub(crate) fn not_held(resource: &str) -> Self {
+        Self::NotHeld { resource: resource.to_owned() }
+    }
+
+    pub(crate) fn lost(resource: &str) -> Self {
+        Self::Lost { resource: resource.to_owned() }
+    }
+
+    pub(crate) fn cancelled(resource: &str) -> Self {
+        Self::Cancelled { resource: resource.to_owned() }
+    }
+
+    pub(crate) fn closed(resource: &str) -> Self {
+        Self::Closed { resource: resource.to_owned() }
+    }
+
+    /// Whether the same call may succeed later without a change of the program or the server's set-up.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Unavailable { .. } | Self::OutcomeUnknown { .. } => true,
+            Self::Refused { code, .. } => PASSING.contains(&code.as_str()),
+            _ => false,
+        }
+    }
+
+    /// Whether the failed operation took effect on the server.
+    ///
+    /// `Lost` and `NotHeld` answer [`Applied::No`]: nobody's lock was touched.
+    #[must_use]
+    pub fn applied(&self) -> Applied {
+        match self {
+            Self::OutcomeUnknown { .. } => Applied::Unknown,
+            Self::Refused { applied, .. } => *applied,
+            _ => Applied::No,
+        }
+    }
+
+    /// The resource that the failed call named; `None` for [`Error::Config`].
+    #[must_use]
+    pub fn resource(&self) -> Option<&str> {
+        match self {
+            Self::Config { .. } => None,
+            Self::NotHeld { resource }
+            | Self::Lost { resource }
+            | Self::Unavailable { resource, .. }
+            | Self::OutcomeUnknown { resource, .. }
+            | Self::Refused { resource, .. }
+            | Self::Cancelled { resource }
+            | Self::Closed { resource } => Some(resource),
+        }
+    }
+}
+
+/// Refusals that end by themselves: the server is busy, short of memory or replicas, or changing roles.
+const PASSING: [&str; 9] =
+    ["LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "OOM", "MISCONF", "NOREPLICAS"];
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config { what } => f.write_str(what),
+            Self::NotHeld { resource } => {
+                write!(f, "lock {resource:?} is not held by this thread: unlock it where it was locked, once a lock")
+            }
+            Self::Lost { resource } => {
+                write!(f, "lock {resource:?} was lost while held: the work may not have been alone, check or repeat it")
+            }
+            Self::Unavailable { resource, cause } => {
+                write!(f, "no server answered for lock {resource:?} in time, nothing was applied, try later: {cause}")
+            }
+            Self::OutcomeUnknown { resource, cause } => {
+                write!(
+                    f,
+                    "no answer for lock {resource:?}: rely on nothing, what was applied ends with the lease: {cause}"
+                )
+            }
+            Self::Refused { resource, code, cause, .. } => {
+                write!(f, "the server refused lock {resource:?} ({code}), {}: {cause}", advice(code))
+            }
+            Self::Cancelled { resource } => write!(f, "waiting for lock {resource:?} was cancelled"),
+            Self::Closed { resource } => {
+                write!(f, "lock {resource:?}: the client is shut down or was made before a fork, make a new one")
+            }
+        }
+    }
+}
+
+/// What the reader of a refusal can do about it.
+fn advice(code: &str) -> &'static str {
+    match code {
+        "NOAUTH" | "WRONGPASS" => "check user and password",
+        "NOPERM" => "grant the user the commands, keys and channels of the lock",
+        "WRONGTYPE" => "the key holds something that is not a lock, choose another name",
+        "OOM" => "free memory on the server",
+        "READONLY" => "connect to the master",
+        "MISCONF" | "NOREPLICAS" => "the server does not accept writes now, see its log",
+        "MOVED" | "ASK" | "CROSSSLOT" => "this is a cluster, which a single-server client cannot follow",
+        _ => "see the server's words",
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unavailable { cause, .. } | Self::OutcomeUnknown { cause, .. } | Self::Refused { cause, .. } => {
+                Some(cause)
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! The accounting of acquire, re-entry and release (protocol.md, 4 and 6), the same for every kind.
+//!
+//! A kind brings its [`Primitive`]: what one command does at its store. The engine decides what to believe
+//! after each answer, and after none.
+
+use super::wait::{self, Patience, Terms};
+use crate::backend::Failure;
+use crate::client::Space;
+use crate::config::Reentry;
+use crate::error::{Applied, Cause, Error, Result};
+use crate::hold::{Hold, HoldState};
+use crate::key::Key;
+use crate::pubsub::Subscription;
+use crate::registry::{Waiter, registry};
+use crate::signal::Semaphore;
+use crate::tenure::{Keeper, LossCause, Standing, Tenure};
+use crate::time::{Lease, Moment};
+use std::sync::{Arc, Weak};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+/// What an attempt to take the lock found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Take {
+    /// The lock is the tenure's, by the command that was sent then.
+    Acquired(Moment),
+    /// Someone else's, for so long by what the store knows; `None`: without an end.
+    Busy(Option<Duration>),
+}
+
+/// What one command does at the store of a kind. Each method makes one attempt and never repeats it.
+///
+/// The contract: every method is idempotent for the same tenure and count, answers by `until` (a command once
+/// sent gets 200 ms beyond it), and reports as [`Failure::Unknown`] whatever may have been executed unanswered.
+pub(crate) trait Primitive: Send + Sync {
+    /// Takes the lock for the tenure, or confirms that it has it.
+    fn take(&self, tenure: &Tenure, lease: Lease, until: Moment) -> Result<Take, Failure>;
+
+    /// Writes the count and prolongs; `None` when the tenure is not in the store.
+    fn reenter(&self, tenure: &Tenure, count: usize, lease: Lease, until: Moment) -> Result<Option<Moment>, Failure>;
+
+    /// Prolongs all; when it was sent, and for each whether the tenure was in the store.
+    fn renew(&self, tenures: &[Arc<Tenure>], lease: Lease) -> Result<(Moment, Vec<bool>), Failure>;
+
+    /// Writes the count that is left, and frees the lock at zero; whether the tenure was in the store.
+    fn release(&self, tenure: &Tenure, left: usize, until: Moment) -> Result<bool, Failure>;
+
+    /// Frees the lock, whoever has it; whether anyone had.
+    fn force_unlock(&self, key: &Key, until: Moment) -> Result<bool, Failure>;
+
+    /// `None`: free. `Some(None)`: locked without an end.
+    fn time_to_live(&self, key: &Key, until: Moment) -> Result<Option<Option<Duration>>, Failure>;
+
+    /// Releases the semaphore whenever the lock may have become free. `None`: nobody tells, so poll.
+    fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Subscription>;
+
+    /// When calls without a deadline of their own give up.
+    fn outage_ends(&self) -> Moment;
+}
+
+/// One kind of lock on one namespace.
+pub(crate) struct Engine {
+    pub(crate) space: Arc<Space>,
+    pub(crate) primitive: Arc<dyn Primitive>,
+    me: Weak<Engine>,
+}
+
+impl Engine {
+    pub(crate) fn new(space: Arc<Space>, primitive: Arc<dyn Primitive>) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self { space, primitive, me: Weak::clone(me) })
+    }
+
+    fn keeper(&self) -> Weak<dyn Keeper> {
+        Weak::<Self>::clone(&self.me)
+    }
+
+    fn strong_keeper(&self) -> Option<Arc<dyn Keeper>> {
+        self.me.upgrade().map(|me| me as Arc<dyn Keeper>)
+    }
+
+    pub(crate) fn acquire(&self, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
+        let key = self.space.key(resource)?;
+        let lease = terms.lease.map(Lease::new).transpose()?;
+        wait::acquire(self, &key, terms, lease)
+    }
+
+    /// The lease of a level that asked for none is the watchdog's.
+    pub(crate) fn lease_or_watchdog(&self, lease: Option<Lease>) -> Lease {
+        lease.unwrap_or(self.space.config.watchdog_lease)
+    }
+
+    /// Asks the store until it answers, the patience ends, or it refuses for good. On `Err`, and when the lock
+    /// is busy, the tenure is dead if any attempt of it may still be executed, and is swept after that.
+    pub(crate) fn take(&self, tenure: &Arc<Tenure>, lease: Lease, patience: &Patience<'_>) -> Result<Take> {
+        let take = patience.persist(|until| {
+            let result = self.primitive.take(tenure, lease, until);
+            note_open(tenure, lease, &result);
+            result
+        });
+        if !matches!(take, Ok((Take::Acquired(_), _))) {
+            self.sweep_open(tenure);
+        }
+        take.map(|(take, _)| take)
+    }
+
+    /// Books an acquired tenure as a hold of the current thread; `None` when its validity was over on arrival.
+    pub(crate) fn hold(&self, tenure: &Arc<Tenure>, sent: Moment, lease: Option<Lease>) -> Result<Option<Hold>> {
+        if !tenure.confirm(sent, self.lease_or_watchdog(lease)) {
+            tenure.end();
+            self.sweep_at(tenure, self.space.clock.now());
+            return Ok(None);
+        }
+        let hold = Hold::new(Arc::clone(tenure), self.keeper(), lease.is_none());
+        registry().settle(self.space.id, tenure.key().full(), &hold);
+        self.keep(&hold)
+            .and_then(|()| self.space.check_open(hold.resource()))
+            .inspect_err(|_| self.give_back(&hold))?;
+        Ok(Some(hold))
+    }
+
+    /// Has the watchdog take care of the hold, or of a change in what it asks for.
+    fn keep(&self, hold: &Hold) -> Result<()> {
+        let keeper = self.strong_keeper().ok_or_else(|| Error::closed(hold.resource()))?;
+        self.space.watchdog.keep(hold.tenure(), keeper).map_err(|error| no_thread(hold.resource(), &error))
+    }
+
+    /// Undoes an acquire whose caller never gets the hold.
+    fn give_back(&self, hold: &Hold) {
+        if hold.tenure().end() {
+            self.sweep_at(hold.tenure(), self.space.clock.now());
+        }
+        self.bury(hold, true);
+    }
+
+    /// One more level for the thread that holds it already.
+    pub(crate) fn reenter(&self, hold: &Hold, lease: Option<Lease>, patience: &Patience<'_>) -> Result<Hold> {
+        if hold.state() == HoldState::Lost {
+            return Err(Error::lost(hold.resource()));
+        }
+        let overflow = || Error::config(format!("lock {:?} is held too many times over", hold.resource()));
+        let count = hold.count().checked_add(1).ok_or_else(overflow)?;
+        if !self.is_covered(hold, lease) {
+            self.prolong(hold, count, self.lease_or_watchdog(lease), patience)?;
+        }
+        let was_watched = hold.tenure().is_watched();
+        hold.deepen(count, lease.is_none());
+        if !was_watched && lease.is_none() {
+            self.keep(hold)?;
+        }
+        Ok(hold.clone())
+    }
+
+    /// Whether a level needs nothing of the server: its terms are met by what the hold has.
+    fn is_covered(&self, hold: &Hold, lease: Option<Lease>) -> bool {
+        let met = || match lease {
+            None => hold.tenure().is_watched(),
+            Some(lease) => hold.remaining() >= Duration::from_millis(lease.millis()),
+        };
+        self.space.config.reentry == Reentry::Local && hold.is_valid() && met()
+    }
+
+    /// Writes the count and the lease to the store; a hold that is not there any more is lost.
+    fn prolong(&self, hold: &Hold, count: usize, lease: Lease, patience: &Patience<'_>) -> Result<()> {
+        let tenure = hold.tenure();
+        let (answer, _) = patience.persist(|until| {
+            let result = self.primitive.reenter(tenure, count, lease, until);
+            note_open(tenure, lease, &result);
+            result
+        })?;
+        self.book(tenure, answer, lease)
+    }
+
+    /// Books the answer to a command that prolongs: `None` was "not in the store".
+    fn book(&self, tenure: &Arc<Tenure>, answer: Option<Moment>, lease: Lease) -> Result<()> {
+        let cause = match answer {
+            Some(sent) if tenure.confirm(sent, lease) => return Ok(()),
+            Some(_) => LossCause::Expired,
+            None => LossCause::Removed,
+        };
+        tenure.lose();
+        self.lost(tenure, cause);
+        Err(Error::lost(tenure.key().resource()))
+    }
+
+    /// One level of this very hold, of the current thread.
+    pub(crate) fn release(&self, hold: &Hold) -> Result<()> {
+        self.space.check_open(hold.resource())?;
+        if hold.thread() != std::thread::current().id() || hold.count() == 0 {
+            return Err(Error::not_held(hold.resource()));
+        }
+        if hold.count() > 1 { self.release_level(hold) } else { self.release_last(hold) }
+    }
+
+    /// The local count is the truth: it always goes down, whatever became of its mirror on the server.
+    fn release_level(&self, hold: &Hold) -> Result<()> {
+        let was_watched = hold.tenure().is_watched();
+        let left = hold.ascend();
+        if hold.state() == HoldState::Lost {
+            return Err(Error::lost(hold.resource()));
+        }
+        if was_watched && !hold.tenure().is_watched() {
+            self.keep(hold)?;
+        }
+        if self.space.config.reentry == Reentry::Local {
+            return Ok(());
+        }
+        match self.primitive.release(hold.tenure(), left, self.one_answer()) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                hold.tenure().lose();
+                self.lost(hold.tenure(), LossCause::Removed);
+                Err(Error::lost(hold.resource()))
+            }
+            Err(failure) => {
+                log::warn!("the depth shown for a lock is too high: {}", failure.into_error(hold.resource()));
+                Ok(())
+            }
+        }
+    }
+
+    fn release_last(&self, hold: &Hold) -> Result<()> {
+        let tenure = hold.tenure();
+        let deadline = tenure.deadline();
+        // From here on renewals do not count, and after it whatever the result is the hold is over.
+        let valid = tenure.end();
+        self.space.watchdog.release(tenure);
+        let (Some(deadline), true) = (deadline, valid) else {
+            self.lost(tenure, LossCause::Expired);
+            self.bury(hold, false);
+            self.release_late(tenure);
+            return Err(Error::lost(hold.resource()));
+        };
+        let patience = if hold.is_hasty() {
+            Patience::once(self, hold.resource())
+        } else {
+            Patience::until(self, hold.resource(), deadline)
+        };
+        let result = patience.persist(|until| self.primitive.release(tenure, 0, until));
+        self.conclude(hold, result)
+    }
+
+    /// What a final release's end means to its caller (the table of outcomes in protocol.md, 6).
+    fn conclude(&self, hold: &Hold, result: Result<(bool, bool)>) -> Result<()> {
+        let tenure = hold.tenure();
+        let result = match result {
+            // Gone after an unknown: removed by us, or expired; it was valid when first sent.
+            Ok((true, _) | (false, true)) => Ok(()),
+            Ok((false, false)) => {
+                self.announce(tenure, LossCause::Removed);
+                Err(Error::lost(hold.resource()))
+            }
+            Err(error) => {
+                self.sweep_at(tenure, self.space.clock.now());
+                Err(error)
+            }
+        };
+        self.bury(hold, !matches!(result, Err(Error::Lost { .. })));
+        self.sweep_open(tenure);
+        result
+    }
+
+    /// One best-effort release of a hold whose deadline has passed: its key may still be there.
+    fn release_late(&self, tenure: &Arc<Tenure>) {
+        if let Err(error) = self.sweep(tenure) {
+            log::debug!("late release: {error}");
+        }
+        self.sweep_open(tenure);
+    }
+
+    /// The hold is over: nobody finds it, and the next waiter may go.
+    fn bury(&self, hold: &Hold, released: bool) {
+        self.space.watchdog.release(hold.tenure());
+        hold.close(released);
+        registry().clear(self.space.id, hold);
+    }
+
+    /// Sweeps the tenure after the last moment at which an unanswered attempt of it can still be executed.
+    fn sweep_open(&self, tenure: &Arc<Tenure>) {
+        if let Some(open_until) = tenure.open_until() {
+            self.sweep_at(tenure, open_until.plus(Duration::from_millis(1)));
+        }
+    }
+
+    fn sweep_at(&self, tenure: &Arc<Tenure>, due: Moment) {
+        if let Some(keeper) = self.strong_keeper() {
+            self.space.watchdog.sweep(tenure, keeper, due);
+        }
+    }
+
+    /// Asks the store by the re-enter script, because a demoted master still answers reads (protocol.md, 3).
+    pub(crate) fn verify(&self, hold: &Hold) -> Result<bool> {
+        self.space.check_open(hold.resource())?;
+        if !matches!(hold.state(), HoldState::Held | HoldState::Suspect) {
+            return Ok(false);
+        }
+        let lease = Lease::clamped(hold.remaining());
+        match self.prolong(hold, hold.count(), lease, &Patience::outage(self, hold.resource())) {
+            Ok(()) => Ok(true),
+            Err(Error::Lost { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn hold_of(&self, resource: &str, thread: ThreadId) -> Option<Hold> {
+        let key = self.space.key(resource).ok()?;
+        registry().find(self.space.id, key.full(), thread)
+    }
+
+    /// Frees the lock at the store, and ends at once what this process held before that.
+    pub(crate) fn force_unlock(&self, resource: &str) -> Result<bool> {
+        let key = self.space.key(resource)?;
+        let before = registry().current(self.space.id, key.full());
+        let (was_locked, _) =
+            Patience::outage(self, resource).persist(|until| self.primitive.force_unlock(&key, until))?;
+        if let Some(hold) = before {
+            hold.tenure().lose();
+            self.lost(hold.tenure(), LossCause::Removed);
+        }
+        registry().wake(self.space.id, key.full());
+        Ok(was_locked)
+    }
+
+    pub(crate) fn is_locked(&self, resource: &str) -> Result<bool> {
+        Ok(self.time_to_live(resource)?.is_some())
+    }
+
+    pub(crate) fn remaining_time_to_live(&self, resource: &str) -> Result<Option<Duration>> {
+        Ok(self.time_to_live(resource)?.map(|left| left.unwrap_or(Duration::MAX)))
+    }
+
+    fn time_to_live(&self, resource: &str) -> Result<Option<Option<Duration>>> {
+        let key = self.space.key(resource)?;
+        let (left, _) = Patience::outage(self, resource).persist(|until| self.primitive.time_to_live(&key, until))?;
+        Ok(left)
+    }
+
+    /// When a single attempt gives up.
+    pub(crate) fn one_answer(&self) -> Moment {
+        self.space.clock.now().plus(self.space.config.response_timeout)
+    }
+
+    /// Tells the world of a loss, once.
+    fn announce(&self, tenure: &Arc<Tenure>, cause: LossCause) {
+        if !tenure.tell_once() {
+            return;
+        }
+        if let Some(hold) = registry().lose(self.space.id, tenure) {
+            log::warn!("lock {:?} was lost while held by {}: {cause:?}", hold.resource(), hold.owner());
+            self.space.report(hold.announce(cause));
+        }
+    }
+}
+
+/// Remembers until when an attempt without an answer may still be executed.
+fn note_open<T>(tenure: &Tenure, lease: Lease, result: &Result<T, Failure>) {
+    match result {
+        Err(Failure::Unknown { open_until, .. }) => tenure.leave_open(*open_until, lease),
+        Err(failure) if failure.applied() == Applied::Unknown => tenure.leave_open(tenure.now(), lease),
+        _ => {}
+    }
+}
+
+fn no_thread(resource: &str, error: &std::io::Error) -> Error {
+    let cause = Cause::new(format!("no thread to watch over the lock: {error}"));
+    Error::Unavailable { resource: resource.to_owned(), cause }
+}
+
+impl Keeper for Engine {
+    fn renew(&self, batch: &[Arc<Tenure>]) {
+        let lease = self.space.config.watchdog_lease;
+        match self.primitive.renew(batch, lease) {
+            Ok((sent, held)) => {
+                for (tenure, held) in batch.iter().zip(held) {
+                    let _ = self.book(tenure, held.then_some(sent), lease);
+                }
+            }
+            Err(failure) => {
+                for tenure in batch {
+                    note_open(tenure, lease, &Err::<(), _>(failure.clone()));
+                    tenure.suspect();
+                }
+                log::warn!("{} renewals failed, they are tried again: {failure:?}", batch.len());
+            }
+        }
+    }
+
+    fn sweep(&self, tenure: &Tenure) -> Result<()> {
+        let released = self.primitive.release(tenure, 0, self.one_answer());
+        released.map(drop).map_err(|failure| failure.into_error(tenure.key().resource()))
+    }
+
+    fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause) {
+        if tenure.standing() == Standing::Lost {
+            self.space.watchdog.release(tenure);
+            self.announce(tenure, cause);
+        }
+    }
+
+    fn extend(&self, tenure: &Arc<Tenure>, lease: Lease) -> Result<()> {
+        self.space.check_open(tenure.key().resource())?;
+        let one = [Arc::clone(tenure)];
+        let (answer, _) = Patience::outage(self, tenure.key().resource()).persist(|_| {
+            let result = self.primitive.renew(&one, lease);
+            note_open(tenure, lease, &result);
+            result
+        })?;
+        let (sent, held) = answer;
+        self.book(tenure, held.first().copied().unwrap_or(false).then_some(sent), lease)
+    }
+}
+
+/// A waiter that keeps its place in the queue of its process until it is dropped.
+pub(crate) struct Place<'a> {
+    engine: &'a Engine,
+    key: &'a Key,
+    pub(crate) waiter: Arc<Waiter>,
+}
+
+impl<'a> Place<'a> {
+    pub(crate) fn new(engine: &'a Engine, key: &'a Key, waiter: Arc<Waiter>) -> Self {
+        Self { engine, key, waiter }
+    }
+
+    pub(crate) fn is_head(&self) -> bool {
+        registry().is_head(self.engine.space.id, self.key.full(), &self.waiter)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        registry().leave(self.engine.space.id, self.key.full(), &self.waiter);
+    }
+}

@@ -1,0 +1,209 @@
+//! [`ReentrantLock`]: Redisson's `RLock` on one Redis server.
+
+use super::RedLock;
+use super::engine::{Engine, Primitive, Take};
+use super::wait::Terms;
+use crate::backend::{Answer, Arg, Backend, Failure, Lane, Limits, Reply, Request, Verb};
+use crate::client::Client;
+use crate::error::{Applied, Cause, Result};
+use crate::hold::Hold;
+use crate::key::Key;
+use crate::pubsub::{PubSub, Subscription};
+use crate::script::{self, Script};
+use crate::signal::Semaphore;
+use crate::tenure::Tenure;
+use crate::time::{Lease, Moment};
+use std::sync::Arc;
+use std::thread::ThreadId;
+use std::time::Duration;
+
+/// A re-entrant lock on one Redis server, shared on the wire with Redisson's `RLock`. The default kind.
+///
+/// It holds nothing itself: one object serves any number of resources and threads. Locks made on the same
+/// client are the same locks.
+///
+/// ```no_run
+/// use redlatch::{RedLock, RedisRedLock};
+///
+/// let locks = RedisRedLock::connect("redis://127.0.0.1/")?;
+/// locks.lock("order:42")?;
+/// locks.unlock("order:42")?;
+/// # Ok::<(), redlatch::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct ReentrantLock {
+    client: Client,
+    engine: Arc<Engine>,
+}
+
+/// The name of the class in the Jedis version.
+pub type RedisRedLock = ReentrantLock;
+
+impl ReentrantLock {
+    /// The locks of a client.
+    #[must_use]
+    pub fn new(client: &Client) -> Self {
+        let primitive = Keys { backend: Arc::clone(client.backend()), pubsub: Arc::clone(client.pubsub()) };
+        let engine = Engine::new(Arc::clone(client.space()), Arc::new(primitive));
+        Self { client: client.clone(), engine }
+    }
+
+    /// The locks of a new client with default settings; see [`Client::connect`] for the URL.
+    ///
+    /// # Errors
+    /// [`Error::Config`](crate::Error::Config) for a URL that is not understood. Nothing is connected yet.
+    pub fn connect(url: &str) -> Result<Self> {
+        Client::connect(url).map(|client| Self::new(&client))
+    }
+
+    /// The client that these locks were made on.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl std::fmt::Debug for ReentrantLock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReentrantLock").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+impl RedLock for ReentrantLock {
+    fn acquire(&self, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
+        self.engine.acquire(resource, terms)
+    }
+
+    fn release(&self, hold: &Hold) -> Result<()> {
+        self.engine.release(hold)
+    }
+
+    fn verify(&self, hold: &Hold) -> Result<bool> {
+        self.engine.verify(hold)
+    }
+
+    fn hold_of(&self, resource: &str, thread: ThreadId) -> Option<Hold> {
+        self.engine.hold_of(resource, thread)
+    }
+
+    fn force_unlock(&self, resource: &str) -> Result<bool> {
+        self.engine.force_unlock(resource)
+    }
+
+    fn is_locked(&self, resource: &str) -> Result<bool> {
+        self.engine.is_locked(resource)
+    }
+
+    fn remaining_time_to_live(&self, resource: &str) -> Result<Option<Duration>> {
+        self.engine.remaining_time_to_live(resource)
+    }
+}
+
+/// The commands of this kind at a server.
+struct Keys {
+    backend: Arc<Backend>,
+    pubsub: Arc<PubSub>,
+}
+
+impl Keys {
+    fn call(
+        &self,
+        script: &'static Script,
+        keys: &[&str],
+        args: &[Arg<'_>],
+        limits: Limits,
+    ) -> Result<Answer, Failure> {
+        let request = Request { verb: Verb::Script(script), keys, args };
+        self.backend.attempt(Lane::Calls, &request, limits)
+    }
+
+    fn ask(&self, command: &'static str, key: &Key, until: Moment) -> Result<i64, Failure> {
+        let request = Request { verb: Verb::Command(command), keys: &[key.full()], args: &[] };
+        number(&self.backend.attempt(Lane::Calls, &request, any_time(until))?)
+    }
+}
+
+/// Limits of a command that does no harm however late it is executed.
+fn any_time(until: Moment) -> Limits {
+    Limits { until, window: Duration::MAX }
+}
+
+fn number(answer: &Answer) -> Result<i64, Failure> {
+    match answer.reply {
+        Reply::Number(number) => Ok(number),
+        _ => Err(not_understood()),
+    }
+}
+
+fn not_understood() -> Failure {
+    let cause = Cause::new("the reply is not one of the lock's scripts: is this a Redis server?");
+    Failure::Refused { code: "ERR".to_owned(), applied: Applied::Unknown, cause }
+}
+
+impl Primitive for Keys {
+    fn take(&self, tenure: &Tenure, lease: Lease, until: Moment) -> Result<Take, Failure> {
+        let args = [Arg::Text(tenure.owner()), Arg::Number(1), Arg::Number(lease.millis()), Arg::Deadline];
+        let limits = Limits { until, window: lease.validity() };
+        let answer = self.call(&script::ACQUIRE, &[tenure.key().full()], &args, limits)?;
+        match answer.reply {
+            Reply::Nil => Ok(Take::Acquired(answer.sent)),
+            Reply::Number(left) => Ok(Take::Busy(u64::try_from(left).ok().map(Duration::from_millis))),
+            _ => Err(not_understood()),
+        }
+    }
+
+    fn reenter(&self, tenure: &Tenure, count: usize, lease: Lease, until: Moment) -> Result<Option<Moment>, Failure> {
+        let count = Arg::Number(count as u64);
+        let args = [Arg::Text(tenure.owner()), count, Arg::Number(lease.millis()), Arg::Deadline];
+        let limits = Limits { until, window: lease.validity() };
+        let answer = self.call(&script::REENTER, &[tenure.key().full()], &args, limits)?;
+        Ok((number(&answer)? == 1).then_some(answer.sent))
+    }
+
+    fn renew(&self, tenures: &[Arc<Tenure>], lease: Lease) -> Result<(Moment, Vec<bool>), Failure> {
+        let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
+        let owners = tenures.iter().map(|tenure| Arg::Text(tenure.owner()));
+        let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(owners).collect();
+        let until = tenures.iter().filter_map(|tenure| tenure.deadline()).min().unwrap_or(Moment::MAX);
+        let request = Request { verb: Verb::Script(&script::RENEW), keys: &keys, args: &args };
+        let answer = self.backend.attempt(Lane::Renewals, &request, Limits { until, window: lease.validity() })?;
+        match answer.reply {
+            Reply::Numbers(held) if held.len() == tenures.len() => {
+                Ok((answer.sent, held.into_iter().map(|held| held == 1).collect()))
+            }
+            _ => Err(not_understood()),
+        }
+    }
+
+    fn release(&self, tenure: &Tenure, left: usize, until: Moment) -> Result<bool, Failure> {
+        let key = tenure.key();
+        let args = [Arg::Text(tenure.owner()), Arg::Number(left as u64), Arg::Text(key.channel())];
+        let answer = self.call(&script::RELEASE, &[key.full()], &args, any_time(until))?;
+        Ok(number(&answer)? == 1)
+    }
+
+    fn force_unlock(&self, key: &Key, until: Moment) -> Result<bool, Failure> {
+        let args = [Arg::Text(key.channel())];
+        Ok(number(&self.call(&script::FORCE_UNLOCK, &[key.full()], &args, any_time(until))?)? == 1)
+    }
+
+    /// HLEN comes first because it refuses a key of another type, which PTTL would call a lock.
+    fn time_to_live(&self, key: &Key, until: Moment) -> Result<Option<Option<Duration>>, Failure> {
+        if self.ask("HLEN", key, until)? == 0 {
+            return Ok(None);
+        }
+        match self.ask("PTTL", key, until)? {
+            -2 => Ok(None),
+            left => Ok(Some(u64::try_from(left).ok().map(Duration::from_millis))),
+        }
+    }
+
+    fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Subscription> {
+        let listening = self.pubsub.listen(key.channel(), semaphore);
+        listening.inspect_err(|error| log::warn!("no thread for the subscriber, waiters poll: {error}")).ok()
+    }
+
+    fn outage_ends(&self) -> Moment {
+        self.backend.outage_ends()
+    }
+}

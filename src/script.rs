@@ -1,0 +1,128 @@
+//! The text of every script, and what its file says of its keys and arguments.
+
+use once_cell::sync::Lazy;
+
+/// One Lua file, with the counts that its header promises.
+pub(crate) struct Script {
+    name: &'static str,
+    text: &'static str,
+    sha: Lazy<String>,
+    keys: Count,
+    args: Count,
+}
+
+/// How many keys or arguments a script takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Count {
+    Exactly(usize),
+    AtLeast(usize),
+}
+
+impl Count {
+    fn allows(self, number: usize) -> bool {
+        match self {
+            Self::Exactly(count) => number == count,
+            Self::AtLeast(count) => number >= count,
+        }
+    }
+}
+
+macro_rules! scripts {
+    ($($(#[$doc:meta])* $id:ident = $file:literal, $keys:expr, $args:expr;)*) => {
+        $($(#[$doc])*
+        pub(crate) static $id: Script = Script {
+            name: $file,
+            text: include_str!(concat!("lua/", $file, ".lua")),
+            sha: Lazy::new(|| redis::Script::new($id.text).get_hash().to_owned()),
+            keys: $keys,
+            args: $args,
+        };)*
+        #[cfg(test)]
+        static ALL: &[&Script] = &[$(&$id),*];
+    };
+}
+
+scripts! {
+    /// Reply: nil (acquired) or the holder's PTTL in ms.
+    ACQUIRE = "acquire", Count::Exactly(1), Count::Exactly(4);
+    /// Reply: 1 or 0 (lost).
+    REENTER = "reenter", Count::Exactly(1), Count::Exactly(4);
+    /// Reply: 1 or 0 (lost) for each key.
+    RENEW = "renew", Count::AtLeast(1), Count::AtLeast(3);
+    /// Reply: 1 or 0 (not the owner).
+    RELEASE = "release", Count::Exactly(1), Count::Exactly(3);
+    /// Reply: 1 or 0 (was free).
+    FORCE_UNLOCK = "force_unlock", Count::Exactly(1), Count::Exactly(1);
+}
+
+impl Script {
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(crate) fn text(&self) -> &'static str {
+        self.text
+    }
+
+    pub(crate) fn sha(&self) -> &str {
+        &self.sha
+    }
+
+    /// Whether a call has as many keys and arguments as the script's header says.
+    pub(crate) fn fits(&self, keys: usize, args: usize) -> bool {
+        self.keys.allows(keys) && self.args.allows(args)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The highest N of `KEYS[N]` or `ARGV[N]` in the lines that `part` selects.
+    fn highest(script: &Script, table: &str, part: fn(&str) -> bool) -> usize {
+        let lines = script.text.lines().filter(|line| part(line));
+        let numbers = lines.flat_map(|line| line.split(table).skip(1).filter_map(|rest| rest.split(']').next()));
+        numbers.filter_map(|number| number.parse().ok()).max().unwrap_or(0)
+    }
+
+    fn least(count: Count) -> usize {
+        match count {
+            Count::Exactly(count) | Count::AtLeast(count) => count,
+        }
+    }
+
+    #[test]
+    fn headers_bodies_and_counts_agree() {
+        for script in ALL {
+            let header = |line: &str| line.starts_with("--");
+            let body = |line: &str| !line.starts_with("--");
+            assert_eq!(highest(script, "ARGV[", header), least(script.args), "header of {}", script.name);
+            if let Count::Exactly(keys) = script.keys {
+                assert_eq!(highest(script, "KEYS[", header), keys, "header of {}", script.name);
+                assert_eq!(highest(script, "KEYS[", body), keys, "body of {}", script.name);
+                assert_eq!(highest(script, "ARGV[", body), least(script.args), "body of {}", script.name);
+            }
+            assert!(script.text.contains("-- reply"), "{} does not say its reply", script.name);
+        }
+    }
+
+    #[test]
+    fn arguments_are_named_once() {
+        for script in ALL {
+            let uses = script.text.lines().filter(|line| !line.starts_with("--") && line.contains("ARGV["));
+            assert!(uses.clone().all(|line| line.trim_start().starts_with("local")), "{}", script.name);
+        }
+    }
+
+    #[test]
+    fn hashes_are_of_the_text() {
+        assert_eq!(ACQUIRE.sha().len(), 40);
+        assert_ne!(ACQUIRE.sha(), RELEASE.sha());
+    }
+
+    #[test]
+    fn counts_allow_what_they_say() {
+        assert!(RENEW.fits(100, 102) && !RENEW.fits(0, 2));
+        assert!(RELEASE.fits(1, 3) && !RELEASE.fits(1, 4));
+    }
+}

@@ -1,0 +1,129 @@
+//! What a waiter sleeps on, and how it is told to stop waiting.
+
+use parking_lot::{Condvar, Mutex};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// A semaphore that starts with no permit: [`acquire`](Self::acquire) blocks until someone releases one.
+///
+/// Permits beyond the first are dropped: a permit means "look again", and looking once is enough.
+#[derive(Debug, Default)]
+pub(crate) struct Semaphore {
+    permit: Mutex<bool>,
+    released: Condvar,
+}
+
+impl Semaphore {
+    /// Lets the waiter through, now or at its next [`acquire`](Self::acquire). Never blocks.
+    pub(crate) fn release(&self) {
+        *self.permit.lock() = true;
+        self.released.notify_one();
+    }
+
+    /// Takes the permit; waits for one at most `limit`. Whether it got it.
+    pub(crate) fn acquire(&self, limit: Duration) -> bool {
+        let until = Instant::now().checked_add(limit);
+        let mut permit = self.permit.lock();
+        while !*permit {
+            match until {
+                Some(until) if self.released.wait_until(&mut permit, until).timed_out() => break,
+                Some(_) => {}
+                None => self.released.wait(&mut permit),
+            }
+        }
+        std::mem::take(&mut *permit)
+    }
+}
+
+/// Ends the waiting of the calls that were given it, from any thread; a lock already held is not touched.
+///
+/// Once cancelled it stays so. Cancelling takes effect between commands, so at the latest one response
+/// time-out later.
+///
+/// ```
+/// use redlatch::{CancelToken, Error, LocalRedLock, RedLock};
+///
+/// let locks = LocalRedLock::new();
+/// let token = CancelToken::new();
+/// locks.lock("job")?;
+/// std::thread::scope(|scope| {
+///     let waiting = scope.spawn(|| locks.lock_cancellable("job", &token));
+///     token.cancel();
+///     assert!(matches!(waiting.join().unwrap(), Err(Error::Cancelled { .. })));
+/// });
+/// locks.unlock("job")?;
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct CancelToken {
+    state: Arc<Mutex<Cancel>>,
+}
+
+#[derive(Debug, Default)]
+struct Cancel {
+    cancelled: bool,
+    waiting: Vec<Weak<Semaphore>>,
+}
+
+impl CancelToken {
+    /// A token that is not cancelled.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ends all waiting under this token, now and later.
+    pub fn cancel(&self) {
+        let mut state = self.state.lock();
+        state.cancelled = true;
+        for waiter in state.waiting.drain(..).filter_map(|waiter| waiter.upgrade()) {
+            waiter.release();
+        }
+    }
+
+    /// Whether [`cancel`](Self::cancel) was called.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.state.lock().cancelled
+    }
+
+    /// Wakes this waiter when the token is cancelled.
+    pub(crate) fn wake(&self, waiter: &Arc<Semaphore>) {
+        let mut state = self.state.lock();
+        state.waiting.retain(|known| known.strong_count() > 0);
+        state.waiting.push(Arc::downgrade(waiter));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_without_a_permit_and_keeps_one() {
+        let semaphore = Semaphore::default();
+        assert!(!semaphore.acquire(Duration::ZERO));
+        semaphore.release();
+        semaphore.release();
+        assert!(semaphore.acquire(Duration::MAX));
+        assert!(!semaphore.acquire(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_release_wakes_a_sleeper() {
+        let semaphore = Arc::new(Semaphore::default());
+        let sleeper = Arc::clone(&semaphore);
+        let sleeping = std::thread::spawn(move || sleeper.acquire(Duration::MAX));
+        semaphore.release();
+        assert!(sleeping.join().unwrap());
+    }
+
+    #[test]
+    fn a_cancelled_token_forgets_waiters_that_are_gone() {
+        let token = CancelToken::new();
+        for _ in 0..100 {
+            token.wake(&Arc::new(Semaphore::default()));
+        }
+        assert_eq!(token.state.lock().waiting.len(), 1);
+    }
+}

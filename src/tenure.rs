@@ -1,0 +1,342 @@
+//! A tenure: one owner id on the server, from the acquire that took the key to the release that freed it.
+//!
+//! All belief rests on one atomic word:
+//!
+//! | word | means | leads to |
+//! | --- | --- | --- |
+//! | `PENDING` | no acquire was answered yet | a deadline, or `ENDED` |
+//! | a deadline | held until then, in nanoseconds since boot | a later deadline, `LOST`, `ENDED` |
+//! | `ENDED` | the final release is about to be sent, or was | nothing |
+//! | `LOST` | it ended under its holder | nothing |
+//!
+//! Every change is a compare-exchange from the value that was read, so a renewal, an expiry and a release that
+//! race each other have one winner, and `LOST` and `ENDED` are for good.
+
+use crate::error::Result;
+use crate::key::Key;
+use crate::time::{Clock, Lease, Moment};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+const LOST: u64 = 0;
+const ENDED: u64 = 1;
+const PENDING: u64 = 2;
+
+/// How a tenure stands right now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Pending,
+    Held,
+    Suspect,
+    Lost,
+    Ended,
+}
+
+/// Why a hold was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// Its lease ended: an explicit lease ran out, or no renewal was confirmed in time.
+    Expired,
+    /// The server no longer has it: force unlock, a deleted or evicted key, a server that lost its data.
+    Removed,
+    /// The background thread that renews it failed.
+    Unwatched,
+}
+
+#[derive(Debug)]
+pub(crate) struct Tenure {
+    key: Arc<Key>,
+    owner: String,
+    clock: Clock,
+    serial: u64,
+    word: AtomicU64,
+    watched: AtomicBool,
+    suspect: AtomicBool,
+    told: AtomicBool,
+    open_until: AtomicU64,
+    lease_until: AtomicU64,
+}
+
+static SERIAL: AtomicU64 = AtomicU64::new(1);
+
+impl Tenure {
+    pub(crate) fn new(key: Arc<Key>, owner: String, clock: Clock) -> Self {
+        Self {
+            key,
+            owner,
+            clock,
+            serial: SERIAL.fetch_add(1, SeqCst),
+            word: AtomicU64::new(PENDING),
+            watched: AtomicBool::new(false),
+            suspect: AtomicBool::new(false),
+            told: AtomicBool::new(false),
+            open_until: AtomicU64::new(0),
+            lease_until: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The field on the wire.
+    pub(crate) fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// Tells tenures apart, and orders those that are due at the same moment.
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// Books an answered acquire or renewal whose command was sent at `sent`; moves the deadline only forward.
+    /// False when there is no hold to prolong: it ended, or its deadline had passed before the answer came.
+    ///
+    /// The clock is read here, after the reply: an answer that comes too late proves nothing about the time
+    /// in between (protocol.md, 4.2), so it writes `LOST` instead of a new deadline.
+    pub(crate) fn confirm(&self, sent: Moment, lease: Lease) -> bool {
+        self.lease_until.fetch_max(sent.plus(std::time::Duration::from_millis(lease.millis())).0, SeqCst);
+        let until = sent.plus(lease.validity()).0;
+        let mut old = self.word.load(SeqCst);
+        loop {
+            let new = match old {
+                LOST | ENDED => return false,
+                PENDING if until <= self.now().0 => return false,
+                PENDING => until,
+                deadline if deadline <= self.now().0 => LOST,
+                deadline => deadline.max(until),
+            };
+            match self.word.compare_exchange(old, new, SeqCst, SeqCst) {
+                Ok(_) if new == LOST => return false,
+                Ok(_) => break,
+                Err(changed) => old = changed,
+            }
+        }
+        self.suspect.store(false, SeqCst);
+        true
+    }
+
+    /// Whether the lock is still surely held: one load and one look at the clock, no lock, no round trip.
+    pub(crate) fn is_valid(&self) -> bool {
+        let deadline = self.word.load(SeqCst);
+        deadline > PENDING && (deadline > self.now().0 || !self.expire(deadline))
+    }
+
+    /// Writes `LOST` over a deadline that was seen passed. False when it was moved meanwhile, to a valid one.
+    #[cold]
+    fn expire(&self, deadline: u64) -> bool {
+        match self.word.compare_exchange(deadline, LOST, SeqCst, SeqCst) {
+            Ok(_) => true,
+            Err(changed) => changed <= PENDING || changed <= self.now().0,
+        }
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        let valid = self.is_valid();
+        match self.word.load(SeqCst) {
+            LOST => Standing::Lost,
+            ENDED => Standing::Ended,
+            PENDING => Standing::Pending,
+            _ if valid && !self.suspect.load(SeqCst) => Standing::Held,
+            _ => Standing::Suspect,
+        }
+    }
+
+    /// Until when it is held; `None` when it is not.
+    pub(crate) fn deadline(&self) -> Option<Moment> {
+        let word = self.word.load(SeqCst);
+        (word > PENDING).then_some(Moment(word))
+    }
+
+    /// The last moment at which the key can still be on the server by what was asked so far.
+    pub(crate) fn lease_until(&self) -> Moment {
+        Moment(self.lease_until.load(SeqCst))
+    }
+
+    /// Ends the tenure before its final release is sent: from here on no renewal counts. Whether it was valid.
+    pub(crate) fn end(&self) -> bool {
+        let valid = self.is_valid();
+        let mut old = self.word.load(SeqCst);
+        while old != LOST && old != ENDED {
+            match self.word.compare_exchange(old, ENDED, SeqCst, SeqCst) {
+                Ok(_) => return valid && old != PENDING,
+                Err(changed) => old = changed,
+            }
+        }
+        false
+    }
+
+    /// The server said that the key is not ours. Nothing happens to a tenure that ended by itself.
+    pub(crate) fn lose(&self) {
+        let mut old = self.word.load(SeqCst);
+        while old != ENDED && old != LOST {
+            match self.word.compare_exchange(old, LOST, SeqCst, SeqCst) {
+                Ok(_) => return,
+                Err(changed) => old = changed,
+            }
+        }
+    }
+
+    /// A renewal failed: the hold stays until its deadline, but its holder should know.
+    pub(crate) fn suspect(&self) {
+        self.suspect.store(true, SeqCst);
+    }
+
+    /// Whether the watchdog renews it.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watched.load(SeqCst)
+    }
+
+    pub(crate) fn watch(&self, watched: bool) {
+        self.watched.store(watched, SeqCst);
+    }
+
+    /// True for the first caller only: whoever tells the world of the loss.
+    pub(crate) fn tell_once(&self) -> bool {
+        !self.told.swap(true, SeqCst)
+    }
+
+    /// An attempt was broken off; until `deadline` the server may still execute it.
+    pub(crate) fn leave_open(&self, deadline: Moment, lease: Lease) {
+        self.open_until.fetch_max(deadline.0, SeqCst);
+        self.lease_until.fetch_max(deadline.plus(std::time::Duration::from_millis(lease.millis())).0, SeqCst);
+    }
+
+    /// Until when an unanswered attempt may still be executed; `None` when every attempt was answered.
+    pub(crate) fn open_until(&self) -> Option<Moment> {
+        let open = self.open_until.load(SeqCst);
+        (open != 0).then_some(Moment(open))
+    }
+}
+
+/// What a background thread may do to the tenures of any kind of lock, and all it needs to know of a kind.
+pub(crate) trait Keeper: Send + Sync {
+    /// Asks the server to prolong all of them, and books each answer at its tenure.
+    fn renew(&self, batch: &[Arc<Tenure>]);
+
+    /// Makes one attempt to free the key of a tenure that is over.
+    fn sweep(&self, tenure: &Tenure) -> Result<()>;
+
+    /// Tells the holder, the registry and the callbacks that this tenure is lost; does nothing the second time.
+    fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause);
+
+    /// Prolongs one tenure by a lease of the caller's choice.
+    fn extend(&self, tenure: &Arc<Tenure>, lease: Lease) -> Result<()>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Naming;
+    use std::time::Duration;
+
+    fn tenure() -> (Tenure, Arc<AtomicU64>) {
+        let time = Arc::new(AtomicU64::new(1_000_000_000));
+        let key = Arc::new(Key::new(Naming::Redisson, "", "n"));
+        (Tenure::new(key, "owner".into(), Clock::Manual(Arc::clone(&time))), time)
+    }
+
+    fn lease(millis: u64) -> Lease {
+        Lease::new(Duration::from_millis(millis)).unwrap()
+    }
+
+    fn go(time: &AtomicU64, millis: u64) {
+        time.fetch_add(millis * 1_000_000, SeqCst);
+    }
+
+    #[test]
+    fn validity_counts_from_the_sending() {
+        let (tenure, time) = tenure();
+        let sent = tenure.now();
+        go(&time, 500);
+        assert!(tenure.confirm(sent, lease(1_000)));
+        go(&time, 487);
+        assert!(tenure.is_valid());
+        go(&time, 1);
+        assert!(!tenure.is_valid());
+        assert_eq!(tenure.standing(), Standing::Lost);
+    }
+
+    #[test]
+    fn an_acquire_answered_after_its_validity_holds_nothing() {
+        let (tenure, time) = tenure();
+        let sent = tenure.now();
+        go(&time, 990);
+        assert!(!tenure.confirm(sent, lease(1_000)));
+        assert_eq!(tenure.standing(), Standing::Pending);
+    }
+
+    #[test]
+    fn renewals_only_lengthen() {
+        let (tenure, time) = tenure();
+        assert!(tenure.confirm(tenure.now(), lease(3_600_000)));
+        let deadline = tenure.deadline();
+        go(&time, 10);
+        assert!(tenure.confirm(tenure.now(), lease(1_000)));
+        assert_eq!(tenure.deadline(), deadline);
+    }
+
+    #[test]
+    fn a_renewal_answered_after_the_deadline_writes_lost() {
+        let (tenure, time) = tenure();
+        assert!(tenure.confirm(tenure.now(), lease(1_000)));
+        go(&time, 500);
+        let sent = tenure.now();
+        go(&time, 600);
+        assert!(!tenure.confirm(sent, lease(1_000)), "the reply came after the deadline");
+        assert_eq!(tenure.standing(), Standing::Lost);
+        assert!(!tenure.confirm(tenure.now(), lease(1_000)), "lost is for good");
+    }
+
+    #[test]
+    fn a_release_beats_renewals_and_losses() {
+        let (tenure, _) = tenure();
+        assert!(tenure.confirm(tenure.now(), lease(1_000)));
+        assert!(tenure.end());
+        assert!(!tenure.confirm(tenure.now(), lease(1_000)));
+        tenure.lose();
+        assert_eq!(tenure.standing(), Standing::Ended);
+        assert!(!tenure.end(), "only the first release was of a valid hold");
+    }
+
+    #[test]
+    fn a_tenure_past_its_deadline_does_not_end_valid() {
+        let (tenure, time) = tenure();
+        assert!(tenure.confirm(tenure.now(), lease(1_000)));
+        go(&time, 2_000);
+        assert!(!tenure.end());
+        assert_eq!(tenure.standing(), Standing::Lost);
+    }
+
+    #[test]
+    fn suspicion_passes_with_a_confirmed_renewal() {
+        let (tenure, _) = tenure();
+        assert!(tenure.confirm(tenure.now(), lease(1_000)));
+        tenure.suspect();
+        assert_eq!(tenure.standing(), Standing::Suspect);
+        assert!(tenure.is_valid());
+        assert!(tenure.confirm(tenure.now(), lease(1_000)));
+        assert_eq!(tenure.standing(), Standing::Held);
+    }
+
+    #[test]
+    fn a_loss_is_told_once() {
+        let (tenure, _) = tenure();
+        assert!(tenure.tell_once());
+        assert!(!tenure.tell_once());
+    }
+
+    #[test]
+    fn the_latest_open_attempt_counts() {
+        let (tenure, _) = tenure();
+        assert_eq!(tenure.open_until(), None);
+        tenure.leave_open(Moment(50), lease(1_000));
+        tenure.leave_open(Moment(20), lease(1_000));
+        assert_eq!(tenure.open_until(), Some(Moment(50)));
+    }
+}

@@ -1,0 +1,309 @@
+//! The watchdog: a scheduled thread pool that renews every watched tenure each third of its lease, notices
+//! every deadline that passes, and sweeps up what a broken attempt may have left on the server.
+//!
+//! One timer thread, which never does I/O, and a few workers, which do. A job is removed when its tenure ends,
+//! so the schedule holds only what is alive. Threads start with the first job that needs them.
+
+use crate::tenure::{Keeper, LossCause, Standing, Tenure};
+use crate::time::{Clock, Lease, Moment};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Threads that renew; each has a connection of its own lane.
+const WORKERS: usize = 2;
+
+/// At most so many tenures in one command.
+const BATCH: usize = 100;
+
+/// How soon a failed sweep is tried again.
+const SWEEP_AGAIN: Duration = Duration::from_secs(1);
+
+pub(crate) struct Watchdog {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: Clock,
+    lease: Duration,
+    schedule: Mutex<Schedule>,
+    changed: Condvar,
+    queue: Receiver<Job>,
+}
+
+/// Jobs by due time, and the due time of each tenure's own job, so that it can be found again.
+struct Schedule {
+    due: BTreeMap<(Moment, u64, Task), Job>,
+    kept: HashMap<u64, Moment>,
+    /// When the timer thread wakes by itself; a job due later need not wake it.
+    wakes_at: Moment,
+    timer_runs: bool,
+    workers_run: bool,
+    /// Gone once closed: the workers end when nothing can come any more.
+    work: Option<Sender<Job>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Task {
+    /// Renew it when it is watched; find it lost when its deadline passed.
+    Keep,
+    /// Free its key, which a broken attempt may have taken or a failed release left.
+    Sweep,
+}
+
+#[derive(Clone)]
+struct Job {
+    task: Task,
+    tenure: Arc<Tenure>,
+    keeper: Arc<dyn Keeper>,
+}
+
+impl Watchdog {
+    /// `lease` is what each renewal gives.
+    pub(crate) fn new(lease: Lease, clock: Clock) -> Self {
+        let (work, queue) = unbounded();
+        let schedule = Schedule {
+            due: BTreeMap::new(),
+            kept: HashMap::new(),
+            wakes_at: Moment::MAX,
+            timer_runs: false,
+            workers_run: false,
+            work: Some(work),
+        };
+        let lease = Duration::from_millis(lease.millis());
+        let shared = Shared { clock, lease, schedule: Mutex::new(schedule), changed: Condvar::new(), queue };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Takes care of a tenure until [`release`](Self::release): called when it is acquired, and whenever it
+    /// begins or ceases to be watched.
+    ///
+    /// # Errors
+    /// When the timer thread cannot be started.
+    pub(crate) fn keep(&self, tenure: &Arc<Tenure>, keeper: Arc<dyn Keeper>) -> std::io::Result<()> {
+        self.shared.start(&mut self.shared.schedule.lock())?;
+        self.shared.plan(tenure, keeper, self.shared.interval());
+        Ok(())
+    }
+
+    /// Forgets a tenure that ended.
+    pub(crate) fn release(&self, tenure: &Tenure) {
+        self.shared.schedule.lock().forget(tenure.serial());
+    }
+
+    /// Frees the key of a tenure that is over, at `due` and again each second until its last lease has ended.
+    pub(crate) fn sweep(&self, tenure: &Arc<Tenure>, keeper: Arc<dyn Keeper>, due: Moment) {
+        let mut schedule = self.shared.schedule.lock();
+        match self.shared.start(&mut schedule) {
+            Ok(()) => {
+                self.shared.insert(&mut schedule, due, Job { task: Task::Sweep, tenure: Arc::clone(tenure), keeper })
+            }
+            Err(error) => log::warn!("lock {:?} may stay until its lease ends: {error}", tenure.key().resource()),
+        }
+    }
+
+    /// Ends the threads, at the latest when the command under way is answered. Returns the sweeps still due.
+    pub(crate) fn close(&self) -> Vec<(Arc<Tenure>, Arc<dyn Keeper>)> {
+        let mut schedule = self.shared.schedule.lock();
+        schedule.work = None;
+        schedule.kept.clear();
+        let jobs = std::mem::take(&mut schedule.due).into_values();
+        let sweeps = jobs.filter(|job| job.task == Task::Sweep).map(|job| (job.tenure, job.keeper)).collect();
+        drop(schedule);
+        self.shared.changed.notify_all();
+        sweeps
+    }
+}
+
+impl Schedule {
+    fn forget(&mut self, serial: u64) {
+        if let Some(due) = self.kept.remove(&serial) {
+            self.due.remove(&(due, serial, Task::Keep));
+        }
+    }
+
+    fn pop(&mut self) -> Option<Job> {
+        let ((_, serial, task), job) = self.due.pop_first()?;
+        if task == Task::Keep {
+            self.kept.remove(&serial);
+        }
+        Some(job)
+    }
+}
+
+impl Shared {
+    fn interval(&self) -> Duration {
+        self.lease / 3
+    }
+
+    /// How soon a failed renewal is tried again.
+    fn again(&self) -> Duration {
+        (self.lease / 10).min(Duration::from_secs(1))
+    }
+
+    fn start(self: &Arc<Self>, schedule: &mut Schedule) -> std::io::Result<()> {
+        if !schedule.timer_runs {
+            let shared = Arc::clone(self);
+            spawn("redlatch-timer", move || shared.run_timer())?;
+            schedule.timer_runs = true;
+        }
+        Ok(())
+    }
+
+    /// Sets a tenure's next job: its renewal when it is watched, but at the latest its deadline.
+    ///
+    /// Whether it ended is asked under the lock of the schedule, and whoever ends a tenure removes its job
+    /// after that; so a job that comes too late is either not planned or removed.
+    fn plan(&self, tenure: &Arc<Tenure>, keeper: Arc<dyn Keeper>, renew_in: Duration) {
+        let mut schedule = self.schedule.lock();
+        schedule.forget(tenure.serial());
+        if matches!(tenure.standing(), Standing::Ended | Standing::Pending) {
+            return;
+        }
+        let now = self.clock.now();
+        let deadline = tenure.deadline().unwrap_or(now);
+        let due = if tenure.is_watched() { deadline.min(now.plus(renew_in)) } else { deadline };
+        self.insert(&mut schedule, due, Job { task: Task::Keep, tenure: Arc::clone(tenure), keeper });
+    }
+
+    fn insert(&self, schedule: &mut Schedule, due: Moment, job: Job) {
+        if schedule.work.is_none() {
+            return;
+        }
+        let serial = job.tenure.serial();
+        if job.task == Task::Keep {
+            schedule.kept.insert(serial, due);
+        }
+        schedule.due.insert((due, serial, job.task), job);
+        if due < schedule.wakes_at {
+            self.changed.notify_one();
+        }
+    }
+
+    fn run_timer(self: &Arc<Self>) {
+        while let Some(job) = self.next_due() {
+            if catch_unwind(AssertUnwindSafe(|| self.run(job.clone()))).is_err() {
+                fail_closed(&*job.keeper, std::slice::from_ref(&job.tenure));
+            }
+        }
+    }
+
+    /// Sleeps until a job is due; `None` when closed.
+    fn next_due(&self) -> Option<Job> {
+        let mut schedule = self.schedule.lock();
+        while schedule.work.is_some() {
+            let now = self.clock.now();
+            let first = schedule.due.first_key_value().map(|((due, ..), _)| *due);
+            match first {
+                Some(due) if due <= now => {
+                    // It looks again before it sleeps: nobody need wake it.
+                    schedule.wakes_at = Moment(0);
+                    return schedule.pop();
+                }
+                first => {
+                    schedule.wakes_at = first.unwrap_or(Moment::MAX);
+                    self.changed.wait_for(&mut schedule, schedule_wait(first, now));
+                }
+            }
+        }
+        None
+    }
+
+    fn run(self: &Arc<Self>, job: Job) {
+        if job.task == Task::Sweep {
+            return self.dispatch(job);
+        }
+        match job.tenure.standing() {
+            Standing::Ended | Standing::Pending => {}
+            Standing::Lost => job.keeper.lost(&job.tenure, LossCause::Expired),
+            Standing::Held | Standing::Suspect => {
+                // Until the renewal is answered, the next thing to happen is the deadline.
+                self.plan(&job.tenure, Arc::clone(&job.keeper), self.lease);
+                if job.tenure.is_watched() {
+                    self.dispatch(job);
+                }
+            }
+        }
+    }
+
+    /// Hands a job to the workers, and starts them with the first one.
+    fn dispatch(self: &Arc<Self>, job: Job) {
+        let mut schedule = self.schedule.lock();
+        if !schedule.workers_run {
+            for _ in 0..WORKERS {
+                let shared = Arc::clone(self);
+                match spawn("redlatch-watchdog", move || shared.run_worker()) {
+                    Ok(()) => schedule.workers_run = true,
+                    Err(error) => log::error!("a watchdog thread cannot be started: {error}"),
+                }
+            }
+        }
+        if let Some(work) = schedule.work.as_ref().filter(|_| schedule.workers_run) {
+            let _ = work.send(job);
+        }
+    }
+
+    fn run_worker(&self) {
+        while let Ok(first) = self.queue.recv() {
+            let jobs = std::iter::once(first).chain(self.queue.try_iter().take(BATCH - 1));
+            let (renewals, sweeps): (Vec<_>, Vec<_>) = jobs.partition(|job| job.task == Task::Keep);
+            for (keeper, tenures) in by_keeper(renewals) {
+                self.renew(&keeper, &tenures);
+            }
+            sweeps.iter().for_each(|job| self.sweep(job));
+        }
+    }
+
+    fn renew(&self, keeper: &Arc<dyn Keeper>, tenures: &[Arc<Tenure>]) {
+        if catch_unwind(AssertUnwindSafe(|| keeper.renew(tenures))).is_err() {
+            fail_closed(&**keeper, tenures);
+        }
+        for tenure in tenures {
+            let suspect = tenure.standing() == Standing::Suspect;
+            self.plan(tenure, Arc::clone(keeper), if suspect { self.again() } else { self.interval() });
+        }
+    }
+
+    fn sweep(&self, job: &Job) {
+        let swept = catch_unwind(AssertUnwindSafe(|| job.keeper.sweep(&job.tenure)));
+        let Ok(Err(error)) = swept else { return };
+        let again = self.clock.now().plus(SWEEP_AGAIN);
+        if again < job.tenure.lease_until() {
+            self.insert(&mut self.schedule.lock(), again, job.clone());
+        } else {
+            log::debug!("lock {:?} ends with its lease: {error}", job.tenure.key().resource());
+        }
+    }
+}
+
+fn schedule_wait(first: Option<Moment>, now: Moment) -> Duration {
+    const LONGEST: Duration = Duration::from_secs(3_600);
+    first.map_or(LONGEST, |due| due.since(now).min(LONGEST))
+}
+
+fn by_keeper(jobs: Vec<Job>) -> Vec<(Arc<dyn Keeper>, Vec<Arc<Tenure>>)> {
+    let mut groups: Vec<(Arc<dyn Keeper>, Vec<Arc<Tenure>>)> = Vec::new();
+    for job in jobs {
+        match groups.iter_mut().find(|(keeper, _)| Arc::ptr_eq(keeper, &job.keeper)) {
+            Some((_, tenures)) => tenures.push(job.tenure),
+            None => groups.push((job.keeper, vec![job.tenure])),
+        }
+    }
+    groups
+}
+
+/// A panic on the way to a renewal: nobody knows what was done, so the holds are over. The thread goes on.
+fn fail_closed(keeper: &dyn Keeper, tenures: &[Arc<Tenure>]) {
+    log::error!("a watchdog thread panicked: {} holds are given up as lost", tenures.len());
+    for tenure in tenures {
+        tenure.lose();
+        keeper.lost(tenure, LossCause::Unwatched);
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+}
