@@ -9,7 +9,7 @@ use crate::owner::Owners;
 use crate::pubsub::PubSub;
 use crate::registry::{registry, thread_number};
 use crate::tenure::{Keeper, Tenure};
-use crate::time::Clock;
+use crate::time::{Clock, Moment};
 use crate::watchdog::Watchdog;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
@@ -76,6 +76,11 @@ impl Space {
     /// A tenure with an owner id that was never used.
     pub(crate) fn tenure(&self, key: &Arc<Key>) -> Arc<Tenure> {
         Arc::new(Tenure::new(Arc::clone(key), self.owners.mint(thread_number()), self.clock.clone()))
+    }
+
+    /// When a single attempt from now gives up.
+    pub(crate) fn one_answer(&self) -> Moment {
+        self.clock.now().plus(self.config.response_timeout)
     }
 
     pub(crate) fn report(&self, lost: LostHold) {
@@ -214,7 +219,6 @@ impl Client {
 
     /// Settings for the server at `url`: `redis://[user:password@]host[:port][/database]`,
     /// `unix:///path/to/socket[?db=n&user=..&pass=..]` or the same with `redis+unix://`.
-    #[must_use]
     pub fn builder(url: &str) -> ClientBuilder {
         ClientBuilder { url: url.to_owned(), settings: Settings::default(), on_lost: None }
     }

@@ -1,4 +1,91 @@
-//! A distributed lock for plain-threaded Rust programs, on Redis.
+//! A re-entrant distributed lock on Redis for plain-threaded Rust programs: what Redisson's `RLock` is to Java,
+//! sharing its locks with it on the wire.
+//!
+//! [`RedLock`] is the trait of every lock here, named after the Jedis version's interface. The *Redlock
+//! algorithm* over several masters is something else; a kind for it (`QuorumLock`) is planned.
+//!
+//! It blocks, on purpose: a program of plain threads should not need an async runtime to take a lock. Threads
+//! and `std` types are all it asks for.
+//!
+//! ```no_run
+//! use redlatch::{RedLock, RedLockExt, RedisRedLock};
+//! use std::time::Duration;
+//!
+//! let locks = RedisRedLock::connect("redis://127.0.0.1/")?;    // cheap to clone, one per program
+//!
+//! locks.lock("order:42")?;                                     // by name, renewed until the unlock
+//! locks.unlock("order:42")?;
+//!
+//! let guard = locks.guard("order:42")?;                        // a guard, released when dropped
+//! if guard.is_valid() { /* still surely mine: no round trip */ }
+//! guard.unlock()?;                                             // says what a drop could only log
+//!
+//! let total = locks.execute_in_lock("order:42", || 40 + 2)?;   // a closure, released also in a panic
+//!
+//! let done = locks.request("order:42")                         // any of them with its terms spelled out
+//!     .wait(Duration::from_millis(500))
+//!     .lease(Duration::from_secs(10))
+//!     .execute(|guard| guard.remaining())?;                    // None: not acquired in time
+//! # Ok::<(), redlatch::Error>(())
+//! ```
+//!
+//! # Kinds
+//!
+//! | kind | what it is |
+//! | --- | --- |
+//! | [`ReentrantLock`] = [`RedisRedLock`] | Redisson's `RLock` on one Redis server |
+//! | [`LocalRedLock`] | the same in memory, for unit tests and single-process use |
+//!
+//! All are a [`RedLock`], also as `&T`, `Box<T>`, `Arc<T>` and `dyn RedLock`; closures, guards and requests come
+//! from [`RedLockExt`].
+//!
+//! # What it guarantees
+//!
+//! * **One holder at a time**, as long as the server keeps its data and clocks run at the same speed within
+//!   1 %. Each hold has an identity of its own, so a command that arrives late can never free or prolong a
+//!   later hold.
+//! * **The holder learns of a loss**: [`Hold::is_valid`] answers without a round trip and is never true after
+//!   another could hold the lock; [`Hold::lost`] and [`ClientBuilder::on_lost`] tell it once. A lost hold stays
+//!   lost: locking again is an error until it is unlocked, and its guard never frees a later one.
+//! * **No call hangs**: a call with a wait is over when the wait is, and at most 200 ms later; one without rides
+//!   out an unreachable server for [`ClientBuilder::outage_budget`]. The look-up of a host name is the
+//!   system's and cannot be bounded.
+//! * **Nothing is left behind** when a wait ends or is cancelled, and a holder that dies blocks others only until
+//!   its lease ends.
+//! * **Waiters are woken** by the unlock's message within a few round trips, and look by themselves at least
+//!   every [`ClientBuilder::poll_cap`] in case a message is lost.
+//!
+//! # What it never promises
+//!
+//! * **Safety across a server that loses its data.** A restart without persistence, an eviction or a failover to a
+//!   replica that had not heard of the lock frees it. The holder is told at its next renewal, at the latest after
+//!   a third of the lease. Run locks on a server with `maxmemory-policy noeviction`.
+//! * **That paused code notices.** A process that was stopped for longer than its lease goes on where it was: ask
+//!   [`Hold::is_valid`] before each step that must not happen twice.
+//! * **Fairness between processes.** Threads of one process are served in order of arrival.
+//! * **Locks for the children of a fork.** Operations there return [`Error::Closed`].
+//!
+//! # Questions
+//!
+//! *Which lease should I choose?* None: then the watchdog renews the lock every third of 30 s while its thread
+//! lives, and a crash frees it within 30 s. Give a lease to work that must end by itself.
+//!
+//! *May I unlock on another thread?* No. A hold belongs to its thread; a [`Hold`] may be asked from anywhere.
+//!
+//! *What if the unlock fails?* The hold is over in any case. The key is released in the background where that
+//! can be done, and ends with its lease otherwise.
+//!
+//! *How do I test code that locks?* Let it take `&dyn RedLock` and give it a [`LocalRedLock`].
+//!
+//! # Logs
+//!
+//! Through the [`log`] crate:
+//!
+//! | level | meaning |
+//! | --- | --- |
+//! | error | a background thread or a callback panicked, or could not be started: holds may have been given up |
+//! | warn | someone should look: a hold was lost, renewals fail, the subscriber lost its connection, a guard's drop could not release |
+//! | debug | what ends by itself, such as a late release that was not needed |
 
 mod backend;
 mod client;

@@ -147,6 +147,11 @@ impl Tenure {
         }
     }
 
+    /// Whether its owner id may be sent in another acquire: nothing of it was acquired or left unanswered.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.standing() == Standing::Pending && self.open_until().is_none()
+    }
+
     /// Until when it is held; `None` when it is not.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let word = self.word.load(SeqCst);

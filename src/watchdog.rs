@@ -284,8 +284,11 @@ fn schedule_wait(first: Option<Moment>, now: Moment) -> Duration {
     first.map_or(LONGEST, |due| due.since(now).min(LONGEST))
 }
 
-fn by_keeper(jobs: Vec<Job>) -> Vec<(Arc<dyn Keeper>, Vec<Arc<Tenure>>)> {
-    let mut groups: Vec<(Arc<dyn Keeper>, Vec<Arc<Tenure>>)> = Vec::new();
+/// Tenures that one command can renew, with their keeper.
+type Group = (Arc<dyn Keeper>, Vec<Arc<Tenure>>);
+
+fn by_keeper(jobs: Vec<Job>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
     for job in jobs {
         match groups.iter_mut().find(|(keeper, _)| Arc::ptr_eq(keeper, &job.keeper)) {
             Some((_, tenures)) => tenures.push(job.tenure),

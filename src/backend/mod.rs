@@ -109,6 +109,15 @@ impl Failure {
         }
     }
 
+    /// The same at the end of a call in which an earlier attempt may have taken effect.
+    pub(crate) fn after(self, doubt: Option<Self>) -> Self {
+        match (self, doubt) {
+            (failure, None) => failure,
+            (Self::Refused { code, cause, .. }, Some(_)) => Self::Refused { code, applied: Applied::Unknown, cause },
+            (_, Some(doubt)) => doubt,
+        }
+    }
+
     /// What the caller is told about it.
     pub(crate) fn into_error(self, resource: &str) -> Error {
         let resource = resource.to_owned();
@@ -161,7 +170,12 @@ const RENEWAL_CONNECTIONS: u32 = 2;
 impl Backend {
     pub(crate) fn new(url: &str, config: &Config) -> Result<Self> {
         let server = Server::new(url, config, Clock::Boot)?;
-        let worker = Arc::new(scheduled_thread_pool::ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("redlatch-pool").build());
+        let worker = Arc::new(
+            scheduled_thread_pool::ScheduledThreadPool::builder()
+                .num_threads(1)
+                .thread_name_pattern("redlatch-pool")
+                .build(),
+        );
         Ok(Self {
             calls: pool(&server, config.pool_size, &worker),
             renewals: pool(&server, RENEWAL_CONNECTIONS, &worker),

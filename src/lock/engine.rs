@@ -3,60 +3,19 @@
 //! A kind brings its [`Primitive`]: what one command does at its store. The engine decides what to believe
 //! after each answer, and after none.
 
-use super::wait::{self, Patience, Terms};
+use super::patience::Patience;
+use super::primitive::{Primitive, Take};
 use crate::backend::Failure;
 use crate::client::Space;
 use crate::config::Reentry;
 use crate::error::{Applied, Cause, Error, Result};
 use crate::hold::{Hold, HoldState};
-use crate::key::Key;
-use crate::pubsub::Subscription;
-use crate::registry::{Waiter, registry};
-use crate::signal::Semaphore;
+use crate::registry::registry;
 use crate::tenure::{Keeper, LossCause, Standing, Tenure};
 use crate::time::{Lease, Moment};
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 use std::time::Duration;
-
-/// What an attempt to take the lock found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Take {
-    /// The lock is the tenure's, by the command that was sent then.
-    Acquired(Moment),
-    /// Someone else's, for so long by what the store knows; `None`: without an end.
-    Busy(Option<Duration>),
-}
-
-/// What one command does at the store of a kind. Each method makes one attempt and never repeats it.
-///
-/// The contract: every method is idempotent for the same tenure and count, answers by `until` (a command once
-/// sent gets 200 ms beyond it), and reports as [`Failure::Unknown`] whatever may have been executed unanswered.
-pub(crate) trait Primitive: Send + Sync {
-    /// Takes the lock for the tenure, or confirms that it has it.
-    fn take(&self, tenure: &Tenure, lease: Lease, until: Moment) -> Result<Take, Failure>;
-
-    /// Writes the count and prolongs; `None` when the tenure is not in the store.
-    fn reenter(&self, tenure: &Tenure, count: usize, lease: Lease, until: Moment) -> Result<Option<Moment>, Failure>;
-
-    /// Prolongs all; when it was sent, and for each whether the tenure was in the store.
-    fn renew(&self, tenures: &[Arc<Tenure>], lease: Lease) -> Result<(Moment, Vec<bool>), Failure>;
-
-    /// Writes the count that is left, and frees the lock at zero; whether the tenure was in the store.
-    fn release(&self, tenure: &Tenure, left: usize, until: Moment) -> Result<bool, Failure>;
-
-    /// Frees the lock, whoever has it; whether anyone had.
-    fn force_unlock(&self, key: &Key, until: Moment) -> Result<bool, Failure>;
-
-    /// `None`: free. `Some(None)`: locked without an end.
-    fn time_to_live(&self, key: &Key, until: Moment) -> Result<Option<Option<Duration>>, Failure>;
-
-    /// Releases the semaphore whenever the lock may have become free. `None`: nobody tells, so poll.
-    fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Subscription>;
-
-    /// When calls without a deadline of their own give up.
-    fn outage_ends(&self) -> Moment;
-}
 
 /// One kind of lock on one namespace.
 pub(crate) struct Engine {
@@ -78,10 +37,9 @@ impl Engine {
         self.me.upgrade().map(|me| me as Arc<dyn Keeper>)
     }
 
-    pub(crate) fn acquire(&self, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
-        let key = self.space.key(resource)?;
-        let lease = terms.lease.map(Lease::new).transpose()?;
-        wait::acquire(self, &key, terms, lease)
+    /// How long a call goes on asking the store, until something else is said.
+    pub(crate) fn patience<'a>(&'a self, resource: &'a str) -> Patience<'a> {
+        Patience::new(&self.space, &*self.primitive, resource)
     }
 
     /// The lease of a level that asked for none is the watchdog's.
@@ -107,7 +65,7 @@ impl Engine {
     pub(crate) fn hold(&self, tenure: &Arc<Tenure>, sent: Moment, lease: Option<Lease>) -> Result<Option<Hold>> {
         if !tenure.confirm(sent, self.lease_or_watchdog(lease)) {
             tenure.end();
-            self.sweep_at(tenure, self.space.clock.now());
+            self.release_late(tenure);
             return Ok(None);
         }
         let hold = Hold::new(Arc::clone(tenure), self.keeper(), lease.is_none());
@@ -126,10 +84,9 @@ impl Engine {
 
     /// Undoes an acquire whose caller never gets the hold.
     fn give_back(&self, hold: &Hold) {
-        if hold.tenure().end() {
-            self.sweep_at(hold.tenure(), self.space.clock.now());
-        }
+        hold.tenure().end();
         self.bury(hold, true);
+        self.release_late(hold.tenure());
     }
 
     /// One more level for the thread that holds it already.
@@ -204,7 +161,7 @@ impl Engine {
         if self.space.config.reentry == Reentry::Local {
             return Ok(());
         }
-        match self.primitive.release(hold.tenure(), left, self.one_answer()) {
+        match self.primitive.release(hold.tenure(), left, self.space.one_answer()) {
             Ok(true) => Ok(()),
             Ok(false) => {
                 hold.tenure().lose();
@@ -230,11 +187,8 @@ impl Engine {
             self.release_late(tenure);
             return Err(Error::lost(hold.resource()));
         };
-        let patience = if hold.is_hasty() {
-            Patience::once(self, hold.resource())
-        } else {
-            Patience::until(self, hold.resource(), deadline)
-        };
+        let patience = self.patience(hold.resource());
+        let patience = if hold.is_hasty() { patience.once() } else { patience.until(deadline) };
         let result = patience.persist(|until| self.primitive.release(tenure, 0, until));
         self.conclude(hold, result)
     }
@@ -259,7 +213,7 @@ impl Engine {
         result
     }
 
-    /// One best-effort release of a hold whose deadline has passed: its key may still be there.
+    /// One best-effort release of a tenure that nobody holds any more: its key may still be there.
     fn release_late(&self, tenure: &Arc<Tenure>) {
         if let Err(error) = self.sweep(tenure) {
             log::debug!("late release: {error}");
@@ -294,11 +248,18 @@ impl Engine {
             return Ok(false);
         }
         let lease = Lease::clamped(hold.remaining());
-        match self.prolong(hold, hold.count(), lease, &Patience::outage(self, hold.resource())) {
+        match self.prolong(hold, hold.count(), lease, &self.patience(hold.resource())) {
             Ok(()) => Ok(true),
             Err(Error::Lost { .. }) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// One level of the current thread's hold.
+    pub(crate) fn unlock(&self, resource: &str) -> Result<()> {
+        let key = self.space.key(resource)?;
+        let hold = registry().find(self.space.id, key.full(), std::thread::current().id());
+        hold.map_or_else(|| Err(Error::not_held(resource)), |hold| self.release(&hold))
     }
 
     pub(crate) fn hold_of(&self, resource: &str, thread: ThreadId) -> Option<Hold> {
@@ -310,8 +271,7 @@ impl Engine {
     pub(crate) fn force_unlock(&self, resource: &str) -> Result<bool> {
         let key = self.space.key(resource)?;
         let before = registry().current(self.space.id, key.full());
-        let (was_locked, _) =
-            Patience::outage(self, resource).persist(|until| self.primitive.force_unlock(&key, until))?;
+        let (was_locked, _) = self.patience(resource).persist(|until| self.primitive.force_unlock(&key, until))?;
         if let Some(hold) = before {
             hold.tenure().lose();
             self.lost(hold.tenure(), LossCause::Removed);
@@ -330,13 +290,8 @@ impl Engine {
 
     fn time_to_live(&self, resource: &str) -> Result<Option<Option<Duration>>> {
         let key = self.space.key(resource)?;
-        let (left, _) = Patience::outage(self, resource).persist(|until| self.primitive.time_to_live(&key, until))?;
+        let (left, _) = self.patience(resource).persist(|until| self.primitive.time_to_live(&key, until))?;
         Ok(left)
-    }
-
-    /// When a single attempt gives up.
-    pub(crate) fn one_answer(&self) -> Moment {
-        self.space.clock.now().plus(self.space.config.response_timeout)
     }
 
     /// Tells the world of a loss, once.
@@ -385,13 +340,14 @@ impl Keeper for Engine {
     }
 
     fn sweep(&self, tenure: &Tenure) -> Result<()> {
-        let released = self.primitive.release(tenure, 0, self.one_answer());
+        let released = self.primitive.release(tenure, 0, self.space.one_answer());
         released.map(drop).map_err(|failure| failure.into_error(tenure.key().resource()))
     }
 
     fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause) {
         if tenure.standing() == Standing::Lost {
             self.space.watchdog.release(tenure);
+            self.sweep_open(tenure);
             self.announce(tenure, cause);
         }
     }
@@ -399,35 +355,12 @@ impl Keeper for Engine {
     fn extend(&self, tenure: &Arc<Tenure>, lease: Lease) -> Result<()> {
         self.space.check_open(tenure.key().resource())?;
         let one = [Arc::clone(tenure)];
-        let (answer, _) = Patience::outage(self, tenure.key().resource()).persist(|_| {
+        let limit = tenure.deadline().unwrap_or(self.space.clock.now());
+        let ((sent, held), _) = self.patience(tenure.key().resource()).until(limit).persist(|_| {
             let result = self.primitive.renew(&one, lease);
             note_open(tenure, lease, &result);
             result
         })?;
-        let (sent, held) = answer;
         self.book(tenure, held.first().copied().unwrap_or(false).then_some(sent), lease)
-    }
-}
-
-/// A waiter that keeps its place in the queue of its process until it is dropped.
-pub(crate) struct Place<'a> {
-    engine: &'a Engine,
-    key: &'a Key,
-    pub(crate) waiter: Arc<Waiter>,
-}
-
-impl<'a> Place<'a> {
-    pub(crate) fn new(engine: &'a Engine, key: &'a Key, waiter: Arc<Waiter>) -> Self {
-        Self { engine, key, waiter }
-    }
-
-    pub(crate) fn is_head(&self) -> bool {
-        registry().is_head(self.engine.space.id, self.key.full(), &self.waiter)
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        registry().leave(self.engine.space.id, self.key.full(), &self.waiter);
     }
 }

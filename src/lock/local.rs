@@ -1,8 +1,10 @@
 //! [`LocalRedLock`]: the same trait in memory, for unit tests and single-process use.
 
 use super::RedLock;
-use super::engine::{Engine, Primitive, Take};
-use super::wait::Terms;
+use super::engine::Engine;
+use super::patience::Terms;
+use super::primitive::{Primitive, Take};
+use super::wait;
 use crate::backend::Failure;
 use crate::client::Space;
 use crate::config::Settings;
@@ -74,7 +76,7 @@ impl std::fmt::Debug for LocalRedLock {
 
 impl RedLock for LocalRedLock {
     fn acquire(&self, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
-        self.handle.engine.acquire(resource, terms)
+        wait::acquire(&self.handle.engine, resource, terms)
     }
 
     fn release(&self, hold: &Hold) -> Result<()> {
@@ -99,6 +101,10 @@ impl RedLock for LocalRedLock {
 
     fn remaining_time_to_live(&self, resource: &str) -> Result<Option<Duration>> {
         self.handle.engine.remaining_time_to_live(resource)
+    }
+
+    fn unlock(&self, resource: &str) -> Result<()> {
+        self.handle.engine.unlock(resource)
     }
 }
 

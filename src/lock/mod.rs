@@ -4,8 +4,10 @@
 //! | --- | --- |
 //! | `mod.rs` | [`RedLock`], the trait of every kind, and [`RedLockExt`], the forms with closures and guards |
 //! | `guard.rs` | [`LockGuard`], [`OwnedGuard`], [`Request`] and [`LockAction`] |
-//! | `wait.rs` | the waiting loop, and how long a call is patient |
-//! | `engine.rs` | the accounting of acquire, re-entry and release, and the contract of a kind's commands |
+//! | `primitive.rs` | the contract of a kind: what one command does at its store |
+//! | `patience.rs` | [`Terms`], and how long a call goes on asking |
+//! | `engine.rs` | the accounting of acquire, re-entry and release |
+//! | `wait.rs` | the waiting loop |
 //! | `reentrant.rs` | [`ReentrantLock`](crate::ReentrantLock) on one Redis server |
 //! | `local.rs` | [`LocalRedLock`](crate::LocalRedLock) in memory |
 //!
@@ -15,6 +17,8 @@
 mod engine;
 mod guard;
 mod local;
+mod patience;
+mod primitive;
 mod reentrant;
 mod wait;
 
@@ -27,8 +31,8 @@ use std::time::Duration;
 
 pub use guard::{LockAction, LockGuard, OwnedGuard, Request};
 pub use local::LocalRedLock;
+pub use patience::Terms;
 pub use reentrant::{RedisRedLock, ReentrantLock};
-pub use wait::Terms;
 
 /// A blocking lock on resources that are known by name: 1 to 1,024 bytes, any characters.
 ///
@@ -203,6 +207,10 @@ macro_rules! forward_red_lock {
 
             fn remaining_time_to_live(&self, resource: &str) -> Result<Option<Duration>> {
                 (**self).remaining_time_to_live(resource)
+            }
+
+            fn unlock(&self, resource: &str) -> Result<()> {
+                (**self).unlock(resource)
             }
         }
     )*};

@@ -1,8 +1,10 @@
 //! [`ReentrantLock`]: Redisson's `RLock` on one Redis server.
 
 use super::RedLock;
-use super::engine::{Engine, Primitive, Take};
-use super::wait::Terms;
+use super::engine::Engine;
+use super::patience::Terms;
+use super::primitive::{Primitive, Take};
+use super::wait;
 use crate::backend::{Answer, Arg, Backend, Failure, Lane, Limits, Reply, Request, Verb};
 use crate::client::Client;
 use crate::error::{Applied, Cause, Result};
@@ -71,7 +73,7 @@ impl std::fmt::Debug for ReentrantLock {
 
 impl RedLock for ReentrantLock {
     fn acquire(&self, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
-        self.engine.acquire(resource, terms)
+        wait::acquire(&self.engine, resource, terms)
     }
 
     fn release(&self, hold: &Hold) -> Result<()> {
@@ -96,6 +98,10 @@ impl RedLock for ReentrantLock {
 
     fn remaining_time_to_live(&self, resource: &str) -> Result<Option<Duration>> {
         self.engine.remaining_time_to_live(resource)
+    }
+
+    fn unlock(&self, resource: &str) -> Result<()> {
+        self.engine.unlock(resource)
     }
 }
 

@@ -1,0 +1,179 @@
+//! How long a call waits and goes on asking, and what makes it stop.
+
+use super::primitive::Primitive;
+use crate::backend::Failure;
+use crate::client::Space;
+use crate::error::{Cause, Error, Result};
+use crate::signal::{CancelToken, Semaphore};
+use crate::time::Moment;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The terms of one acquire: how long to wait, for which lease, and who may end the wait.
+///
+/// ```
+/// use redlatch::{LocalRedLock, RedLock, Terms};
+/// use std::time::Duration;
+///
+/// let locks = LocalRedLock::new();
+/// let terms = Terms::new().wait(Duration::from_millis(500)).lease(Duration::from_secs(10));
+/// let hold = locks.acquire("order:42", &terms)?.expect("it is free");
+/// locks.release(&hold)?;
+/// # Ok::<(), redlatch::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub struct Terms<'t> {
+    pub(crate) wait: Duration,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) token: Option<&'t CancelToken>,
+}
+
+impl Default for Terms<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'t> Terms<'t> {
+    /// Wait for ever, for a lease that the watchdog renews; not to be cancelled.
+    pub fn new() -> Self {
+        Self { wait: Duration::MAX, lease: None, token: None }
+    }
+
+    /// Waits at most so long: zero tries once, [`Duration::MAX`] waits for ever.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Takes the lock for so long, 10 ms to 365 days, without renewing it.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Ends the wait when the token is cancelled.
+    pub fn cancelled_by(mut self, token: &'t CancelToken) -> Self {
+        self.token = Some(token);
+        self
+    }
+}
+
+/// How long a call goes on asking its store, and what makes it stop.
+pub(super) struct Patience<'a> {
+    space: &'a Space,
+    store: &'a dyn Primitive,
+    resource: &'a str,
+    own_deadline: Option<Moment>,
+    limit: Option<Moment>,
+    token: Option<&'a CancelToken>,
+    semaphore: Option<&'a Arc<Semaphore>>,
+    attempts: usize,
+}
+
+/// The pause before an attempt is repeated, doubled each time up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+impl<'a> Patience<'a> {
+    /// Until the store has been out of reach for the outage budget.
+    pub(super) fn new(space: &'a Space, store: &'a dyn Primitive, resource: &'a str) -> Self {
+        let attempts = usize::MAX;
+        Self { space, store, resource, own_deadline: None, limit: None, token: None, semaphore: None, attempts }
+    }
+
+    /// Not beyond a point in time.
+    pub(super) fn until(self, limit: Moment) -> Self {
+        Self { limit: Some(limit), ..self }
+    }
+
+    /// One attempt.
+    pub(super) fn once(self) -> Self {
+        let limit = self.space.one_answer();
+        Self { attempts: 1, ..self.until(limit) }
+    }
+
+    /// As an acquire's terms say. A try waits for no lock, but it does wait for the server's answer.
+    pub(super) fn on(self, terms: &Terms<'a>, semaphore: Option<&'a Arc<Semaphore>>) -> Self {
+        let own_deadline = match terms.wait {
+            Duration::MAX => None,
+            Duration::ZERO => Some(self.space.one_answer()),
+            wait => Some(self.space.clock.now().plus(wait)),
+        };
+        Self { own_deadline, token: terms.token, semaphore, ..self }
+    }
+
+    /// Repeats an attempt until it is answered, refused for good, or the patience ends. With the answer comes
+    /// whether any attempt before it was left unanswered.
+    pub(super) fn persist<T>(&self, mut attempt: impl FnMut(Moment) -> Result<T, Failure>) -> Result<(T, bool)> {
+        let mut doubt = None;
+        let mut pause = FIRST_PAUSE;
+        for number in 1.. {
+            let failure = match attempt(self.ends()) {
+                Ok(answer) => return Ok((answer, doubt.is_some())),
+                Err(failure) => failure,
+            };
+            let stop = number >= self.attempts || !failure.may_pass() || self.space.clock.now() >= self.ends();
+            let first_doubt = doubt.is_none() && matches!(failure, Failure::Unknown { .. });
+            if first_doubt {
+                doubt = Some(failure.clone());
+            }
+            if stop {
+                return Err(failure.after(doubt).into_error(self.resource));
+            }
+            // An idle connection that the server closed looks like this: a fresh one is tried at once.
+            if !first_doubt {
+                self.sleep(pause);
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            self.check_stopped()?;
+        }
+        unreachable!("the attempts are numbered without end")
+    }
+
+    /// When asking ends: the caller's deadline, or else the outage's; never beyond the limit.
+    fn ends(&self) -> Moment {
+        let ends = self.own_deadline.unwrap_or_else(|| self.store.outage_ends());
+        self.limit.map_or(ends, |limit| limit.min(ends))
+    }
+
+    /// Sleeps at most so long, at most until the patience ends, and less when the call is woken.
+    fn sleep(&self, span: Duration) {
+        let span = span.min(self.ends().since(self.space.clock.now()));
+        match self.semaphore {
+            Some(semaphore) => drop(semaphore.acquire(span)),
+            None => std::thread::sleep(span),
+        }
+    }
+
+    /// # Errors
+    /// `Closed` after a shutdown, `Cancelled` by the token.
+    pub(super) fn check_stopped(&self) -> Result<()> {
+        self.space.check_open(self.resource)?;
+        match self.token {
+            Some(token) if token.is_cancelled() => Err(Error::cancelled(self.resource)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the caller's time is up.
+    pub(super) fn is_over(&self) -> bool {
+        self.own_deadline.is_some_and(|deadline| deadline <= self.space.clock.now())
+    }
+
+    /// A call that is queued fails with the outage, as the one that contends does.
+    pub(super) fn check_outage(&self) -> Result<()> {
+        if self.own_deadline.is_none() && self.ends() <= self.space.clock.now() {
+            let cause = Cause::new("the outage budget is spent");
+            return Err(Error::Unavailable { resource: self.resource.to_owned(), cause });
+        }
+        Ok(())
+    }
+
+    /// The time left to the caller, no more than `cap`.
+    pub(super) fn at_most(&self, cap: Duration) -> Duration {
+        let left = self.own_deadline.map(|deadline| deadline.since(self.space.clock.now()));
+        left.map_or(cap, |left| left.min(cap))
+    }
+}

@@ -1,0 +1,49 @@
+//! The contract of a kind with the engine: what one command does at its store.
+
+use crate::backend::Failure;
+use crate::key::Key;
+use crate::pubsub::Subscription;
+use crate::signal::Semaphore;
+use crate::tenure::Tenure;
+use crate::time::{Lease, Moment};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What an attempt to take the lock found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Take {
+    /// The lock is the tenure's, by the command that was sent then.
+    Acquired(Moment),
+    /// Someone else's, for so long by what the store knows; `None`: without an end.
+    Busy(Option<Duration>),
+}
+
+/// What one command does at the store of a kind. Each method makes one attempt and never repeats it.
+///
+/// The contract: every method is idempotent for the same tenure and count, answers by `until` (a command once
+/// sent gets 200 ms beyond it), and reports as [`Failure::Unknown`] whatever may have been executed unanswered.
+pub(crate) trait Primitive: Send + Sync {
+    /// Takes the lock for the tenure, or confirms that it has it.
+    fn take(&self, tenure: &Tenure, lease: Lease, until: Moment) -> Result<Take, Failure>;
+
+    /// Writes the count and prolongs; `None` when the tenure is not in the store.
+    fn reenter(&self, tenure: &Tenure, count: usize, lease: Lease, until: Moment) -> Result<Option<Moment>, Failure>;
+
+    /// Prolongs all; when it was sent, and for each whether the tenure was in the store.
+    fn renew(&self, tenures: &[Arc<Tenure>], lease: Lease) -> Result<(Moment, Vec<bool>), Failure>;
+
+    /// Writes the count that is left, and frees the lock at zero; whether the tenure was in the store.
+    fn release(&self, tenure: &Tenure, left: usize, until: Moment) -> Result<bool, Failure>;
+
+    /// Frees the lock, whoever has it; whether anyone had.
+    fn force_unlock(&self, key: &Key, until: Moment) -> Result<bool, Failure>;
+
+    /// `None`: free. `Some(None)`: locked without an end.
+    fn time_to_live(&self, key: &Key, until: Moment) -> Result<Option<Option<Duration>>, Failure>;
+
+    /// Releases the semaphore whenever the lock may have become free. `None`: nobody tells, so poll.
+    fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Subscription>;
+
+    /// When calls without a deadline of their own give up.
+    fn outage_ends(&self) -> Moment;
+}
