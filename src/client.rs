@@ -8,6 +8,7 @@ use crate::key::{Key, Naming, check_name};
 use crate::owner::Owners;
 use crate::pubsub::PubSub;
 use crate::registry::{registry, thread_number};
+use crate::stats::{Counters, Stats};
 use crate::tenure::{Keeper, Tenure};
 use crate::time::{Clock, Moment};
 use crate::watchdog::Watchdog;
@@ -28,6 +29,7 @@ pub(crate) struct Space {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) watchdog: Watchdog,
+    pub(crate) counters: Arc<Counters>,
     owners: Owners,
     events: Events,
     closed: AtomicBool,
@@ -35,11 +37,12 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    pub(crate) fn new(config: Config, on_lost: Option<Callback>) -> Self {
+    pub(crate) fn new(config: Config, counters: Arc<Counters>, on_lost: Option<Callback>) -> Self {
         let id = Uuid::new_v4();
         Self {
             id,
             watchdog: Watchdog::new(config.watchdog_lease, Clock::Boot),
+            counters,
             config,
             clock: Clock::Boot,
             owners: Owners::new(id),
@@ -83,7 +86,14 @@ impl Space {
         self.clock.now().plus(self.config.response_timeout)
     }
 
+    /// In a forked child the map may be locked for ever, so only the counts are given there.
+    fn stats(&self) -> Stats {
+        let census = if self.is_forked() { (0, 0) } else { registry().census(self.id) };
+        self.counters.snapshot(census)
+    }
+
     pub(crate) fn report(&self, lost: LostHold) {
+        self.counters.lost.add(1);
         self.events.report(lost);
     }
 
@@ -229,6 +239,12 @@ impl Client {
         self.handle.close();
     }
 
+    /// What the client did since it was made, and what it has now. No round trip.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.handle.space.stats()
+    }
+
     pub(crate) fn space(&self) -> &Arc<Space> {
         &self.handle.space
     }
@@ -327,8 +343,9 @@ impl ClientBuilder {
     /// [`Error::Config`] names the setting that is wrong.
     pub fn build(self) -> Result<Client> {
         let config = self.settings.derive()?;
-        let backend = Arc::new(Backend::new(&self.url, &config)?);
-        let space = Arc::new(Space::new(config, self.on_lost));
+        let counters = Arc::new(Counters::default());
+        let backend = Arc::new(Backend::new(&self.url, &config, &counters)?);
+        let space = Arc::new(Space::new(config, counters, self.on_lost));
         let control = Key::new(space.config.naming, &space.config.key_prefix, &format!("redlatch:{}", space.id));
         let pubsub = Arc::new(PubSub::new(Arc::clone(&backend), control.channel().to_owned()));
         Ok(Client { handle: Arc::new(Handle { space, backend, pubsub }) })

@@ -36,7 +36,8 @@ struct Shared {
     control: String,
     clock: Clock,
     state: Mutex<State>,
-    closing: Condvar,
+    /// The thread sleeps on it between two connections, and is woken by a waiter or the end.
+    stirred: Condvar,
 }
 
 #[derive(Default)]
@@ -90,8 +91,8 @@ impl Drop for Subscription {
 impl PubSub {
     /// `control` is the name of the private channel.
     pub(crate) fn new(backend: Arc<Backend>, control: String) -> Self {
-        let (state, closing) = (Mutex::default(), Condvar::new());
-        Self { shared: Arc::new(Shared { backend, control, clock: Clock::Boot, state, closing }) }
+        let (state, stirred) = (Mutex::default(), Condvar::new());
+        Self { shared: Arc::new(Shared { backend, control, clock: Clock::Boot, state, stirred }) }
     }
 
     /// Puts a waiter on a channel.
@@ -121,6 +122,7 @@ impl PubSub {
         let (confirmed, asked) = (Arc::clone(&channel.confirmed), channel.asked);
         let call = !asked && !state.called;
         state.called |= call;
+        self.shared.stirred.notify_all();
         Ok((confirmed, call))
     }
 
@@ -130,7 +132,7 @@ impl PubSub {
         state.closed = true;
         let running = state.running;
         drop(state);
-        self.shared.closing.notify_all();
+        self.shared.stirred.notify_all();
         if running {
             self.shared.call();
         }
@@ -149,19 +151,7 @@ impl Channel {
 
 fn spawn(shared: &Arc<Shared>) -> std::io::Result<()> {
     let shared = Arc::clone(shared);
-    let run = move || {
-        let mut pause = FIRST_PAUSE;
-        while !shared.is_closed() {
-            match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shared.session(&mut pause))) {
-                Ok(Ok(())) => return,
-                Ok(Err(error)) => log::warn!("the subscriber lost its connection, waiters poll meanwhile: {error}"),
-                Err(_) => log::error!("the subscriber thread panicked and starts again"),
-            }
-            shared.forget_confirmations();
-            shared.pause(pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
-    };
+    let run = move || shared.run();
     std::thread::Builder::new().name("redlatch-subscriber".to_owned()).spawn(run).map(drop)
 }
 
@@ -181,10 +171,41 @@ impl Shared {
         }
     }
 
-    fn pause(&self, span: Duration) {
+    /// One connection after the other, as long as somebody waits.
+    fn run(&self) {
+        let mut pause = FIRST_PAUSE;
+        while !self.is_closed() {
+            let session = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.session(&mut pause)));
+            match session {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => self.log_loss(&error, pause),
+                Err(_) => log::error!("the subscriber thread panicked and starts again"),
+            }
+            self.forget_confirmations();
+            self.rest(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            self.backend.server().count_reconnect();
+        }
+    }
+
+    /// Once an outage: a server that is away for an hour need not fill the log.
+    fn log_loss(&self, error: &RedisError, pause: Duration) {
+        if pause == FIRST_PAUSE {
+            log::warn!("the subscriber lost its connection, waiters poll until it is back: {error}");
+        } else {
+            log::debug!("the subscriber cannot connect: {error}");
+        }
+    }
+
+    /// Pauses, and then sleeps on while nobody waits for anything.
+    fn rest(&self, pause: Duration) {
         let mut state = self.state.lock();
         if !state.closed {
-            self.closing.wait_for(&mut state, span);
+            self.stirred.wait_for(&mut state, pause);
+        }
+        while !state.closed && state.channels.values().all(|channel| channel.waiters.is_empty()) {
+            state.channels.clear();
+            self.stirred.wait(&mut state);
         }
     }
 

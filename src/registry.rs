@@ -18,6 +18,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::ThreadId;
 use uuid::Uuid;
 
+#[cfg(test)]
+mod tests;
+
 /// What this process knows of one lock.
 ///
 /// While `hold` is occupied nobody of this process contends on the wire. Otherwise `head` does, alone, and the
@@ -292,6 +295,18 @@ impl Registry {
             }
         });
         holds
+    }
+
+    /// How many holds and how many waiting calls a namespace has.
+    pub(crate) fn census(&self, space: Uuid) -> (usize, usize) {
+        let (mut holds, mut waiters) = (0, 0);
+        self.each(|key, entry| {
+            if key.space == space {
+                holds += entry.hold.iter().count();
+                waiters += entry.head.iter().count() + entry.parked.len();
+            }
+        });
+        (holds, waiters)
     }
 
     /// Wakes every waiter of a namespace.

@@ -9,6 +9,7 @@ mod single;
 use crate::config::Config;
 use crate::error::{Applied, Cause, Error, Result};
 use crate::script::Script;
+use crate::stats::Counters;
 use crate::time::{Clock, Moment};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -161,15 +162,18 @@ pub(crate) struct Backend {
     server: Server,
     clock: Clock,
     outage_budget: Duration,
+    /// A failure says something of the server for so long: as long as one more attempt may take, and a second.
+    telling: Duration,
     outage_since: AtomicU64,
+    failed_at: AtomicU64,
 }
 
 /// As many as there are renewal threads.
 const RENEWAL_CONNECTIONS: u32 = 2;
 
 impl Backend {
-    pub(crate) fn new(url: &str, config: &Config) -> Result<Self> {
-        let server = Server::new(url, config, Clock::Boot)?;
+    pub(crate) fn new(url: &str, config: &Config, counters: &Arc<Counters>) -> Result<Self> {
+        let server = Server::new(url, config, Arc::clone(counters))?;
         let worker = Arc::new(
             scheduled_thread_pool::ScheduledThreadPool::builder()
                 .num_threads(1)
@@ -182,7 +186,12 @@ impl Backend {
             server,
             clock: Clock::Boot,
             outage_budget: config.outage_budget,
+            telling: config
+                .connect_timeout
+                .saturating_add(config.response_timeout)
+                .saturating_add(Duration::from_secs(1)),
             outage_since: AtomicU64::new(0),
+            failed_at: AtomicU64::new(0),
         })
     }
 
@@ -191,12 +200,14 @@ impl Backend {
         &self.server
     }
 
-    /// Makes one attempt. Any answer of the server, also an error, ends an outage; anything else begins one.
+    /// Makes one attempt. An answer of the server ends an outage; no answer, or one that says "not now", begins
+    /// one. A pool that is in use says nothing about the server.
     pub(crate) fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure> {
-        let result = self.slot(lane, limits).and_then(|mut wire| wire.attempt(request, limits));
+        let mut wire = self.slot(lane, limits)?;
+        let result = wire.attempt(request, limits);
         match &result {
-            Err(Failure::Unreached(_) | Failure::Unknown { .. }) => self.begin_outage(),
-            Err(failure) if failure.may_pass() => self.begin_outage(),
+            Err(Failure::Unreached(_) | Failure::Unknown { .. }) => self.note_failure(),
+            Err(failure) if failure.may_pass() => self.note_failure(),
             _ => self.outage_since.store(0, SeqCst),
         }
         result
@@ -212,15 +223,24 @@ impl Backend {
         pool.try_get().map_or_else(|| pool.get_timeout(patience).map_err(|_| busy()), Ok)
     }
 
-    fn begin_outage(&self) {
-        let _ = self.outage_since.compare_exchange(0, self.clock.now().0, SeqCst, SeqCst);
+    fn note_failure(&self) {
+        let now = self.clock.now();
+        let since = self.outage_since(now).unwrap_or(now);
+        self.failed_at.store(now.0, SeqCst);
+        self.outage_since.store(since.0, SeqCst);
+    }
+
+    /// When the outage that is still going on began. One that nobody has met for a while is not known to go on.
+    fn outage_since(&self, now: Moment) -> Option<Moment> {
+        let since = self.outage_since.load(SeqCst);
+        let failed_at = Moment(self.failed_at.load(SeqCst));
+        (since != 0 && now.since(failed_at) <= self.telling).then_some(Moment(since))
     }
 
     /// When calls without a deadline of their own give up: one budget after the outage began, or from now.
     pub(crate) fn outage_ends(&self) -> Moment {
-        let since = self.outage_since.load(SeqCst);
-        let from = if since == 0 { self.clock.now() } else { Moment(since) };
-        from.plus(self.outage_budget)
+        let now = self.clock.now();
+        self.outage_since(now).unwrap_or(now).plus(self.outage_budget)
     }
 }
 

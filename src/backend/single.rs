@@ -3,9 +3,11 @@
 use super::{Answer, Arg, Failure, GRACE, Limits, Reply, Request, Verb};
 use crate::config::Config;
 use crate::error::{Applied, Cause, Error, Result};
+use crate::stats::Counters;
 use crate::time::{Clock, Moment};
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{Cmd, ConnectionLike, IntoConnectionInfo, RedisError, Value};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Where a server is and how patient to be with it. Its `Debug` shows no secret.
@@ -13,6 +15,7 @@ use std::time::Duration;
 pub(crate) struct Server {
     info: redis::ConnectionInfo,
     clock: Clock,
+    counters: Arc<Counters>,
     connect_timeout: Duration,
     response_timeout: Duration,
 }
@@ -24,12 +27,17 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    pub(crate) fn new(url: &str, config: &Config, clock: Clock) -> Result<Self> {
+    pub(crate) fn new(url: &str, config: &Config, counters: Arc<Counters>) -> Result<Self> {
         let info = parse(url)?;
         let settings = info.redis_settings().clone().set_lib_name("redlatch", env!("CARGO_PKG_VERSION"));
         let info = info.set_redis_settings(settings).set_tcp_settings(tcp_settings(config.response_timeout));
         let (connect_timeout, response_timeout) = (config.connect_timeout, config.response_timeout);
-        Ok(Self { info, clock, connect_timeout, response_timeout })
+        Ok(Self { info, clock: Clock::Boot, counters, connect_timeout, response_timeout })
+    }
+
+    /// A connection was made in place of one that broke.
+    pub(crate) fn count_reconnect(&self) {
+        self.counters.reconnects.add(1);
     }
 
     pub(crate) fn response_timeout(&self) -> Duration {
@@ -78,6 +86,7 @@ fn tcp_settings(response_timeout: Duration) -> TcpSettings {
 pub(crate) struct Wire {
     server: Server,
     live: Option<Live>,
+    was_live: bool,
 }
 
 struct Live {
@@ -97,7 +106,7 @@ struct Schedule {
 
 impl Wire {
     pub(crate) fn new(server: Server) -> Self {
-        Self { server, live: None }
+        Self { server, live: None, was_live: false }
     }
 
     /// Sends the request once, and once more when the server found it stale though it was in time.
@@ -146,7 +155,14 @@ impl Wire {
     }
 
     fn take_live(&mut self, until: Moment) -> Result<Live, Failure> {
-        self.live.take().map_or_else(|| self.connect(until), Ok)
+        if let Some(live) = self.live.take() {
+            return Ok(live);
+        }
+        let live = self.connect(until)?;
+        if std::mem::replace(&mut self.was_live, true) {
+            self.server.count_reconnect();
+        }
+        Ok(live)
     }
 
     /// Connects and asks for the server's time. Nothing of the caller's request is sent here.
@@ -282,7 +298,7 @@ mod tests {
     use crate::config::Settings;
 
     fn server(url: &str) -> Result<Server> {
-        Server::new(url, &Settings::default().derive().unwrap(), Clock::Boot)
+        Server::new(url, &Settings::default().derive().unwrap(), Arc::default())
     }
 
     #[test]

@@ -70,6 +70,7 @@ impl Engine {
         }
         let hold = Hold::new(Arc::clone(tenure), self.keeper(), lease.is_none());
         registry().settle(self.space.id, tenure.key().full(), &hold);
+        self.space.counters.acquires.add(1);
         self.keep(&hold)
             .and_then(|()| self.space.check_open(hold.resource()))
             .inspect_err(|_| self.give_back(&hold))?;
@@ -137,6 +138,13 @@ impl Engine {
         tenure.lose();
         self.lost(tenure, cause);
         Err(Error::lost(tenure.key().resource()))
+    }
+
+    fn note_renewal(&self, tenure: &Tenure, held: bool) {
+        if let Some(deadline) = tenure.deadline().filter(|_| held) {
+            self.space.counters.renewals.add(1);
+            self.space.counters.note_margin(deadline.since(self.space.clock.now()));
+        }
     }
 
     /// One level of this very hold, of the current thread.
@@ -326,6 +334,7 @@ impl Keeper for Engine {
         match self.primitive.renew(batch, lease) {
             Ok((sent, held)) => {
                 for (tenure, held) in batch.iter().zip(held) {
+                    self.note_renewal(tenure, held);
                     let _ = self.book(tenure, held.then_some(sent), lease);
                 }
             }
@@ -334,6 +343,7 @@ impl Keeper for Engine {
                     note_open(tenure, lease, &Err::<(), _>(failure.clone()));
                     tenure.suspect();
                 }
+                self.space.counters.failed_renewals.add(batch.len());
                 log::warn!("{} renewals failed, they are tried again: {failure:?}", batch.len());
             }
         }

@@ -57,7 +57,7 @@ impl LocalRedLock {
     #[must_use]
     pub fn new() -> Self {
         let config = Settings::default().derive().unwrap_or_else(|error| unreachable!("the defaults fit: {error}"));
-        let engine = Engine::new(Arc::new(Space::new(config, None)), Arc::new(Memory::default()));
+        let engine = Engine::new(Arc::new(Space::new(config, Arc::default(), None)), Arc::new(Memory::default()));
         Self { handle: Arc::new(Handle { engine }) }
     }
 }

@@ -43,29 +43,38 @@ fn try_now(engine: &Engine, key: &Arc<Key>, patience: &Patience<'_>, lease: Opti
     patience.check_stopped()?;
     match registry().glance(engine.space.id, key.full()) {
         Some(Entered::Mine(hold)) => return engine.reenter(&hold, lease, patience).map(Some),
-        Some(_) => return Ok(None),
+        Some(_) => return Ok(busy(engine)),
         None => {}
     }
     let tenure = engine.space.tenure(key);
     match engine.take(&tenure, engine.lease_or_watchdog(lease), patience)? {
         Take::Acquired(sent) => engine.hold(&tenure, sent, lease),
-        Take::Busy(_) => Ok(None),
+        Take::Busy(_) => Ok(busy(engine)),
     }
+}
+
+fn busy(engine: &Engine) -> Option<Hold> {
+    engine.space.counters.contended.add(1);
+    None
 }
 
 /// Waits behind the others of this process. False when the caller's time ended first.
 fn queue(place: &Place<'_>, patience: &Patience<'_>) -> Result<bool> {
-    let cap = place.engine.space.config.poll_cap;
+    if place.is_head() {
+        return Ok(true);
+    }
+    place.engine.space.counters.contended.add(1);
     loop {
+        // Asked after the waiter can be woken and before it sleeps, so that no cancel falls in between.
         patience.check_stopped()?;
+        place.waiter.semaphore.acquire(patience.at_most(place.engine.space.config.poll_cap));
+        patience.check_outage()?;
         if place.is_head() {
             return Ok(true);
         }
         if patience.is_over() {
             return Ok(false);
         }
-        patience.check_outage()?;
-        place.waiter.semaphore.acquire(patience.at_most(cap));
     }
 }
 
@@ -117,6 +126,13 @@ impl Contender<'_> {
     /// Sleeps until there is a reason to look again.
     fn await_news(&self, news: &mut News, left: Option<Duration>) {
         if let News::NotAsked = news {
+            self.engine.space.counters.contended.add(1);
+            if left.is_none() {
+                log::warn!(
+                    "lock {:?} is a key without TTL: it is polled until someone deletes it",
+                    self.key.resource()
+                );
+            }
             let subscription = self.engine.primitive.listen(self.key, &self.waiter.semaphore);
             let confirmed = subscription.as_ref().is_some_and(Subscription::is_confirmed);
             *news = News::Asked(subscription);

@@ -1,0 +1,97 @@
+//! What a client counts, for a program's own metrics.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// A snapshot of what a [`Client`](crate::Client) did since it was made, and what it has now.
+///
+/// ```
+/// let client = redlatch::Client::connect("redis://127.0.0.1/")?;
+/// let stats = client.stats();
+/// assert_eq!((stats.holds, stats.acquires, stats.smallest_renewal_margin), (0, 0, None));
+/// # Ok::<(), redlatch::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Locks held now, by any thread of this process.
+    pub holds: usize,
+    /// Calls that wait for a lock now.
+    pub waiters: usize,
+    /// Outermost acquires that succeeded.
+    pub acquires: u64,
+    /// Calls that found their lock busy, each counted once.
+    pub contended: u64,
+    /// Renewals that the server confirmed, counted by lock.
+    pub renewals: u64,
+    /// Renewals that were not answered or refused, counted by lock; each is tried again.
+    pub failed_renewals: u64,
+    /// Holds that were lost.
+    pub lost: u64,
+    /// Connections made in place of one that broke.
+    pub reconnects: u64,
+    /// The least time that a hold had left when its renewal was confirmed. Alert when it falls below a third of
+    /// the lease: renewals are then late. `None` before the first renewal.
+    pub smallest_renewal_margin: Option<Duration>,
+}
+
+/// The running counts behind [`Stats`].
+#[derive(Debug)]
+pub(crate) struct Counters {
+    pub(crate) acquires: Counter,
+    pub(crate) contended: Counter,
+    pub(crate) renewals: Counter,
+    pub(crate) failed_renewals: Counter,
+    pub(crate) lost: Counter,
+    pub(crate) reconnects: Counter,
+    margin: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, number: usize) {
+        self.0.fetch_add(number as u64, Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            acquires: Counter::default(),
+            contended: Counter::default(),
+            renewals: Counter::default(),
+            failed_renewals: Counter::default(),
+            lost: Counter::default(),
+            reconnects: Counter::default(),
+            margin: AtomicU64::new(u64::MAX),
+        }
+    }
+}
+
+impl Counters {
+    /// A renewal was confirmed when its hold had so much time left.
+    pub(crate) fn note_margin(&self, margin: Duration) {
+        self.margin.fetch_min(u64::try_from(margin.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    pub(crate) fn snapshot(&self, (holds, waiters): (usize, usize)) -> Stats {
+        let margin = self.margin.load(Relaxed);
+        Stats {
+            holds,
+            waiters,
+            acquires: self.acquires.get(),
+            contended: self.contended.get(),
+            renewals: self.renewals.get(),
+            failed_renewals: self.failed_renewals.get(),
+            lost: self.lost.get(),
+            reconnects: self.reconnects.get(),
+            smallest_renewal_margin: (margin != u64::MAX).then(|| Duration::from_nanos(margin)),
+        }
+    }
+}
