@@ -87,6 +87,9 @@
 //! | warn | someone should look: a hold was lost, renewals fail, the subscriber lost its connection, a guard's drop could not release |
 //! | debug | what ends by itself, such as a late release that was not needed |
 
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
 mod backend;
 mod client;
 mod config;

@@ -200,9 +200,8 @@ impl Shared {
     /// Pauses, and then sleeps on while nobody waits for anything.
     fn rest(&self, pause: Duration) {
         let mut state = self.state.lock();
-        if !state.closed {
-            self.stirred.wait_for(&mut state, pause);
-        }
+        let until = std::time::Instant::now() + pause;
+        while !state.closed && !self.stirred.wait_until(&mut state, until).timed_out() {}
         while !state.closed && state.channels.values().all(|channel| channel.waiters.is_empty()) {
             state.channels.clear();
             self.stirred.wait(&mut state);
