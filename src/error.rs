@@ -138,7 +138,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Unavailable { .. } | Self::OutcomeUnknown { .. } => true,
-            Self::Refused { code, .. } => PASSING.contains(&code.as_str()),
+            Self::Refused { code, .. } => may_pass(code),
             _ => false,
         }
     }
@@ -171,9 +171,12 @@ impl Error {
     }
 }
 
-/// Refusals that end by themselves: the server is busy, short of memory or replicas, or changing roles.
-const PASSING: [&str; 9] =
-    ["LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "OOM", "MISCONF", "NOREPLICAS"];
+/// Whether a refusal can end by itself: the server is busy, short of memory or replicas, or changing roles.
+pub(crate) fn may_pass(code: &str) -> bool {
+    const PASSING: [&str; 9] =
+        ["LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "OOM", "MISCONF", "NOREPLICAS"];
+    PASSING.contains(&code)
+}
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -77,6 +77,10 @@
 //!
 //! *How do I test code that locks?* Let it take `&dyn RedLock` and give it a [`LocalRedLock`].
 //!
+//! *Why does the first call take ten seconds to fail?* It rides out an outage, and a server that was never there
+//! looks like one. A wrong address shows at once with `try_lock`, or with a short
+//! [`ClientBuilder::outage_budget`].
+//!
 //! # Logs
 //!
 //! Through the [`log`] crate:

@@ -217,6 +217,10 @@ impl Registry {
             if let Some(hold) = entry.of(thread) {
                 return Entered::Mine(hold.clone());
             }
+            if entry.head.is_none() && entry.parked.is_empty() && !entry.is_occupied() {
+                entry.head = Some(Arc::clone(waiter));
+                return Entered::Head;
+            }
             entry.parked.push_back(Arc::clone(waiter));
             entry.promote();
             if entry.is_head(waiter) { Entered::Head } else { Entered::Parked }

@@ -7,7 +7,7 @@
 mod single;
 
 use crate::config::Config;
-use crate::error::{Applied, Cause, Error, Result};
+use crate::error::{Applied, Cause, Error, Result, may_pass};
 use crate::script::Script;
 use crate::stats::Counters;
 use crate::time::{Clock, Moment};
@@ -84,14 +84,11 @@ pub(crate) enum Failure {
     Stale,
 }
 
-/// Refusals that can pass inside an outage budget. What needs a person (memory, disk, replicas) fails at once.
-const WORTH_WAITING: [&str; 6] = ["LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY"];
-
 impl Failure {
     /// Whether the same attempt may succeed a moment later.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
-            Self::Refused { code, .. } => WORTH_WAITING.contains(&code.as_str()) || self.is_crowd(),
+            Self::Refused { code, .. } => may_pass(code) || self.is_crowd(),
             _ => true,
         }
     }

@@ -196,7 +196,7 @@ impl Engine {
             return Err(Error::lost(hold.resource()));
         };
         let patience = self.patience(hold.resource());
-        let patience = if hold.is_hasty() { patience.once() } else { patience.until(deadline) };
+        let patience = if hold.is_hasty() { patience.once() } else { patience.until(deadline).taking_no() };
         let result = patience.persist(|until| self.primitive.release(tenure, 0, until));
         self.conclude(hold, result)
     }
@@ -249,14 +249,15 @@ impl Engine {
         }
     }
 
-    /// Asks the store by the re-enter script, because a demoted master still answers reads (protocol.md, 3).
+    /// Asks the store, for one response time-out, by the re-enter script, because a demoted master still answers reads (protocol.md, 3).
     pub(crate) fn verify(&self, hold: &Hold) -> Result<bool> {
         self.space.check_open(hold.resource())?;
         if !matches!(hold.state(), HoldState::Held | HoldState::Suspect) {
             return Ok(false);
         }
         let lease = Lease::clamped(hold.remaining());
-        match self.prolong(hold, hold.count(), lease, &self.patience(hold.resource())) {
+        let patience = self.patience(hold.resource()).until(self.space.one_answer());
+        match self.prolong(hold, hold.count(), lease, &patience) {
             Ok(()) => Ok(true),
             Err(Error::Lost { .. }) => Ok(false),
             Err(error) => Err(error),
@@ -331,7 +332,7 @@ fn no_thread(resource: &str, error: &std::io::Error) -> Error {
 impl Keeper for Engine {
     fn renew(&self, batch: &[Arc<Tenure>]) {
         let lease = self.space.config.watchdog_lease;
-        match self.primitive.renew(batch, lease) {
+        match self.primitive.renew(batch, lease, self.space.one_answer()) {
             Ok((sent, held)) => {
                 for (tenure, held) in batch.iter().zip(held) {
                     self.note_renewal(tenure, held);
@@ -366,8 +367,8 @@ impl Keeper for Engine {
         self.space.check_open(tenure.key().resource())?;
         let one = [Arc::clone(tenure)];
         let limit = tenure.deadline().unwrap_or(self.space.clock.now());
-        let ((sent, held), _) = self.patience(tenure.key().resource()).until(limit).persist(|_| {
-            let result = self.primitive.renew(&one, lease);
+        let ((sent, held), _) = self.patience(tenure.key().resource()).until(limit).persist(|until| {
+            let result = self.primitive.renew(&one, lease, until);
             note_open(tenure, lease, &result);
             result
         })?;

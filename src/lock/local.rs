@@ -157,9 +157,9 @@ impl Primitive for Memory {
         })
     }
 
-    fn renew(&self, tenures: &[Arc<Tenure>], lease: Lease) -> Result<(Moment, Vec<bool>), Failure> {
+    fn renew(&self, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<(Moment, Vec<bool>), Failure> {
         let sent = Clock::Boot.now();
-        let renewed = tenures.iter().map(|tenure| self.reenter(tenure, 0, lease, sent).map(|held| held.is_some()));
+        let renewed = tenures.iter().map(|tenure| self.reenter(tenure, 0, lease, until).map(|held| held.is_some()));
         Ok((sent, renewed.collect::<Result<_, _>>()?))
     }
 

@@ -8,8 +8,8 @@
 //! | `patience.rs` | [`Terms`], and how long a call goes on asking |
 //! | `engine.rs` | the accounting of acquire, re-entry and release |
 //! | `wait.rs` | the waiting loop |
-//! | `reentrant.rs` | [`ReentrantLock`](crate::ReentrantLock) on one Redis server |
-//! | `local.rs` | [`LocalRedLock`](crate::LocalRedLock) in memory |
+//! | `reentrant.rs` | [`ReentrantLock`] on one Redis server |
+//! | `local.rs` | [`LocalRedLock`] in memory |
 //!
 //! A new kind is one file here with the same verbs in the same order: its commands as a `Primitive`, and the
 //! public type that hands an `Engine` what it is asked.
@@ -62,7 +62,8 @@ pub trait RedLock: Send + Sync {
     /// After the outermost level the hold is over, whatever this returns.
     fn release(&self, hold: &Hold) -> Result<()>;
 
-    /// Asks the server whether this hold is still there. False is for good: the hold is then lost or released.
+    /// Asks the server whether this hold is still there, for at most one response time-out. False is for good: the
+    /// hold is then lost or released.
     ///
     /// # Errors
     /// As of the trait; the hold stays as it was.

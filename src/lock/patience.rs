@@ -70,6 +70,17 @@ pub(super) struct Patience<'a> {
     token: Option<&'a CancelToken>,
     semaphore: Option<&'a Arc<Semaphore>>,
     attempts: usize,
+    takes_no: bool,
+}
+
+/// What went wrong in a call so far.
+#[derive(Default)]
+struct Trouble {
+    attempts: usize,
+    since: Option<Moment>,
+    pause: Option<Duration>,
+    /// The first attempt that was sent and not answered.
+    doubt: Option<Failure>,
 }
 
 /// The pause before an attempt is repeated, doubled each time up to [`LONGEST_PAUSE`].
@@ -79,8 +90,17 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 impl<'a> Patience<'a> {
     /// Until the store has been out of reach for the outage budget.
     pub(super) fn new(space: &'a Space, store: &'a dyn Primitive, resource: &'a str) -> Self {
-        let attempts = usize::MAX;
-        Self { space, store, resource, own_deadline: None, limit: None, token: None, semaphore: None, attempts }
+        Self {
+            space,
+            store,
+            resource,
+            own_deadline: None,
+            limit: None,
+            token: None,
+            semaphore: None,
+            attempts: usize::MAX,
+            takes_no: false,
+        }
     }
 
     /// Not beyond a point in time.
@@ -92,6 +112,11 @@ impl<'a> Patience<'a> {
     pub(super) fn once(self) -> Self {
         let limit = self.space.one_answer();
         Self { attempts: 1, ..self.until(limit) }
+    }
+
+    /// A refusal is an answer, also one that could pass.
+    pub(super) fn taking_no(self) -> Self {
+        Self { takes_no: true, ..self }
     }
 
     /// As an acquire's terms say. A try waits for no lock, but it does wait for the server's answer.
@@ -107,29 +132,40 @@ impl<'a> Patience<'a> {
     /// Repeats an attempt until it is answered, refused for good, or the patience ends. With the answer comes
     /// whether any attempt before it was left unanswered.
     pub(super) fn persist<T>(&self, mut attempt: impl FnMut(Moment) -> Result<T, Failure>) -> Result<(T, bool)> {
-        let mut doubt = None;
-        let mut pause = FIRST_PAUSE;
-        for number in 1.. {
-            let failure = match attempt(self.ends()) {
-                Ok(answer) => return Ok((answer, doubt.is_some())),
-                Err(failure) => failure,
-            };
-            let stop = number >= self.attempts || !failure.may_pass() || self.space.clock.now() >= self.ends();
-            let first_doubt = doubt.is_none() && matches!(failure, Failure::Unknown { .. });
-            if first_doubt {
-                doubt = Some(failure.clone());
-            }
-            if stop {
-                return Err(failure.after(doubt).into_error(self.resource));
-            }
-            // An idle connection that the server closed looks like this: a fresh one is tried at once.
-            if !first_doubt {
-                self.sleep(pause);
-                pause = (pause * 2).min(LONGEST_PAUSE);
+        let mut trouble = Trouble::default();
+        loop {
+            match attempt(self.ends()) {
+                Ok(answer) => return Ok((answer, trouble.doubt.is_some())),
+                Err(failure) if self.is_spent(&failure, &mut trouble) => {
+                    return Err(failure.after(trouble.doubt).into_error(self.resource));
+                }
+                Err(failure) => self.recover(failure, &mut trouble),
             }
             self.check_stopped()?;
         }
-        unreachable!("the attempts are numbered without end")
+    }
+
+    /// Whether this failure is the last. A call without a deadline bears failures for one outage budget, also
+    /// when others are answered meanwhile.
+    fn is_spent(&self, failure: &Failure, trouble: &mut Trouble) -> bool {
+        let now = self.space.clock.now();
+        trouble.attempts += 1;
+        let since = *trouble.since.get_or_insert(now);
+        let borne = self.own_deadline.is_none() && now >= since.plus(self.space.config.outage_budget);
+        let refused = self.takes_no && matches!(failure, Failure::Refused { .. });
+        refused || borne || trouble.attempts >= self.attempts || !failure.may_pass() || now >= self.ends()
+    }
+
+    /// Pauses before the next attempt. The first that was not answered may have met an idle connection which
+    /// the server had closed: a fresh one is tried at once.
+    fn recover(&self, failure: Failure, trouble: &mut Trouble) {
+        if trouble.doubt.is_none() && matches!(failure, Failure::Unknown { .. }) {
+            trouble.doubt = Some(failure);
+            return;
+        }
+        let pause = trouble.pause.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE));
+        trouble.pause = Some(pause);
+        self.sleep(pause);
     }
 
     /// When asking ends: the caller's deadline, or else the outage's; never beyond the limit.

@@ -30,7 +30,7 @@ pub(crate) trait Primitive: Send + Sync {
     fn reenter(&self, tenure: &Tenure, count: usize, lease: Lease, until: Moment) -> Result<Option<Moment>, Failure>;
 
     /// Prolongs all; when it was sent, and for each whether the tenure was in the store.
-    fn renew(&self, tenures: &[Arc<Tenure>], lease: Lease) -> Result<(Moment, Vec<bool>), Failure>;
+    fn renew(&self, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<(Moment, Vec<bool>), Failure>;
 
     /// Writes the count that is left, and frees the lock at zero; whether the tenure was in the store.
     fn release(&self, tenure: &Tenure, left: usize, until: Moment) -> Result<bool, Failure>;

@@ -166,11 +166,10 @@ impl Primitive for Keys {
         Ok((number(&answer)? == 1).then_some(answer.sent))
     }
 
-    fn renew(&self, tenures: &[Arc<Tenure>], lease: Lease) -> Result<(Moment, Vec<bool>), Failure> {
+    fn renew(&self, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<(Moment, Vec<bool>), Failure> {
         let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
         let owners = tenures.iter().map(|tenure| Arg::Text(tenure.owner()));
         let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(owners).collect();
-        let until = tenures.iter().filter_map(|tenure| tenure.deadline()).min().unwrap_or(Moment::MAX);
         let request = Request { verb: Verb::Script(&script::RENEW), keys: &keys, args: &args };
         let answer = self.backend.attempt(Lane::Renewals, &request, Limits { until, window: lease.validity() })?;
         match answer.reply {
