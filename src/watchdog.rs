@@ -13,6 +13,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(test)]
+mod tests;
+
 /// Threads that renew; each has a connection of its own lane.
 const WORKERS: usize = 2;
 
@@ -37,7 +40,9 @@ struct Shared {
 /// Jobs by due time, and the due time of each tenure's own job, so that it can be found again.
 struct Schedule {
     due: BTreeMap<(Moment, u64, Task), Job>,
-    kept: HashMap<u64, Moment>,
+    kept: HashMap<u64, (Moment, Task)>,
+    /// Renewals due until then go with those that are due now, in the same commands.
+    burst_until: Moment,
     /// When the timer thread wakes by itself; a job due later need not wake it.
     wakes_at: Moment,
     timer_runs: bool,
@@ -48,8 +53,10 @@ struct Schedule {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Task {
-    /// Renew it when it is watched; find it lost when its deadline passed.
-    Keep,
+    /// Prolong it.
+    Renew,
+    /// Find it lost, unless its deadline was moved meanwhile.
+    Expire,
     /// Free its key, which a broken attempt may have taken or a failed release left.
     Sweep,
 }
@@ -68,6 +75,7 @@ impl Watchdog {
         let schedule = Schedule {
             due: BTreeMap::new(),
             kept: HashMap::new(),
+            burst_until: Moment(0),
             wakes_at: Moment::MAX,
             timer_runs: false,
             workers_run: false,
@@ -120,23 +128,34 @@ impl Watchdog {
 
 impl Schedule {
     fn forget(&mut self, serial: u64) {
-        if let Some(due) = self.kept.remove(&serial) {
-            self.due.remove(&(due, serial, Task::Keep));
+        if let Some((due, task)) = self.kept.remove(&serial) {
+            self.due.remove(&(due, serial, task));
         }
     }
 
-    fn pop(&mut self) -> Option<Job> {
-        let ((_, serial, task), job) = self.due.pop_first()?;
-        if task == Task::Keep {
+    /// The next job if it is due, or a renewal that can go with those that are.
+    fn pop(&mut self, now: Moment, slack: Duration) -> Option<Job> {
+        let (due, serial, task) = *self.due.first_key_value()?.0;
+        if due <= now {
+            self.burst_until = now.plus(slack);
+        } else if task != Task::Renew || due > self.burst_until {
+            return None;
+        }
+        if task != Task::Sweep {
             self.kept.remove(&serial);
         }
-        Some(job)
+        self.due.pop_first().map(|(_, job)| job)
     }
 }
 
 impl Shared {
     fn interval(&self) -> Duration {
         self.lease / 3
+    }
+
+    /// How much earlier than due a renewal may go, to share a command with others.
+    fn slack(&self) -> Duration {
+        self.lease / 60
     }
 
     /// How soon a failed renewal is tried again.
@@ -165,8 +184,10 @@ impl Shared {
         }
         let now = self.clock.now();
         let deadline = tenure.deadline().unwrap_or(now);
-        let due = if tenure.is_watched() { deadline.min(now.plus(renew_in)) } else { deadline };
-        self.insert(&mut schedule, due, Job { task: Task::Keep, tenure: Arc::clone(tenure), keeper });
+        let renewal = now.plus(renew_in);
+        let renews = tenure.is_watched() && renewal < deadline;
+        let (due, task) = if renews { (renewal, Task::Renew) } else { (deadline, Task::Expire) };
+        self.insert(&mut schedule, due, Job { task, tenure: Arc::clone(tenure), keeper });
     }
 
     fn insert(&self, schedule: &mut Schedule, due: Moment, job: Job) {
@@ -174,8 +195,8 @@ impl Shared {
             return;
         }
         let serial = job.tenure.serial();
-        if job.task == Task::Keep {
-            schedule.kept.insert(serial, due);
+        if job.task != Task::Sweep {
+            schedule.kept.insert(serial, (due, job.task));
         }
         schedule.due.insert((due, serial, job.task), job);
         if due < schedule.wakes_at {
@@ -196,18 +217,14 @@ impl Shared {
         let mut schedule = self.schedule.lock();
         while schedule.work.is_some() {
             let now = self.clock.now();
-            let first = schedule.due.first_key_value().map(|((due, ..), _)| *due);
-            match first {
-                Some(due) if due <= now => {
-                    // It looks again before it sleeps: nobody need wake it.
-                    schedule.wakes_at = Moment(0);
-                    return schedule.pop();
-                }
-                first => {
-                    schedule.wakes_at = first.unwrap_or(Moment::MAX);
-                    self.changed.wait_for(&mut schedule, schedule_wait(first, now));
-                }
+            if let Some(job) = schedule.pop(now, self.slack()) {
+                // It looks again before it sleeps: nobody need wake it.
+                schedule.wakes_at = Moment(0);
+                return Some(job);
             }
+            let first = schedule.due.first_key_value().map(|((due, ..), _)| *due);
+            schedule.wakes_at = first.unwrap_or(Moment::MAX);
+            self.changed.wait_for(&mut schedule, sleep_until(first, now));
         }
         None
     }
@@ -220,9 +237,9 @@ impl Shared {
             Standing::Ended | Standing::Pending => {}
             Standing::Lost => job.keeper.lost(&job.tenure, LossCause::Expired),
             Standing::Held | Standing::Suspect => {
-                // Until the renewal is answered, the next thing to happen is the deadline.
-                self.plan(&job.tenure, Arc::clone(&job.keeper), self.lease);
-                if job.tenure.is_watched() {
+                // Until a renewal is answered, the next thing to happen is the deadline.
+                self.plan(&job.tenure, Arc::clone(&job.keeper), Duration::MAX);
+                if job.task == Task::Renew && job.tenure.is_watched() {
                     self.dispatch(job);
                 }
             }
@@ -249,7 +266,7 @@ impl Shared {
     fn run_worker(&self) {
         while let Ok(first) = self.queue.recv() {
             let jobs = std::iter::once(first).chain(self.queue.try_iter().take(BATCH - 1));
-            let (renewals, sweeps): (Vec<_>, Vec<_>) = jobs.partition(|job| job.task == Task::Keep);
+            let (renewals, sweeps): (Vec<_>, Vec<_>) = jobs.partition(|job| job.task == Task::Renew);
             for (keeper, tenures) in by_keeper(renewals) {
                 self.renew(&keeper, &tenures);
             }
@@ -279,7 +296,7 @@ impl Shared {
     }
 }
 
-fn schedule_wait(first: Option<Moment>, now: Moment) -> Duration {
+fn sleep_until(first: Option<Moment>, now: Moment) -> Duration {
     const LONGEST: Duration = Duration::from_secs(3_600);
     first.map_or(LONGEST, |due| due.since(now).min(LONGEST))
 }
@@ -309,139 +326,4 @@ fn fail_closed(keeper: &dyn Keeper, tenures: &[Arc<Tenure>]) {
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::{Error, Result};
-    use crate::key::{Key, Naming};
-    use crossbeam_channel::{Receiver, Sender, unbounded};
-
-    /// Tells what it was asked for; panics or fails when it should.
-    struct Told {
-        sender: Sender<(&'static str, u64)>,
-        panics: bool,
-        fails: bool,
-    }
-
-    impl Told {
-        fn new(panics: bool, fails: bool) -> (Arc<Self>, Receiver<(&'static str, u64)>) {
-            let (sender, told) = unbounded();
-            (Arc::new(Self { sender, panics, fails }), told)
-        }
-
-        fn tell(&self, what: &'static str, tenure: &Tenure) {
-            let _ = self.sender.send((what, tenure.serial()));
-        }
-    }
-
-    impl Keeper for Told {
-        fn renew(&self, batch: &[Arc<Tenure>]) {
-            assert!(!self.panics, "a panic on the way to a renewal");
-            for tenure in batch {
-                self.tell("renew", tenure);
-                if self.fails { tenure.suspect() } else { assert!(tenure.confirm(tenure.now(), lease())) }
-            }
-        }
-
-        fn sweep(&self, tenure: &Tenure) -> Result<()> {
-            self.tell("sweep", tenure);
-            if self.fails { Err(Error::closed("n")) } else { Ok(()) }
-        }
-
-        fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause) {
-            self.tell(if cause == LossCause::Unwatched { "unwatched" } else { "lost" }, tenure);
-        }
-
-        fn extend(&self, _: &Arc<Tenure>, _: Lease) -> Result<()> {
-            Ok(())
-        }
-    }
-
-    fn lease() -> Lease {
-        Lease::new(Duration::from_millis(300)).unwrap()
-    }
-
-    fn tenure(watched: bool) -> Arc<Tenure> {
-        let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", "n")), "owner".into(), Clock::Boot);
-        assert!(tenure.confirm(tenure.now(), lease()));
-        tenure.watch(watched);
-        Arc::new(tenure)
-    }
-
-    fn watchdog() -> Watchdog {
-        Watchdog::new(lease(), Clock::Boot)
-    }
-
-    #[test]
-    fn a_watched_tenure_is_renewed_until_it_is_released() {
-        let (watchdog, tenure, (keeper, told)) = (watchdog(), tenure(true), Told::new(false, false));
-        watchdog.keep(&tenure, keeper).unwrap();
-        for _ in 0..5 {
-            assert_eq!(told.recv_timeout(Duration::from_secs(5)), Ok(("renew", tenure.serial())));
-        }
-        assert!(tenure.is_valid());
-        tenure.end();
-        watchdog.release(&tenure);
-        assert!(watchdog.shared.schedule.lock().due.is_empty(), "an ended tenure leaves nothing in the schedule");
-    }
-
-    #[test]
-    fn an_unwatched_tenure_is_lost_at_its_deadline() {
-        let (watchdog, tenure, (keeper, told)) = (watchdog(), tenure(false), Told::new(false, false));
-        watchdog.keep(&tenure, keeper).unwrap();
-        assert_eq!(told.recv_timeout(Duration::from_secs(5)), Ok(("lost", tenure.serial())));
-        assert!(!tenure.is_valid());
-    }
-
-    #[test]
-    fn a_failed_renewal_is_tried_again_until_the_deadline() {
-        let (watchdog, tenure, (keeper, told)) = (watchdog(), tenure(true), Told::new(false, true));
-        watchdog.keep(&tenure, keeper).unwrap();
-        let first: Vec<_> = (0..2).map(|_| told.recv_timeout(Duration::from_secs(5)).unwrap().0).collect();
-        assert_eq!(first, ["renew", "renew"]);
-        let last =
-            std::iter::from_fn(|| told.recv_timeout(Duration::from_secs(5)).ok()).find(|(what, _)| *what == "lost");
-        assert_eq!(last, Some(("lost", tenure.serial())));
-    }
-
-    #[test]
-    fn a_panic_in_a_renewal_fails_closed_and_the_thread_goes_on() {
-        let (watchdog, doomed, (panicking, heard)) = (watchdog(), tenure(true), Told::new(true, false));
-        watchdog.keep(&doomed, panicking).unwrap();
-        assert_eq!(heard.recv_timeout(Duration::from_secs(5)), Ok(("unwatched", doomed.serial())));
-        assert!(!doomed.is_valid());
-        for _ in 0..WORKERS {
-            let (next, (keeper, told)) = (tenure(true), Told::new(false, false));
-            watchdog.keep(&next, keeper).unwrap();
-            assert_eq!(told.recv_timeout(Duration::from_secs(5)), Ok(("renew", next.serial())));
-            watchdog.release(&next);
-        }
-    }
-
-    #[test]
-    fn a_failed_sweep_is_tried_again_while_the_key_may_live() {
-        let (watchdog, ended, (keeper, told)) = (watchdog(), tenure(false), Told::new(false, true));
-        ended.leave_open(ended.now(), Lease::new(Duration::from_millis(2_500)).unwrap());
-        ended.end();
-        watchdog.sweep(&ended, keeper, ended.now());
-        for _ in 0..2 {
-            assert_eq!(told.recv_timeout(Duration::from_secs(5)), Ok(("sweep", ended.serial())));
-        }
-    }
-
-    #[test]
-    fn closing_ends_the_threads_and_gives_back_the_sweeps() {
-        let (watchdog, ended, (keeper, _)) = (watchdog(), tenure(false), Told::new(false, false));
-        watchdog.sweep(&ended, keeper, Moment::MAX);
-        assert_eq!(watchdog.close().len(), 1);
-        let shared = Arc::downgrade(&watchdog.shared);
-        drop(watchdog);
-        let gone = (0..500).any(|_| {
-            std::thread::sleep(Duration::from_millis(10));
-            shared.upgrade().is_none()
-        });
-        assert!(gone, "the timer thread still runs");
-    }
 }

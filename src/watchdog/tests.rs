@@ -1,0 +1,132 @@
+//! What the watchdog does for the tenures it is given, and how it ends.
+
+use super::*;
+use crate::error::{Error, Result};
+use crate::key::{Key, Naming};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+/// Tells what it was asked for; panics or fails when it should.
+struct Told {
+    sender: Sender<(&'static str, u64)>,
+    panics: bool,
+    fails: bool,
+}
+
+impl Told {
+    fn new(panics: bool, fails: bool) -> (Arc<Self>, Receiver<(&'static str, u64)>) {
+        let (sender, told) = unbounded();
+        (Arc::new(Self { sender, panics, fails }), told)
+    }
+
+    fn tell(&self, what: &'static str, tenure: &Tenure) {
+        let _ = self.sender.send((what, tenure.serial()));
+    }
+}
+
+impl Keeper for Told {
+    fn renew(&self, batch: &[Arc<Tenure>]) {
+        assert!(!self.panics, "a panic on the way to a renewal");
+        for tenure in batch {
+            self.tell("renew", tenure);
+            if self.fails { tenure.suspect() } else { assert!(tenure.confirm(tenure.now(), lease())) }
+        }
+    }
+
+    fn sweep(&self, tenure: &Tenure) -> Result<()> {
+        self.tell("sweep", tenure);
+        if self.fails { Err(Error::closed("n")) } else { Ok(()) }
+    }
+
+    fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause) {
+        self.tell(if cause == LossCause::Unwatched { "unwatched" } else { "lost" }, tenure);
+    }
+
+    fn extend(&self, _: &Arc<Tenure>, _: Lease) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn lease() -> Lease {
+    Lease::new(Duration::from_millis(300)).unwrap()
+}
+
+fn tenure(watched: bool) -> Arc<Tenure> {
+    let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", "n")), "owner".into(), Clock::Boot);
+    assert!(tenure.confirm(tenure.now(), lease()));
+    tenure.watch(watched);
+    Arc::new(tenure)
+}
+
+fn watchdog() -> Watchdog {
+    Watchdog::new(lease(), Clock::Boot)
+}
+
+#[test]
+fn a_watched_tenure_is_renewed_until_it_is_released() {
+    let (watchdog, tenure, (keeper, told)) = (watchdog(), tenure(true), Told::new(false, false));
+    watchdog.keep(&tenure, keeper).unwrap();
+    for _ in 0..5 {
+        assert_eq!(told.recv_timeout(Duration::from_secs(5)), Ok(("renew", tenure.serial())));
+    }
+    assert!(tenure.is_valid());
+    tenure.end();
+    watchdog.release(&tenure);
+    assert!(watchdog.shared.schedule.lock().due.is_empty(), "an ended tenure leaves nothing in the schedule");
+}
+
+#[test]
+fn an_unwatched_tenure_is_lost_at_its_deadline() {
+    let (watchdog, tenure, (keeper, told)) = (watchdog(), tenure(false), Told::new(false, false));
+    watchdog.keep(&tenure, keeper).unwrap();
+    assert_eq!(told.recv_timeout(Duration::from_secs(5)), Ok(("lost", tenure.serial())));
+    assert!(!tenure.is_valid());
+}
+
+#[test]
+fn a_failed_renewal_is_tried_again_until_the_deadline() {
+    let (watchdog, tenure, (keeper, told)) = (watchdog(), tenure(true), Told::new(false, true));
+    watchdog.keep(&tenure, keeper).unwrap();
+    let first: Vec<_> = (0..2).map(|_| told.recv_timeout(Duration::from_secs(5)).unwrap().0).collect();
+    assert_eq!(first, ["renew", "renew"]);
+    let last = std::iter::from_fn(|| told.recv_timeout(Duration::from_secs(5)).ok()).find(|(what, _)| *what == "lost");
+    assert_eq!(last, Some(("lost", tenure.serial())));
+}
+
+#[test]
+fn a_panic_in_a_renewal_fails_closed_and_the_thread_goes_on() {
+    let (watchdog, doomed, (panicking, heard)) = (watchdog(), tenure(true), Told::new(true, false));
+    watchdog.keep(&doomed, panicking).unwrap();
+    assert_eq!(heard.recv_timeout(Duration::from_secs(5)), Ok(("unwatched", doomed.serial())));
+    assert!(!doomed.is_valid());
+    for _ in 0..WORKERS {
+        let (next, (keeper, told)) = (tenure(true), Told::new(false, false));
+        watchdog.keep(&next, keeper).unwrap();
+        assert_eq!(told.recv_timeout(Duration::from_secs(5)), Ok(("renew", next.serial())));
+        watchdog.release(&next);
+    }
+}
+
+#[test]
+fn a_failed_sweep_is_tried_again_while_the_key_may_live() {
+    let (watchdog, ended, (keeper, told)) = (watchdog(), tenure(false), Told::new(false, true));
+    ended.leave_open(ended.now(), Lease::new(Duration::from_millis(2_500)).unwrap());
+    ended.end();
+    watchdog.sweep(&ended, keeper, ended.now());
+    for _ in 0..2 {
+        assert_eq!(told.recv_timeout(Duration::from_secs(5)), Ok(("sweep", ended.serial())));
+    }
+}
+
+#[test]
+fn closing_ends_the_threads_and_gives_back_the_sweeps() {
+    let (watchdog, ended, (keeper, _)) = (watchdog(), tenure(false), Told::new(false, false));
+    watchdog.sweep(&ended, keeper, Moment::MAX);
+    assert_eq!(watchdog.close().len(), 1);
+    let shared = Arc::downgrade(&watchdog.shared);
+    drop(watchdog);
+    let gone = (0..500).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        shared.upgrade().is_none()
+    });
+    assert!(gone, "the timer thread still runs");
+}
