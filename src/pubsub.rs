@@ -296,7 +296,7 @@ struct Line<'a> {
 
 impl<'a> Line<'a> {
     fn open(shared: &'a Shared) -> Result<Self, RedisError> {
-        let connection = shared.backend.server().connect(Moment::MAX)?;
+        let (connection, _) = shared.backend.server().connect(Moment::MAX)?;
         Ok(Self { shared, connection, read_timeout: Duration::ZERO })
     }
 

@@ -68,14 +68,16 @@ impl ThreadEntry {
         })
     }
 
-    /// Lets the next waiter contend, once the lock is not occupied. A head that sleeps is told to look again.
+    /// Lets the next waiter contend, once the lock is not occupied and nobody does.
     fn promote(&mut self) {
-        if self.is_occupied() {
-            return;
-        }
-        if self.head.is_none() {
+        if self.head.is_none() && !self.is_occupied() {
             self.head = self.parked.pop_front();
+            self.wake_head();
         }
+    }
+
+    /// The lock may be free: whoever contends should look.
+    fn wake_head(&self) {
         if let Some(head) = &self.head {
             head.semaphore.release();
         }
@@ -230,9 +232,7 @@ impl Registry {
     /// Whether a parked waiter is the one that contends now. Also notices what ended without anyone telling.
     pub(crate) fn is_head(&self, space: Uuid, key: &str, waiter: &Arc<Waiter>) -> bool {
         self.with(space, key, |entry| {
-            if entry.head.is_none() {
-                entry.promote();
-            }
+            entry.promote();
             entry.is_head(waiter)
         })
     }
@@ -268,6 +268,7 @@ impl Registry {
             if entry.hold.as_ref().is_some_and(|current| current.is(hold)) {
                 entry.hold = None;
             }
+            entry.wake_head();
             entry.promote();
         });
     }
@@ -280,6 +281,7 @@ impl Registry {
             if entry.hold.as_ref().is_some_and(|current| of_tenure(&current)) {
                 entry.retire();
             }
+            entry.wake_head();
             entry.promote();
             hold
         })
@@ -287,7 +289,9 @@ impl Registry {
 
     /// Something may have changed: the waiter that contends should look.
     pub(crate) fn wake(&self, space: Uuid, key: &str) {
-        self.look(space, key, |entry| entry.head.as_ref().map(|head| head.semaphore.release()));
+        if let Some(head) = self.look(space, key, |entry| entry.head.clone()) {
+            head.semaphore.release();
+        }
     }
 
     /// Every hold of a namespace.

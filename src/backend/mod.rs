@@ -20,6 +20,9 @@ pub(crate) use single::{Server, Wire};
 /// A command once sent gets at least this long for its answer, so that a timed wait ends in a clear answer.
 pub(crate) const GRACE: Duration = Duration::from_millis(200);
 
+/// A connection gets at least this long to be found or made, also for a call whose time is up.
+const REACH: Duration = Duration::from_millis(25);
+
 /// Which connections a command may use. Renewals have their own: they must not starve behind lock traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
@@ -49,7 +52,8 @@ pub(crate) enum Arg<'a> {
 /// How long one attempt may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// When the call gives up. Connecting is bounded by it; a command once sent gets [`GRACE`] beyond it.
+    /// When the call gives up. Connecting is bounded by it (but gets [`REACH`]); a command once sent gets
+    /// [`GRACE`] beyond it.
     pub(crate) until: Moment,
     /// How long after its sending the server may execute it: the validity of the lease that it asks for.
     pub(crate) window: Duration,
@@ -200,8 +204,9 @@ impl Backend {
     /// Makes one attempt. An answer of the server ends an outage; no answer, or one that says "not now", begins
     /// one. A pool that is in use says nothing about the server.
     pub(crate) fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure> {
-        let mut wire = self.slot(lane, limits)?;
-        let result = wire.attempt(request, limits);
+        let reach = limits.until.max(self.clock.now().plus(REACH));
+        let mut wire = self.slot(lane, reach)?;
+        let result = wire.attempt(request, limits, reach);
         match &result {
             Err(Failure::Unreached(_) | Failure::Unknown { .. }) => self.note_failure(),
             Err(failure) if failure.may_pass() => self.note_failure(),
@@ -210,12 +215,12 @@ impl Backend {
         result
     }
 
-    fn slot(&self, lane: Lane, limits: Limits) -> Result<r2d2::PooledConnection<Slots>, Failure> {
+    fn slot(&self, lane: Lane, reach: Moment) -> Result<r2d2::PooledConnection<Slots>, Failure> {
         let pool = match lane {
             Lane::Calls => &self.calls,
             Lane::Renewals => &self.renewals,
         };
-        let patience = limits.until.since(self.clock.now()).clamp(GRACE, self.outage_budget.max(GRACE));
+        let patience = reach.since(self.clock.now()).min(self.outage_budget.max(REACH));
         let busy = || Failure::Unreached(Cause::new(format!("all {} connections are in use", pool.max_size())));
         pool.try_get().map_or_else(|| pool.get_timeout(patience).map_err(|_| busy()), Ok)
     }

@@ -6,14 +6,16 @@ use crate::error::{Applied, Cause, Error, Result};
 use crate::stats::Counters;
 use crate::time::{Clock, Moment};
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{Cmd, ConnectionLike, IntoConnectionInfo, RedisError, Value};
+use redis::{Cmd, ConnectionLike, IntoConnectionInfo, RedisConnectionInfo, RedisError, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where a server is and how patient to be with it. Its `Debug` shows no secret.
+/// Where a server is, how to log in, and how patient to be with it. Its `Debug` shows no secret.
 #[derive(Clone)]
 pub(crate) struct Server {
+    /// Without the login: redis-rs would wait for each of its replies for the whole time-out.
     info: redis::ConnectionInfo,
+    login: RedisConnectionInfo,
     clock: Clock,
     counters: Arc<Counters>,
     connect_timeout: Duration,
@@ -29,10 +31,11 @@ impl std::fmt::Debug for Server {
 impl Server {
     pub(crate) fn new(url: &str, config: &Config, counters: Arc<Counters>) -> Result<Self> {
         let info = parse(url)?;
-        let settings = info.redis_settings().clone().set_lib_name("redlatch", env!("CARGO_PKG_VERSION"));
-        let info = info.set_redis_settings(settings).set_tcp_settings(tcp_settings(config.response_timeout));
+        let login = info.redis_settings().clone();
+        let bare = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let info = info.set_redis_settings(bare).set_tcp_settings(tcp_settings(config.response_timeout));
         let (connect_timeout, response_timeout) = (config.connect_timeout, config.response_timeout);
-        Ok(Self { info, clock: Clock::Boot, counters, connect_timeout, response_timeout })
+        Ok(Self { info, login, clock: Clock::Boot, counters, connect_timeout, response_timeout })
     }
 
     /// A connection was made in place of one that broke.
@@ -44,16 +47,56 @@ impl Server {
         self.response_timeout
     }
 
-    /// A new connection with both time-outs set, ready at the latest at `until` (but 200 ms are always given).
+    /// A new connection that is logged in, and the server's time in microseconds; by `until` and within the
+    /// connect time-out. Nothing of a caller's request is sent here.
     ///
     /// The look-up of a host name is not bounded: the system offers no way.
-    pub(crate) fn connect(&self, until: Moment) -> Result<redis::Connection, RedisError> {
-        let patience = until.since(self.clock.now()).clamp(GRACE, self.connect_timeout.max(GRACE));
-        let connection = redis::Client::open(self.info.clone())?.get_connection_with_timeout(patience)?;
-        connection.set_read_timeout(Some(patience))?;
+    pub(crate) fn connect(&self, until: Moment) -> Result<(redis::Connection, u64), RedisError> {
+        let until = until.min(self.clock.now().plus(self.connect_timeout));
+        let client = redis::Client::open(self.info.clone())?;
+        let mut connection = client.get_connection_with_timeout(self.left(until))?;
+        connection.set_write_timeout(Some(self.left(until)))?;
+        let commands = self.handshake();
+        let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
+        connection.send_packed_command(&packed)?;
+        let mut reply = Value::Nil;
+        for command in &commands {
+            connection.set_read_timeout(Some(self.left(until)))?;
+            reply = connection.recv_response()?;
+            if !is_optional(command) {
+                reply = reply.extract_error()?;
+            }
+        }
+        let (seconds, micros): (u64, u64) = redis::from_redis_value(reply)?;
         connection.set_write_timeout(Some(self.response_timeout))?;
-        Ok(connection)
+        Ok((connection, seconds.saturating_mul(1_000_000).saturating_add(micros)))
     }
+
+    /// One write, one round trip. Its last command is TIME.
+    fn handshake(&self) -> Vec<Cmd> {
+        let mut commands = Vec::new();
+        if let Some(password) = self.login.password() {
+            commands.push(redis::cmd("AUTH").arg(self.login.username()).arg(password).take());
+        }
+        if self.login.db() != 0 {
+            commands.push(redis::cmd("SELECT").arg(self.login.db()).take());
+        }
+        for (what, value) in [("LIB-NAME", "redlatch"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
+            commands.push(redis::cmd("CLIENT").arg("SETINFO").arg(what).arg(value).take());
+        }
+        commands.push(redis::cmd("TIME"));
+        commands
+    }
+
+    /// The time left, as a time-out: never zero, which sockets do not take.
+    fn left(&self, until: Moment) -> Duration {
+        until.since(self.clock.now()).max(Duration::from_millis(1))
+    }
+}
+
+/// CLIENT SETINFO came with Redis 7.2: older servers refuse it, and it only shows in CLIENT LIST.
+fn is_optional(command: &Cmd) -> bool {
+    matches!(command.args_iter().next(), Some(redis::Arg::Simple(b"CLIENT")))
 }
 
 /// The error names what is wrong, and never the URL: it may hold a password.
@@ -110,10 +153,11 @@ impl Wire {
     }
 
     /// Sends the request once, and once more when the server found it stale though it was in time.
-    pub(crate) fn attempt(&mut self, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure> {
-        match self.once(request, limits)? {
+    /// `reach` bounds connecting.
+    pub(crate) fn attempt(&mut self, request: &Request<'_>, limits: Limits, reach: Moment) -> Result<Answer, Failure> {
+        match self.once(request, limits, reach)? {
             Some(answer) => Ok(answer),
-            None => self.once(request, limits)?.ok_or(Failure::Stale),
+            None => self.once(request, limits, reach)?.ok_or(Failure::Stale),
         }
     }
 
@@ -121,8 +165,8 @@ impl Wire {
     ///
     /// While it runs the connection is out of its slot, so an unwinding or an early return drops it: after
     /// a time-out a reply is still owed and must never be taken for the next one's.
-    fn once(&mut self, request: &Request<'_>, limits: Limits) -> Result<Option<Answer>, Failure> {
-        let mut live = self.take_live(limits.until)?;
+    fn once(&mut self, request: &Request<'_>, limits: Limits, reach: Moment) -> Result<Option<Answer>, Failure> {
+        let mut live = self.take_live(reach)?;
         let schedule = self.schedule(limits);
         let result = live.send(request, &schedule);
         let received = self.server.clock.now();
@@ -154,23 +198,22 @@ impl Wire {
         Schedule { sent, patience, deadline: sent.plus(patience.min(limits.window)) }
     }
 
-    fn take_live(&mut self, until: Moment) -> Result<Live, Failure> {
+    fn take_live(&mut self, reach: Moment) -> Result<Live, Failure> {
         if let Some(live) = self.live.take() {
             return Ok(live);
         }
-        let live = self.connect(until)?;
+        let live = self.connect(reach)?;
         if std::mem::replace(&mut self.was_live, true) {
             self.server.count_reconnect();
         }
         Ok(live)
     }
 
-    /// Connects and asks for the server's time. Nothing of the caller's request is sent here.
-    fn connect(&self, until: Moment) -> Result<Live, Failure> {
+    /// Connects, and takes the offset from the server's time.
+    fn connect(&self, reach: Moment) -> Result<Live, Failure> {
         let open = || -> Result<Live, RedisError> {
-            let mut connection = self.server.connect(until)?;
-            let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut connection)?;
-            let offset = offset(seconds * 1_000_000 + micros, self.server.clock.now());
+            let (connection, time) = self.server.connect(reach)?;
+            let offset = offset(time, self.server.clock.now());
             Ok(Live { connection, offset, read_timeout: Duration::ZERO })
         };
         open().map_err(|error| match classify(&error, Moment::MAX) {
@@ -263,9 +306,6 @@ fn may_have_written(code: &str) -> bool {
 /// The code of an error; older servers wrap a script's error into an `ERR`, so it is looked for inside.
 fn code_of(error: &RedisError) -> Option<String> {
     const WRAPPED: [&str; 6] = ["WRONGTYPE", "OOM", "READONLY", "MISCONF", "NOREPLICAS", "NOPERM"];
-    if error.kind() == redis::ErrorKind::AuthenticationFailed {
-        return Some("WRONGPASS".to_owned());
-    }
     let code = error.code()?;
     let detail = error.detail().unwrap_or_default();
     let inner = WRAPPED.iter().find(|inner| code == "ERR" && detail.contains(**inner));

@@ -1,8 +1,9 @@
 //! What the map says to threads that come, wait, hold, lose and leave.
 
 use super::*;
+use crate::error::Result;
 use crate::key::{Key, Naming};
-use crate::tenure::Keeper;
+use crate::tenure::{Keeper, LossCause};
 use crate::time::{Clock, Lease};
 use std::sync::Weak;
 use std::time::Duration;
@@ -11,11 +12,11 @@ struct Nobody;
 
 impl Keeper for Nobody {
     fn renew(&self, _: &[Arc<Tenure>]) {}
-    fn sweep(&self, _: &Tenure) -> crate::Result<()> {
+    fn sweep(&self, _: &Tenure) -> Result<()> {
         Ok(())
     }
-    fn lost(&self, _: &Arc<Tenure>, _: crate::LossCause) {}
-    fn extend(&self, _: &Arc<Tenure>, _: Lease) -> crate::Result<()> {
+    fn lost(&self, _: &Arc<Tenure>, _: LossCause) {}
+    fn extend(&self, _: &Arc<Tenure>, _: Lease) -> Result<()> {
         Ok(())
     }
 }
