@@ -204,13 +204,15 @@ impl Backend {
     /// Makes one attempt. An answer of the server ends an outage; no answer, or one that says "not now", begins
     /// one. A pool that is in use says nothing about the server.
     pub(crate) fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure> {
-        let reach = limits.until.max(self.clock.now().plus(REACH));
+        let start = self.clock.now();
+        let reach = limits.until.max(start.plus(REACH));
         let mut wire = self.slot(lane, reach)?;
         let result = wire.attempt(request, limits, reach);
         match &result {
-            Err(Failure::Unreached(_) | Failure::Unknown { .. }) => self.note_failure(),
-            Err(failure) if failure.may_pass() => self.note_failure(),
-            _ => self.outage_since.store(0, SeqCst),
+            Err(Failure::Unreached(_) | Failure::Unknown { .. }) => self.note_failure(start),
+            Err(failure) if failure.may_pass() => self.note_failure(start),
+            _ if self.outage_since.load(SeqCst) != 0 => self.outage_since.store(0, SeqCst),
+            _ => {}
         }
         result
     }
@@ -225,9 +227,10 @@ impl Backend {
         pool.try_get().map_or_else(|| pool.get_timeout(patience).map_err(|_| busy()), Ok)
     }
 
-    fn note_failure(&self) {
+    /// An outage began with the first attempt that failed, not with the end of that attempt.
+    fn note_failure(&self, start: Moment) {
         let now = self.clock.now();
-        let since = self.outage_since(now).unwrap_or(now);
+        let since = self.outage_since(now).unwrap_or(start);
         self.failed_at.store(now.0, SeqCst);
         self.outage_since.store(since.0, SeqCst);
     }

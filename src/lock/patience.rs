@@ -77,6 +77,7 @@ pub(super) struct Patience<'a> {
 #[derive(Default)]
 struct Trouble {
     attempts: usize,
+    /// When the first attempt began.
     since: Option<Moment>,
     pause: Option<Duration>,
     /// The first attempt that was sent and not answered.
@@ -134,6 +135,7 @@ impl<'a> Patience<'a> {
     pub(super) fn persist<T>(&self, mut attempt: impl FnMut(Moment) -> Result<T, Failure>) -> Result<(T, bool)> {
         let mut trouble = Trouble::default();
         loop {
+            trouble.since.get_or_insert(self.space.clock.now());
             match attempt(self.ends()) {
                 Ok(answer) => return Ok((answer, trouble.doubt.is_some())),
                 Err(failure) if self.is_spent(&failure, &mut trouble) => {
@@ -150,7 +152,7 @@ impl<'a> Patience<'a> {
     fn is_spent(&self, failure: &Failure, trouble: &mut Trouble) -> bool {
         let now = self.space.clock.now();
         trouble.attempts += 1;
-        let since = *trouble.since.get_or_insert(now);
+        let since = trouble.since.unwrap_or(now);
         let borne = self.own_deadline.is_none() && now >= since.plus(self.space.config.outage_budget);
         let refused = self.takes_no && matches!(failure, Failure::Refused { .. });
         refused || borne || trouble.attempts >= self.attempts || !failure.may_pass() || now >= self.ends()
