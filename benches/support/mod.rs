@@ -1,0 +1,199 @@
+//! What the bench needs around it: a server of its own, samples with quantiles, and a waiter in another process.
+
+use redis::io::tcp::TcpSettings;
+use redis::{Connection, IntoConnectionInfo};
+use std::error::Error;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// The arguments that turn this program into the other process of a [`Waiter`]; the URL follows.
+pub(crate) const WAITER: &str = "--waiter";
+pub(crate) const WAITER_BY_HAND: &str = "--waiter-by-hand";
+
+/// A `redis-server` on a Unix socket and a loopback port. Dropping it ends it and removes its directory.
+pub(crate) struct Server {
+    child: Child,
+    dir: PathBuf,
+    port: u16,
+}
+
+impl Server {
+    pub(crate) fn start() -> Outcome<Self> {
+        let dir = std::env::temp_dir().join(format!("redlatch-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&dir)?;
+        let port = free_port()?;
+        match spawn_server(&dir, port) {
+            Ok(child) => Self { child, dir, port }.ready(),
+            Err(error) => {
+                std::fs::remove_dir_all(&dir)?;
+                Err(format!("redis-server cannot be started: {error}").into())
+            }
+        }
+    }
+
+    fn ready(self) -> Outcome<Self> {
+        let patience = Instant::now() + Duration::from_secs(5);
+        while connect(&self.unix()).and_then(|mut connection| ping(&mut connection)).is_err() {
+            if Instant::now() > patience {
+                return Err("redis-server does not answer".into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(self)
+    }
+
+    pub(crate) fn unix(&self) -> String {
+        format!("unix://{}", self.dir.join("socket").display())
+    }
+
+    pub(crate) fn tcp(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Server {
+    /// Runs `act` with the server, this thread and all threads it starts on one core.
+    pub(crate) fn on_one_core<T>(&self, act: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+        use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+        let all = sched_getaffinity(None)?;
+        let move_to = |cores: &CpuSet| {
+            sched_setaffinity(Some(Pid::from_child(&self.child)), cores).and_then(|()| sched_setaffinity(None, cores))
+        };
+        let mut one = CpuSet::new();
+        one.set((0..CpuSet::MAX_CPU).rev().find(|core| all.is_set(*core)).ok_or("no core")?);
+        move_to(&one)?;
+        let result = act();
+        move_to(&all)?;
+        result
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Server {
+    /// Here threads cannot be kept on a core.
+    pub(crate) fn on_one_core<T>(&self, act: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+        act()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+fn spawn_server(dir: &std::path::Path, port: u16) -> std::io::Result<Child> {
+    let mut command = Command::new("redis-server");
+    command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--loglevel", "warning"]);
+    command.arg("--port").arg(port.to_string()).arg("--dir").arg(dir).arg("--unixsocket").arg(dir.join("socket"));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+}
+
+/// A private connection, set as the pool's are: no Nagle, and a time-out on reads.
+pub(crate) fn connect(url: &str) -> Outcome<Connection> {
+    let info = url.into_connection_info()?.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    let connection = redis::Client::open(info)?.get_connection()?;
+    connection.set_read_timeout(Some(Duration::from_secs(2)))?;
+    Ok(connection)
+}
+
+pub(crate) fn ping(connection: &mut Connection) -> Outcome<()> {
+    Ok(redis::cmd("PING").exec(connection)?)
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, which all processes of a machine share; an `Instant` cannot be sent.
+pub(crate) fn monotonic() -> i64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+/// Durations in nanoseconds.
+#[derive(Default)]
+pub(crate) struct Samples(Vec<f64>);
+
+impl Samples {
+    /// Times one call.
+    pub(crate) fn time(&mut self, act: impl FnOnce() -> Outcome<()>) -> Outcome<()> {
+        let start = Instant::now();
+        act()?;
+        self.push(start.elapsed().as_nanos() as f64);
+        Ok(())
+    }
+
+    pub(crate) fn push(&mut self, nanos: f64) {
+        self.0.push(nanos);
+    }
+
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// The value that this share of the samples does not exceed.
+    pub(crate) fn quantile(&self, share: f64) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let last = sorted.len().saturating_sub(1);
+        sorted.get((last as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
+    }
+
+    pub(crate) fn p50(&self) -> f64 {
+        self.quantile(0.5)
+    }
+}
+
+/// This program once more, as a process that waits for locks. Dropping it ends it.
+pub(crate) struct Waiter {
+    child: Child,
+    names: ChildStdin,
+    times: BufReader<ChildStdout>,
+}
+
+impl Waiter {
+    pub(crate) fn start(kind: &str, url: &str) -> Outcome<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let mut child = command.args([kind, url]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (names, times) = child.stdin.take().zip(child.stdout.take()).ok_or("no pipes")?;
+        Ok(Self { child, names, times: BufReader::new(times) })
+    }
+
+    /// Has it wait for a lock.
+    pub(crate) fn ask(&mut self, name: &str) -> Outcome<()> {
+        Ok(writeln!(self.names, "{name}")?)
+    }
+
+    /// When it had the lock, by [`monotonic`].
+    pub(crate) fn answer(&mut self) -> Outcome<i64> {
+        let mut line = String::new();
+        self.times.read_line(&mut line)?;
+        Ok(line.trim().parse()?)
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How often each command was executed, those inside of scripts too, since `CONFIG RESETSTAT`.
+pub(crate) fn command_counts(connection: &mut Connection) -> Outcome<Vec<(String, f64)>> {
+    let info: String = redis::cmd("INFO").arg("commandstats").query(connection)?;
+    let lines = info.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
+    let counts = lines.filter_map(|(name, rest)| Some((name.to_owned(), rest.split(',').next()?.parse().ok()?)));
+    let mut counts: Vec<_> = counts.filter(|(name, _)| name != "info" && !name.starts_with("config")).collect();
+    counts.sort_by(|one, other| one.0.cmp(&other.0));
+    Ok(counts)
+}
