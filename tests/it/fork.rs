@@ -1,0 +1,56 @@
+//! A forked child: it has its parent's locks, sockets and owner ids in memory, and may use none of them.
+
+#![expect(unsafe_code, reason = "fork and waitpid have no safe form")]
+
+use crate::process::alone;
+use crate::server::Server;
+use redlatch::RedLock;
+use redlatch::RedLockExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs `act` in a forked child of this process, which ends with it; whether it went well.
+fn in_fork(act: impl FnOnce()) -> bool {
+    // SAFETY: the child runs nothing but `act`, which by what is tested here takes no lock that another thread
+    // of the parent may hold, and ends without destructors.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork failed");
+    if child == 0 {
+        let well = catch_unwind(AssertUnwindSafe(act)).is_ok();
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(i32::from(!well)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+}
+
+#[test]
+fn a_forked_child_is_told_closed_and_touches_nothing() {
+    alone(|| {
+        let server = Server::start();
+        let locks = server.locks();
+        let guard = locks.guard("n").unwrap();
+        let hold = guard.hold().clone();
+        let mut guard = Some(guard);
+        let mut child_locks = Some(locks.clone());
+        let commands = server.commands_during(|| {
+            let well = in_fork(|| {
+                let locks = child_locks.take().unwrap();
+                assert_err!(locks.lock("m"), Closed);
+                assert_err!(locks.try_lock("n"), Closed);
+                assert_err!(locks.unlock("n"), Closed);
+                assert_err!(locks.force_unlock("n"), Closed);
+                assert_err!(locks.verify(&hold), Closed);
+                assert!(locks.hold("n").is_none());
+                locks.client().shutdown();
+                drop(guard.take());
+                drop(locks);
+            });
+            assert!(well, "the child failed");
+        });
+        assert_eq!(commands, [""; 0], "the child used the parent's connection");
+        assert!(hold.is_valid() && locks.verify(&hold).unwrap());
+        guard.take().unwrap().unlock().unwrap();
+    });
+}

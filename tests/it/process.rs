@@ -1,0 +1,93 @@
+//! The harness's processes: a test in a process of its own, and a second process beside a test.
+//!
+//! Both are this test binary again, told to run the calling test alone. The test finds out its own name from
+//! the name of the closure's type, and the parent checks that the child ran exactly one test.
+
+use crate::server::{Server, signal};
+use crate::threads::{LONG, eventually, of_redlatch};
+use std::process::{Child, Command, Stdio};
+
+/// In the child of [`alone`].
+const ALONE: &str = "REDLATCH_IT_ALONE";
+
+/// In the child of [`with_peer`]: the server's URL.
+const PEER: &str = "REDLATCH_IT_PEER";
+
+/// The list on the server in which a peer says how far it is.
+const NEWS: &str = "it:news";
+
+/// Runs `body` in a process of its own, where no other test has threads; none of ours may be alive after it.
+pub(crate) fn alone(body: impl FnOnce()) {
+    if std::env::var_os(ALONE).is_some() {
+        body();
+        eventually(LONG, "every thread of redlatch has ended", || of_redlatch().is_empty());
+    } else {
+        Peer::start(&test_name(&body), ALONE, "").join();
+    }
+}
+
+/// Runs `main`, which may start a second process that runs `peer` with the server's URL.
+pub(crate) fn with_peer(peer: impl FnOnce(&str), main: impl FnOnce(&dyn Fn(&Server) -> Peer)) {
+    let name = test_name(&peer);
+    match std::env::var(PEER) {
+        Ok(url) => peer(&url),
+        Err(_) => main(&|server| Peer::start(&name, PEER, &server.url())),
+    }
+}
+
+/// The name of the test whose closure this is.
+fn test_name<F>(_: &F) -> String {
+    let path = std::any::type_name::<F>().split_once("::").unwrap().1;
+    path.trim_end_matches("::{{closure}}").to_owned()
+}
+
+/// Another process that runs the calling test. Killed when dropped.
+pub(crate) struct Peer {
+    child: Option<Child>,
+}
+
+impl Peer {
+    fn start(test: &str, role: &str, value: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", test, "--nocapture"]).env(role, value);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self { child: Some(child) }
+    }
+
+    /// Waits for its end, which must be a good one.
+    pub(crate) fn join(mut self) {
+        let output = self.child.take().unwrap().wait_with_output().unwrap();
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && out.contains(" 1 passed"), "the child process failed:\n{out}\n{err}");
+        print!("{out}");
+    }
+
+    pub(crate) fn freeze(&self) {
+        signal("-STOP", self.child.as_ref().unwrap().id());
+    }
+
+    pub(crate) fn thaw(&self) {
+        signal("-CONT", self.child.as_ref().unwrap().id());
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A peer says how far it is.
+pub(crate) fn tell(url: &str, news: &str) {
+    let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+    redis::cmd("RPUSH").arg(NEWS).arg(news).exec(&mut connection).unwrap();
+}
+
+/// The next that a peer says.
+pub(crate) fn hear(server: &Server) -> String {
+    let news: Option<(String, String)> = server.ask(&["BLPOP", NEWS, &LONG.as_secs().to_string()]);
+    news.expect("news of the other process").1
+}

@@ -1,0 +1,267 @@
+//! Each Lua file run directly, with arguments that the library would not send or only rarely does.
+
+use crate::server::Server;
+use crate::threads::LONG;
+use redis::{RedisResult, Value};
+
+const ACQUIRE: &str = include_str!("../../src/lua/acquire.lua");
+const REENTER: &str = include_str!("../../src/lua/reenter.lua");
+const RENEW: &str = include_str!("../../src/lua/renew.lua");
+const RELEASE: &str = include_str!("../../src/lua/release.lua");
+const FORCE_UNLOCK: &str = include_str!("../../src/lua/force_unlock.lua");
+
+/// A deadline long gone.
+const PAST: &str = "1";
+
+fn run(server: &Server, script: &str, keys: &[&str], args: &[&str]) -> RedisResult<Value> {
+    let count = keys.len().to_string();
+    server.try_ask(&[&["EVAL", script, &count], keys, args].concat())
+}
+
+/// A deadline that is not over, on the server's clock.
+fn ahead(server: &Server) -> String {
+    let (seconds, micros): (u64, u64) = server.ask(&["TIME"]);
+    ((seconds + 100) * 1_000_000 + micros).to_string()
+}
+
+fn number(reply: RedisResult<Value>) -> i64 {
+    redis::from_redis_value(reply.unwrap()).unwrap()
+}
+
+fn assert_code(reply: RedisResult<Value>, code: &str) {
+    let error = reply.expect_err("it is refused");
+    assert_eq!(error.code(), Some(code), "{error}");
+}
+
+/// Makes a lock by hand.
+fn put(server: &Server, key: &str, owner: &str, count: &str, ttl: &str) {
+    server.ask::<i64>(&["HSET", key, owner, count]);
+    server.ask::<i64>(&["PEXPIRE", key, ttl]);
+}
+
+fn fields(server: &Server, key: &str) -> Vec<(String, String)> {
+    server.ask(&["HGETALL", key])
+}
+
+/// That a key has exactly one field, and how much time is left, roughly.
+fn assert_lock(server: &Server, key: &str, owner: &str, count: &str, ttl: i64) {
+    assert_eq!(fields(server, key), [(owner.to_owned(), count.to_owned())]);
+    let left = server.pttl(key);
+    assert!(left <= ttl && left > ttl - 20_000, "{left} of {ttl} ms");
+}
+
+fn clean(server: &Server) {
+    server.ask::<i64>(&["DEL", "n", "m", "text"]);
+}
+
+/// A message that `act` sent to the channel, if any.
+fn message_of(server: &Server, act: impl FnOnce()) -> String {
+    let mut connection = server.connection();
+    connection.set_read_timeout(Some(LONG)).unwrap();
+    let mut listener = connection.as_pubsub();
+    listener.subscribe("channel").unwrap();
+    act();
+    server.ask::<i64>(&["PUBLISH", "channel", "none"]);
+    listener.get_message().unwrap().get_payload().unwrap()
+}
+
+#[test]
+fn acquire_takes_a_free_lock() {
+    let server = Server::start();
+    let reply = run(&server, ACQUIRE, &["n"], &["me", "1", "60000", &ahead(&server)]);
+    assert_eq!(reply.unwrap(), Value::Nil);
+    assert_lock(&server, "n", "me", "1", 60_000);
+    clean(&server);
+}
+
+#[test]
+fn acquire_says_how_long_another_holds_it() {
+    let server = Server::start();
+    put(&server, "n", "other", "2", "40000");
+    let left = number(run(&server, ACQUIRE, &["n"], &["me", "1", "60000", &ahead(&server)]));
+    assert!(left > 20_000 && left <= 40_000);
+    assert_lock(&server, "n", "other", "2", 40_000);
+    server.ask::<i64>(&["PERSIST", "n"]);
+    assert_eq!(number(run(&server, ACQUIRE, &["n"], &["me", "1", "60000", &ahead(&server)])), -1);
+    assert_eq!(server.pttl("n"), -1);
+    clean(&server);
+}
+
+#[test]
+fn acquire_may_be_repeated() {
+    let server = Server::start();
+    for lease in ["40000", "80000", "10"] {
+        let reply = run(&server, ACQUIRE, &["n"], &["me", "1", lease, &ahead(&server)]);
+        assert_eq!(reply.unwrap(), Value::Nil);
+    }
+    assert_lock(&server, "n", "me", "1", 80_000);
+    clean(&server);
+}
+
+#[test]
+fn acquire_leaves_no_lock_without_an_end() {
+    let server = Server::start();
+    let reply = run(&server, ACQUIRE, &["n"], &["me", "1", "9223372036854775807", &ahead(&server)]);
+    assert!(reply.is_err(), "{reply:?}");
+    assert_eq!(server.pttl("n"), -2);
+}
+
+#[test]
+fn reenter_writes_an_absolute_count() {
+    let server = Server::start();
+    put(&server, "n", "me", "1", "40000");
+    for _ in 0..2 {
+        assert_eq!(number(run(&server, REENTER, &["n"], &["me", "2", "80000", &ahead(&server)])), 1);
+        assert_lock(&server, "n", "me", "2", 80_000);
+    }
+    assert_eq!(number(run(&server, REENTER, &["n"], &["me", "3", "10", &ahead(&server)])), 1);
+    assert_lock(&server, "n", "me", "3", 80_000);
+    clean(&server);
+}
+
+#[test]
+fn reenter_creates_nothing_and_touches_nobody_elses() {
+    let server = Server::start();
+    assert_eq!(number(run(&server, REENTER, &["n"], &["me", "2", "60000", &ahead(&server)])), 0);
+    assert_eq!(server.pttl("n"), -2);
+    put(&server, "n", "other", "1", "40000");
+    assert_eq!(number(run(&server, REENTER, &["n"], &["me", "2", "80000", &ahead(&server)])), 0);
+    assert_lock(&server, "n", "other", "1", 40_000);
+    clean(&server);
+}
+
+#[test]
+fn a_stale_deadline_does_nothing() {
+    let server = Server::start();
+    assert_code(run(&server, ACQUIRE, &["m"], &["me", "1", "60000", PAST]), "STALE");
+    assert_eq!(server.pttl("m"), -2);
+    put(&server, "n", "me", "1", "40000");
+    assert_code(run(&server, ACQUIRE, &["n"], &["me", "2", "80000", PAST]), "STALE");
+    assert_code(run(&server, REENTER, &["n"], &["me", "2", "80000", PAST]), "STALE");
+    assert_code(run(&server, RENEW, &["n"], &[PAST, "80000", "me"]), "STALE");
+    assert_lock(&server, "n", "me", "1", 40_000);
+    clean(&server);
+}
+
+#[test]
+fn a_stale_reply_tells_the_servers_clock_in_plain_digits() {
+    let server = Server::start();
+    let error = run(&server, ACQUIRE, &["n"], &["me", "1", "60000", PAST]).unwrap_err();
+    let told: u64 = error.detail().unwrap().parse().expect("plain digits");
+    let (seconds, _): (u64, u64) = server.ask(&["TIME"]);
+    assert!((told / 1_000_000).abs_diff(seconds) < 60);
+}
+
+#[test]
+fn release_of_a_foreign_owner_frees_nothing() {
+    let server = Server::start();
+    put(&server, "n", "other", "2", "40000");
+    for left in ["0", "1"] {
+        let message = message_of(&server, || {
+            assert_eq!(number(run(&server, RELEASE, &["n"], &["me", left, "channel"])), 0);
+        });
+        assert_eq!(message, "none");
+    }
+    assert_lock(&server, "n", "other", "2", 40_000);
+    clean(&server);
+    assert_eq!(number(run(&server, RELEASE, &["n"], &["me", "0", "channel"])), 0);
+}
+
+#[test]
+fn release_of_a_level_writes_an_absolute_count_and_keeps_the_time() {
+    let server = Server::start();
+    put(&server, "n", "me", "3", "40000");
+    for _ in 0..2 {
+        let message = message_of(&server, || {
+            assert_eq!(number(run(&server, RELEASE, &["n"], &["me", "2", "channel"])), 1);
+        });
+        assert_eq!(message, "none");
+    }
+    assert_lock(&server, "n", "me", "2", 40_000);
+    clean(&server);
+}
+
+#[test]
+fn release_of_the_last_level_frees_and_tells() {
+    let server = Server::start();
+    put(&server, "n", "me", "3", "40000");
+    let message = message_of(&server, || {
+        assert_eq!(number(run(&server, RELEASE, &["n"], &["me", "0", "channel"])), 1);
+    });
+    assert_eq!(message, "0");
+    assert_eq!(server.pttl("n"), -2);
+}
+
+/// `fault_08`: the server is out of memory.
+#[test]
+fn the_last_release_and_a_renewal_work_without_memory() {
+    let server = Server::start();
+    put(&server, "n", "me", "1", "40000");
+    server.ask::<String>(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_code(run(&server, ACQUIRE, &["m"], &["me", "1", "60000", &ahead(&server)]), "OOM");
+    let renewed = run(&server, RENEW, &["n"], &[&ahead(&server), "80000", "me"]);
+    assert_eq!(renewed.unwrap(), Value::Array(vec![Value::Int(1)]));
+    assert_eq!(number(run(&server, RELEASE, &["n"], &["me", "0", "channel"])), 1);
+    assert_eq!(server.pttl("n"), -2);
+}
+
+#[test]
+fn renew_answers_for_each_lock_and_only_lengthens() {
+    let server = Server::start();
+    put(&server, "mine", "a", "1", "40000");
+    put(&server, "longer", "b", "2", "3600000");
+    put(&server, "foreign", "x", "1", "40000");
+    server.ask::<String>(&["SET", "text", "not a lock"]);
+    let keys = ["mine", "text", "absent", "foreign", "longer"];
+    let reply = run(&server, RENEW, &keys, &[&ahead(&server), "80000", "a", "t", "c", "d", "b"]);
+    let held: Vec<i64> = redis::from_redis_value(reply.unwrap()).unwrap();
+    assert_eq!(held, [1, 0, 0, 0, 1]);
+    assert_lock(&server, "mine", "a", "1", 80_000);
+    assert_lock(&server, "longer", "b", "2", 3_600_000);
+    assert_lock(&server, "foreign", "x", "1", 40_000);
+    assert_eq!(server.ask::<String>(&["GET", "text"]), "not a lock");
+    server.ask::<i64>(&["DEL", "mine", "longer", "foreign", "text"]);
+}
+
+#[test]
+fn force_unlock_frees_whoever_holds_it_and_tells() {
+    let server = Server::start();
+    put(&server, "n", "other", "3", "40000");
+    let message = message_of(&server, || {
+        assert_eq!(number(run(&server, FORCE_UNLOCK, &["n"], &["channel"])), 1);
+    });
+    assert_eq!(message, "0");
+    assert_eq!(server.pttl("n"), -2);
+    let message = message_of(&server, || {
+        assert_eq!(number(run(&server, FORCE_UNLOCK, &["n"], &["channel"])), 0);
+    });
+    assert_eq!(message, "none");
+}
+
+#[test]
+fn a_denied_publish_does_not_undo_a_release() {
+    let server = Server::start();
+    server.ask::<String>(&["ACL", "SETUSER", "quiet", "on", ">pw", "~*", "+@all", "resetchannels"]);
+    let connect = redis::Client::open(server.url_as("quiet", "pw")).unwrap();
+    let mut quiet = connect.get_connection().unwrap();
+    for (script, args) in [(RELEASE, &["me", "0", "channel"][..]), (FORCE_UNLOCK, &["channel"])] {
+        put(&server, "n", "me", "1", "40000");
+        let reply: i64 = redis::cmd("EVAL").arg(script).arg(1).arg("n").arg(args).query(&mut quiet).unwrap();
+        assert_eq!(reply, 1);
+        assert_eq!(server.pttl("n"), -2);
+    }
+}
+
+#[test]
+fn a_key_of_another_type_is_refused_and_kept() {
+    let server = Server::start();
+    server.ask::<String>(&["SET", "text", "not a lock"]);
+    let deadline = ahead(&server);
+    assert_code(run(&server, ACQUIRE, &["text"], &["me", "1", "60000", &deadline]), "WRONGTYPE");
+    assert_code(run(&server, REENTER, &["text"], &["me", "2", "60000", &deadline]), "WRONGTYPE");
+    assert_code(run(&server, RELEASE, &["text"], &["me", "0", "channel"]), "WRONGTYPE");
+    assert_code(run(&server, FORCE_UNLOCK, &["text"], &["channel"]), "WRONGTYPE");
+    assert_eq!(server.ask::<String>(&["GET", "text"]), "not a lock");
+    assert_eq!(server.pttl("text"), -1);
+    clean(&server);
+}

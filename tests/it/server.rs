@@ -1,0 +1,242 @@
+//! The harness's servers: a private `redis-server` for one test, and the look at what is left on it in the end.
+
+use crate::threads::eventually;
+use redis::FromRedisValue;
+use redlatch::{Client, ClientBuilder, ReentrantLock};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+/// How long a server may take to start: 15 ms are typical, but the machine may be busy.
+const START: Duration = Duration::from_secs(10);
+
+/// How long a closed client may take to go: one response time-out, and time for a busy machine.
+const GONE: Duration = Duration::from_secs(5);
+
+static NUMBER: AtomicUsize = AtomicUsize::new(0);
+
+/// A Redis server on a Unix socket in a directory of its own.
+///
+/// Declare it before its clients: when it is dropped they are gone, and it checks that nothing of them is
+/// left, no key, no subscription and no connection. If the test panics it prints its log instead.
+pub(crate) struct Server {
+    dir: PathBuf,
+    port: u16,
+    keeps_data: bool,
+    child: Option<Child>,
+    admin: Mutex<Option<redis::Connection>>,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        Self::start_on(0, false)
+    }
+
+    /// The same, but it writes each change to disk: after a [`kill`](Self::kill) it knows what it knew.
+    pub(crate) fn start_with_data() -> Self {
+        Self::start_on(0, true)
+    }
+
+    /// The same with a TCP port of 127.0.0.1 beside the socket.
+    pub(crate) fn start_on_tcp() -> Self {
+        Self::start_on(free_port(), false)
+    }
+
+    fn start_on(port: u16, keeps_data: bool) -> Self {
+        let number = NUMBER.fetch_add(1, SeqCst);
+        let dir = std::env::temp_dir().join(format!("redlatch-it-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory for the server");
+        let mut server = Self { dir, port, keeps_data, child: None, admin: Mutex::new(None) };
+        server.restart();
+        server
+    }
+
+    /// Starts the process, also again after a [`kill`](Self::kill).
+    pub(crate) fn restart(&mut self) {
+        self.spawn(Duration::ZERO);
+        eventually(START, "the server answers", || self.answers());
+    }
+
+    /// The same, but it takes so long to load each of its keys, and answers `LOADING` meanwhile.
+    pub(crate) fn restart_slowly(&mut self, per_key: Duration) {
+        self.spawn(per_key);
+        eventually(START, "the server is loading", || !self.answers() && self.admin.lock().unwrap().is_some());
+    }
+
+    fn spawn(&mut self, per_key: Duration) {
+        assert!(self.child.is_none(), "it is running");
+        let keeps_data = if self.keeps_data { "yes" } else { "no" };
+        let mut command = Command::new(redis_program());
+        command.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--unixsocket"]).arg(self.socket());
+        command.args(["--save", "", "--appendonly", keeps_data, "--appendfsync", "always"]);
+        command.args(["--key-load-delay", &per_key.as_micros().to_string()]);
+        command.args(["--loglevel", "notice", "--logfile", "log", "--dir"]).arg(&self.dir);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.child = Some(command.spawn().expect("redis-server or valkey-server is on the PATH"));
+    }
+
+    /// Gives it so many keys to load.
+    pub(crate) fn fill(&self, keys: usize) {
+        let fill = format!("for i = 1, {keys} do redis.call('SET', 'fill:' .. i, i) end");
+        let _: () = self.ask(&["EVAL", &fill, "0"]);
+    }
+
+    /// Takes every key away.
+    pub(crate) fn clear(&self) {
+        let _: String = self.ask(&["FLUSHALL"]);
+    }
+
+    fn answers(&self) -> bool {
+        let connection = redis::Client::open(self.url()).and_then(|client| client.get_connection()).ok();
+        let mut admin = self.admin.lock().unwrap();
+        *admin = connection;
+        admin.as_mut().is_some_and(|admin| redis::cmd("PING").query::<String>(admin).is_ok())
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.join("socket")
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("unix://{}", self.socket().display())
+    }
+
+    pub(crate) fn url_as(&self, user: &str, password: &str) -> String {
+        format!("{}?user={user}&pass={password}", self.url())
+    }
+
+    pub(crate) fn tcp_url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    pub(crate) fn builder(&self) -> ClientBuilder {
+        Client::builder(&self.url())
+    }
+
+    /// The locks of a new client with default settings.
+    pub(crate) fn locks(&self) -> ReentrantLock {
+        ReentrantLock::connect(&self.url()).unwrap()
+    }
+
+    /// The locks of a new client whose watchdog's lease is so short.
+    pub(crate) fn locks_watched(&self, lease: Duration) -> ReentrantLock {
+        ReentrantLock::new(&self.builder().watchdog_timeout(lease).build().unwrap())
+    }
+
+    /// A connection of the test's own.
+    pub(crate) fn connection(&self) -> redis::Connection {
+        redis::Client::open(self.url()).unwrap().get_connection().unwrap()
+    }
+
+    /// Runs a command as the administrator, whose connection is open since the start.
+    pub(crate) fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        self.try_ask(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    pub(crate) fn try_ask<T: FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
+        let mut admin = self.admin.lock().unwrap();
+        redis::cmd(words[0]).arg(&words[1..]).query(admin.as_mut().expect("the server runs"))
+    }
+
+    /// What is left of a key's time, in ms; -1: no end; -2: no key.
+    pub(crate) fn pttl(&self, key: &str) -> i64 {
+        self.ask(&["PTTL", key])
+    }
+
+    /// The one field of a lock's hash, and its count.
+    pub(crate) fn owner(&self, key: &str) -> (String, i64) {
+        let fields: Vec<(String, i64)> = self.ask(&["HGETALL", key]);
+        assert_eq!(fields.len(), 1, "one owner: {fields:?}");
+        fields.into_iter().next().unwrap()
+    }
+
+    /// How many connections are subscribed to a channel.
+    pub(crate) fn subscribers(&self, channel: &str) -> i64 {
+        self.ask::<(String, i64)>(&["PUBSUB", "NUMSUB", channel]).1
+    }
+
+    /// What came over the wire meanwhile, one line for each command as MONITOR shows it; not what scripts run.
+    pub(crate) fn commands_during(&self, act: impl FnOnce()) -> Vec<String> {
+        const END: &str = "the end of what is monitored";
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
+        stream.set_read_timeout(Some(START)).unwrap();
+        stream.write_all(b"MONITOR\r\n").unwrap();
+        let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+        assert_eq!(lines.next().as_deref(), Some("+OK"));
+        act();
+        self.ask::<String>(&["ECHO", END]);
+        let commands = lines.take_while(|line| !line.contains(END)).filter(|line| !line.contains(" lua] "));
+        commands.map(|line| line.split_once("] ").unwrap().1.to_lowercase()).collect()
+    }
+
+    pub(crate) fn kill(&mut self) {
+        *self.admin.lock().unwrap() = None;
+        let mut child = self.child.take().expect("it is running");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// It keeps its connections and answers nothing until [`thaw`](Self::thaw).
+    pub(crate) fn freeze(&self) {
+        signal("-STOP", self.child.as_ref().expect("it is running").id());
+    }
+
+    pub(crate) fn thaw(&self) {
+        signal("-CONT", self.child.as_ref().expect("it is running").id());
+    }
+
+    fn assert_nothing_left(&self) {
+        eventually(GONE, "every client's connection is closed", || self.other_clients() == 0);
+        assert_eq!(self.ask::<Vec<String>>(&["KEYS", "*"]), [""; 0], "keys are left");
+        assert_eq!(self.ask::<Vec<String>>(&["PUBSUB", "CHANNELS"]), [""; 0], "subscriptions are left");
+    }
+
+    /// Connections other than the administrator's.
+    fn other_clients(&self) -> usize {
+        self.ask::<String>(&["CLIENT", "LIST"]).lines().count() - 1
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let panicking = std::thread::panicking();
+        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            if self.child.is_some() && !panicking {
+                self.assert_nothing_left();
+            }
+        }));
+        if self.child.is_some() {
+            self.kill();
+        }
+        if panicking || checked.is_err() {
+            eprintln!("{}", std::fs::read_to_string(self.dir.join("log")).unwrap_or_default());
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+        if let Err(panic) = checked {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// The server program: Redis, or Valkey where a system has only that.
+fn redis_program() -> &'static str {
+    static PROGRAM: std::sync::LazyLock<&str> = std::sync::LazyLock::new(|| {
+        let runs = |name: &&str| Command::new(name).arg("--version").stdout(Stdio::null()).status().is_ok();
+        ["redis-server", "valkey-server"].into_iter().find(runs).unwrap_or("redis-server")
+    });
+    *PROGRAM
+}
+
+/// Sends a signal to a process that this test started.
+pub(crate) fn signal(name: &str, pid: u32) {
+    assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
+}
+
+/// A port that nobody listens on now.
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}

@@ -1,0 +1,118 @@
+//! The harness's threads: waiting for events, and threads that are known to sleep, to hold or to be gone.
+
+use redlatch::{Hold, LossCause, RedLock};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+/// Long enough for whatever must happen, however busy the machine is; never waited out by a test that passes.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// How much later than its wait a call may come back.
+pub(crate) const LATE: Duration = Duration::from_millis(250);
+
+/// How soon a message or a wake-up must have had its effect.
+pub(crate) const SOON: Duration = Duration::from_secs(1);
+
+/// A watchdog's lease that a test can outlive: short, but with room for a machine that stalls.
+pub(crate) const WATCHED: Duration = Duration::from_millis(900);
+
+/// When a hold that was never renewed would be over for sure.
+pub(crate) const OUTLIVED: Duration = Duration::from_millis(1_200);
+
+pub(crate) fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Waits for a condition that no event tells of.
+#[track_caller]
+pub(crate) fn eventually(bound: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + bound;
+    while !holds() {
+        assert!(Instant::now() < end, "not within {bound:?}: {what}");
+        std::thread::sleep(ms(1));
+    }
+}
+
+/// Runs `act` on a thread of its own, and passes its panic on.
+pub(crate) fn elsewhere<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| finish(scope.spawn(act)))
+}
+
+/// What a thread gives, or its panic.
+pub(crate) fn finish<T>(handle: ScopedJoinHandle<'_, T>) -> T {
+    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// What `act` gives, and how long it took.
+pub(crate) fn timed<T>(act: impl FnOnce() -> T) -> (T, Duration) {
+    let start = Instant::now();
+    (act(), start.elapsed())
+}
+
+/// Starts a thread and comes back when it sleeps, as a waiter does, or is done. Joined, it gives what `act` did
+/// and when that was done.
+pub(crate) fn spawn_asleep<'s, T: Send + 's>(
+    scope: &'s Scope<'s, '_>,
+    act: impl FnOnce() -> T + Send + 's,
+) -> ScopedJoinHandle<'s, (T, Instant)> {
+    let (tell, told) = channel();
+    let handle = scope.spawn(move || {
+        tell.send(this_task()).unwrap();
+        (act(), Instant::now())
+    });
+    let task = told.recv().unwrap();
+    eventually(LONG, "the thread sleeps", || handle.is_finished() || sleeps(&task));
+    handle
+}
+
+/// Where the system shows the current thread.
+fn this_task() -> PathBuf {
+    Path::new("/proc").join(std::fs::read_link("/proc/thread-self").unwrap())
+}
+
+/// Whether a thread sleeps for longer than a command takes: three looks in a row.
+fn sleeps(task: &Path) -> bool {
+    (0..3).all(|_| {
+        std::thread::sleep(ms(2));
+        let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'))
+    })
+}
+
+/// Runs `act` while another thread holds the lock, which must still be its own in the end.
+pub(crate) fn while_held_elsewhere<L: RedLock + ?Sized>(lock: &L, name: &str, act: impl FnOnce(&Hold)) {
+    std::thread::scope(|scope| {
+        let (tell, told) = channel();
+        let (done, wait) = channel::<()>();
+        let holder = scope.spawn(move || {
+            assert!(lock.try_lock_for(name, LONG).unwrap());
+            let hold = lock.hold(name).unwrap();
+            tell.send(hold.clone()).unwrap();
+            let _ = wait.recv();
+            assert!(lock.verify(&hold).unwrap(), "the lock was taken away");
+            lock.unlock(name).unwrap();
+        });
+        act(&told.recv().expect("the other thread holds it"));
+        drop(done);
+        finish(holder);
+    });
+}
+
+/// Waits until a hold's lease has run out.
+#[track_caller]
+pub(crate) fn run_out(hold: &Hold) {
+    assert_eq!(hold.lost().recv_timeout(LONG).unwrap().cause(), LossCause::Expired);
+}
+
+/// The names of the library's threads in this process, as far as the system shows them: 15 characters.
+/// While other threads end, the list may lack one that runs: ask [`eventually`].
+pub(crate) fn of_redlatch() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
+    let mut names: Vec<_> =
+        names.map(|name| name.trim().to_owned()).filter(|name| name.starts_with("redlatch")).collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,173 @@
+//! The shape of the source: layers, file lengths, function lengths, nothing left undone.
+
+use std::path::{Path, PathBuf};
+
+/// What a file may use: files of its own or an earlier line; `lib.rs` is above them all.
+const LAYERS: &[&[&str]] = &[
+    &["error", "time", "owner", "key", "signal"],
+    &["config", "script", "stats"],
+    &["backend", "tenure", "hold"],
+    &["registry", "pubsub", "watchdog"],
+    &["client"],
+    &["lock"],
+];
+
+/// Files that never use each other, though they are of one layer.
+const STRANGERS: &[&str] = &["registry", "pubsub", "watchdog"];
+
+const LONGEST_FILE: usize = 450;
+const MEDIAN_FUNCTION: usize = 8;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Rust file below a folder, with its text.
+fn files(folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            found.push((path, text));
+        }
+    }
+    found
+}
+
+fn source() -> Vec<(PathBuf, String)> {
+    files(&root().join("src"))
+}
+
+/// The source and its tests.
+fn everything() -> Vec<(PathBuf, String)> {
+    let all = [source(), files(&root().join("tests"))].concat();
+    assert!(all.len() > 30, "the files were not found");
+    all
+}
+
+/// The module directly below the crate's root that a file belongs to.
+fn module_of(path: &Path) -> String {
+    let first = path.strip_prefix(root().join("src")).unwrap().iter().next().unwrap();
+    Path::new(first).file_stem().unwrap().to_string_lossy().into_owned()
+}
+
+/// The names that `lib.rs` exports are above every file.
+fn layer_of(module: &str) -> usize {
+    if module.starts_with(char::is_uppercase) {
+        return LAYERS.len();
+    }
+    let layer = LAYERS.iter().position(|modules| modules.contains(&module));
+    layer.unwrap_or_else(|| panic!("{module} has no layer: give it one"))
+}
+
+/// The lines of a file that are code.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter(|line| !line.trim_start().starts_with("//"))
+}
+
+/// The modules of the crate that a file names, in `use` lines and in paths.
+fn used_by(text: &str) -> Vec<String> {
+    let text = code(text).collect::<Vec<_>>().join("\n");
+    let word = |rest: &str| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let mut used = Vec::new();
+    for rest in text.split("crate::").skip(1) {
+        match rest.strip_prefix('{') {
+            Some(group) => used.extend(group.split('}').next().unwrap().split(',').map(|part| word(part.trim()))),
+            None => used.push(word(rest)),
+        }
+    }
+    used
+}
+
+#[test]
+fn a_file_uses_only_its_own_and_earlier_layers() {
+    let mut seen = 0;
+    for (path, text) in source().iter().filter(|(path, _)| !path.ends_with("src/lib.rs")) {
+        let module = module_of(path);
+        for used in used_by(text) {
+            seen += 1;
+            let strangers = STRANGERS.contains(&module.as_str()) && STRANGERS.contains(&used.as_str());
+            let allowed = layer_of(&used) <= layer_of(&module) && (!strangers || used == module);
+            assert!(allowed, "{} uses {used}", path.display());
+        }
+    }
+    assert!(seen > 50, "the uses were not found");
+}
+
+#[test]
+fn the_parser_of_uses_knows_their_forms() {
+    let text = "use crate::key::Key;\n// crate::no\nuse crate::{time::Clock, owner};\nlet a = crate::hold::Hold;";
+    assert_eq!(used_by(text), ["key", "time", "owner", "hold"]);
+}
+
+#[test]
+fn files_are_short() {
+    for (path, text) in everything() {
+        let lines = text.lines().count();
+        assert!(lines <= LONGEST_FILE, "{} has {lines} lines", path.display());
+    }
+}
+
+#[test]
+fn nothing_is_left_undone() {
+    let signs = [
+        concat!("to", "do!"),
+        concat!("un", "implemented!"),
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("#[ig", "nore"),
+        concat!("db", "g!("),
+    ];
+    for (path, text) in everything() {
+        for sign in signs {
+            assert!(!text.contains(sign), "{} has {sign}", path.display());
+        }
+    }
+}
+
+/// How many lines each function of a file has, signature and closing brace included; test modules are left out.
+fn functions(text: &str) -> Vec<usize> {
+    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    (0..lines.len()).filter(|&at| starts_function(lines[at])).filter_map(|at| length_from(&lines[at..])).collect()
+}
+
+fn starts_function(line: &str) -> bool {
+    let line = line.trim_start();
+    let bare = ["pub(crate) ", "pub(super) ", "pub "].iter().find_map(|front| line.strip_prefix(front)).unwrap_or(line);
+    bare.strip_prefix("const ").unwrap_or(bare).starts_with("fn ")
+}
+
+/// By rustfmt's indentation: a function ends at the first closing brace that stands where its signature began.
+/// `None` for one without a body.
+fn length_from(lines: &[&str]) -> Option<usize> {
+    let indent = lines[0].len() - lines[0].trim_start().len();
+    let head = lines.iter().position(|line| line.ends_with(['{', '}', ';']))?;
+    if lines[head].ends_with(';') {
+        return None;
+    }
+    if lines[head].ends_with('}') {
+        return Some(head + 1);
+    }
+    let end = format!("{}}}", " ".repeat(indent));
+    lines.iter().position(|line| *line == end).map(|last| last + 1)
+}
+
+#[test]
+fn the_parser_of_functions_knows_their_forms() {
+    let text = "fn a() {\n    1\n}\n    fn b();\nimpl X {\n    pub(crate) const fn c(\n    ) {\n        if x {\n        }\n    }\n\
+                    fn d() {}\n}\n#[cfg(test)]\nmod tests {\n    fn e() {}\n}";
+    assert_eq!(functions(text), [3, 5, 1]);
+}
+
+#[test]
+fn the_median_function_is_short() {
+    let mut lengths: Vec<_> = source().iter().flat_map(|(_, text)| functions(text)).collect();
+    lengths.sort_unstable();
+    assert!(lengths.len() > 100, "the functions were not found");
+    let median = lengths[lengths.len() / 2];
+    assert!(median <= MEDIAN_FUNCTION, "the median of {} functions is {median} lines", lengths.len());
+}
