@@ -14,6 +14,7 @@ use crate::time::{Clock, Moment};
 use crate::watchdog::Watchdog;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -63,13 +64,32 @@ impl Space {
     /// # Errors
     /// `Closed` after a shutdown and in a forked child.
     pub(crate) fn check_open(&self, resource: &str) -> Result<()> {
-        if self.is_forked() || self.closed.load(SeqCst) { Err(Error::closed(resource)) } else { Ok(()) }
+        if self.is_forked() { Err(Error::closed(resource)) } else { self.check_not_shut(resource) }
+    }
+
+    /// The same later in an operation, which no forked child goes on with: asking for the pid is a system call.
+    ///
+    /// # Errors
+    /// `Closed` after a shutdown.
+    pub(crate) fn check_not_shut(&self, resource: &str) -> Result<()> {
+        if self.closed.load(SeqCst) { Err(Error::closed(resource)) } else { Ok(()) }
+    }
+
+    /// The key of a lock, for a look at what this process knows of it.
+    ///
+    /// # Errors
+    /// `Config` for a name that is empty or too long; `Closed`.
+    pub(crate) fn full_key<'r>(&self, resource: &'r str) -> Result<Cow<'r, str>> {
+        self.check_open(resource)?;
+        check_name(resource)?;
+        let prefix = &self.config.key_prefix;
+        Ok(if prefix.is_empty() { resource.into() } else { [prefix, resource].concat().into() })
     }
 
     /// The names of a lock.
     ///
     /// # Errors
-    /// `Config` for a name that is empty or too long; `Closed`.
+    /// As [`full_key`](Self::full_key).
     pub(crate) fn key(&self, resource: &str) -> Result<Arc<Key>> {
         self.check_open(resource)?;
         check_name(resource)?;

@@ -1,6 +1,7 @@
 //! Names on the wire: the key and the channel of a lock, as Redisson or the Jedis version name them.
 
 use crate::error::{Error, Result};
+use std::ops::Range;
 
 /// Which program family's names are used on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,15 +15,15 @@ pub enum Naming {
 }
 
 impl Naming {
-    /// The channel of the lock with this full key.
+    /// What stands before and after a key in the name of its channel.
     ///
     /// A key that already has a `{` is not wrapped again, as in Redisson's `prefixName`; hence `x` and `{x}`
     /// share a channel, which costs a spurious wake-up and nothing else.
-    fn channel(self, key: &str) -> String {
+    fn around(self, has_brace: bool) -> (&'static str, &'static str) {
         match self {
-            Self::Jedis => format!("__red__lock:{key}"),
-            Self::Redisson if key.contains('{') => format!("redisson_lock__channel:{key}"),
-            Self::Redisson => format!("redisson_lock__channel:{{{key}}}"),
+            Self::Jedis => ("__red__lock:", ""),
+            Self::Redisson if has_brace => ("redisson_lock__channel:", ""),
+            Self::Redisson => ("redisson_lock__channel:{", "}"),
         }
     }
 }
@@ -33,26 +34,28 @@ pub(crate) const LONGEST_NAME: usize = 1_024;
 /// The names of one lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Key {
-    full: String,
-    prefix: usize,
+    /// Holds the other names, so that a lock's names are one allocation.
     channel: String,
+    key: Range<usize>,
+    prefix: usize,
 }
 
 impl Key {
     pub(crate) fn new(naming: Naming, prefix: &str, resource: &str) -> Self {
-        let full = format!("{prefix}{resource}");
-        let channel = naming.channel(&full);
-        Self { full, prefix: prefix.len(), channel }
+        let (before, after) = naming.around(prefix.contains('{') || resource.contains('{'));
+        let channel = [before, prefix, resource, after].concat();
+        let key = before.len()..channel.len() - after.len();
+        Self { channel, key, prefix: prefix.len() }
     }
 
     /// The key on the server: prefix and resource.
     pub(crate) fn full(&self) -> &str {
-        &self.full
+        &self.channel[self.key.clone()]
     }
 
     /// The name as the caller gave it.
     pub(crate) fn resource(&self) -> &str {
-        &self.full[self.prefix..]
+        &self.full()[self.prefix..]
     }
 
     /// Where unlock messages are published.

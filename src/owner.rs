@@ -1,5 +1,6 @@
 //! Who holds a lock: one identity per hold, never used again.
 
+use std::fmt::Write;
 use uuid::Uuid;
 
 /// Makes owner ids: `<client uuid>:<thread number>:<hold number>`.
@@ -21,7 +22,9 @@ impl Owners {
     /// A new owner id for the thread with this number.
     pub(crate) fn mint(&self, thread: u64) -> String {
         let hold = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        format!("{}:{thread}:{hold}", self.client)
+        let mut owner = String::with_capacity(self.client.len() + 42);
+        let _ = write!(owner, "{}:{thread}:{hold}", self.client);
+        owner
     }
 }
 

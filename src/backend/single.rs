@@ -138,6 +138,9 @@ struct Live {
     /// way of the reply, so the server's deadline is never later than ours.
     offset: i128,
     read_timeout: Duration,
+    /// Kept from one exchange to the next, so that sending allocates nothing.
+    command: Cmd,
+    packed: Vec<u8>,
 }
 
 /// One attempt's points in time.
@@ -214,7 +217,7 @@ impl Wire {
         let open = || -> Result<Live, RedisError> {
             let (connection, time) = self.server.connect(reach)?;
             let offset = offset(time, self.server.clock.now());
-            Ok(Live { connection, offset, read_timeout: Duration::ZERO })
+            Ok(Live::new(connection, offset))
         };
         open().map_err(|error| match classify(&error, Moment::MAX) {
             Failure::Unknown { cause, .. } => Failure::Unreached(cause),
@@ -229,24 +232,31 @@ fn offset(server_micros: u64, local: Moment) -> i128 {
 }
 
 impl Live {
+    fn new(connection: redis::Connection, offset: i128) -> Self {
+        Self { connection, offset, read_timeout: Duration::ZERO, command: Cmd::new(), packed: Vec::new() }
+    }
+
     fn send(&mut self, request: &Request<'_>, schedule: &Schedule) -> Result<Value, RedisError> {
         self.set_read_timeout(schedule.patience)?;
         let deadline = i128::from(schedule.deadline.micros()) + self.offset;
-        let reply = self.exchange(&pack(request, false, deadline));
+        let reply = self.exchange(request, false, deadline);
         match (&request.verb, &reply) {
-            (Verb::Script(_), Err(error)) if error.code() == Some("NOSCRIPT") => {
-                self.exchange(&pack(request, true, deadline))
-            }
+            (Verb::Script(_), Err(error)) if error.code() == Some("NOSCRIPT") => self.exchange(request, true, deadline),
             _ => reply,
         }
     }
 
-    fn exchange(&mut self, command: &Cmd) -> Result<Value, RedisError> {
-        self.connection.req_command(command)?.extract_error()
+    fn exchange(&mut self, request: &Request<'_>, whole: bool, deadline: i128) -> Result<Value, RedisError> {
+        self.command.clear();
+        pack(&mut self.command, request, whole, deadline);
+        self.packed.clear();
+        self.command.write_packed_command(&mut self.packed);
+        self.connection.req_packed_command(&self.packed)?.extract_error()
     }
 
-    /// Costs a system call, so only when it changes.
+    /// Costs a system call, so only when it changes by a millisecond.
     fn set_read_timeout(&mut self, patience: Duration) -> Result<(), RedisError> {
+        let patience = Duration::from_millis(u64::try_from(patience.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX));
         if patience != self.read_timeout {
             self.connection.set_read_timeout(Some(patience))?;
             self.read_timeout = patience;
@@ -256,14 +266,15 @@ impl Live {
 }
 
 /// EVALSHA, or EVAL for a server that does not know the script yet.
-fn pack(request: &Request<'_>, whole: bool, deadline: i128) -> Cmd {
-    let mut command = match &request.verb {
-        Verb::Command(name) => redis::cmd(name),
+fn pack(command: &mut Cmd, request: &Request<'_>, whole: bool, deadline: i128) {
+    match &request.verb {
+        Verb::Command(name) => {
+            command.arg(*name);
+        }
         Verb::Script(script) => {
             debug_assert!(script.fits(request.keys.len(), request.args.len()), "call of {}", script.name());
-            let mut command = redis::cmd(if whole { "EVAL" } else { "EVALSHA" });
+            command.arg(if whole { "EVAL" } else { "EVALSHA" });
             command.arg(if whole { script.text() } else { script.sha() }).arg(request.keys.len());
-            command
         }
     };
     for key in request.keys {
@@ -276,7 +287,6 @@ fn pack(request: &Request<'_>, whole: bool, deadline: i128) -> Cmd {
             Arg::Deadline => command.arg(u64::try_from(deadline).unwrap_or(0)),
         };
     }
-    command
 }
 
 fn reply_of(value: Value) -> Reply {

@@ -72,7 +72,7 @@ impl Engine {
         registry().settle(self.space.id, tenure.key().full(), &hold);
         self.space.counters.acquires.add(1);
         self.keep(&hold)
-            .and_then(|()| self.space.check_open(hold.resource()))
+            .and_then(|()| self.space.check_not_shut(hold.resource()))
             .inspect_err(|_| self.give_back(&hold))?;
         Ok(Some(hold))
     }
@@ -150,6 +150,10 @@ impl Engine {
     /// One level of this very hold, of the current thread.
     pub(crate) fn release(&self, hold: &Hold) -> Result<()> {
         self.space.check_open(hold.resource())?;
+        self.release_one(hold)
+    }
+
+    fn release_one(&self, hold: &Hold) -> Result<()> {
         if hold.thread() != std::thread::current().id() || hold.count() == 0 {
             return Err(Error::not_held(hold.resource()));
         }
@@ -266,14 +270,14 @@ impl Engine {
 
     /// One level of the current thread's hold.
     pub(crate) fn unlock(&self, resource: &str) -> Result<()> {
-        let key = self.space.key(resource)?;
-        let hold = registry().find(self.space.id, key.full(), std::thread::current().id());
-        hold.map_or_else(|| Err(Error::not_held(resource)), |hold| self.release(&hold))
+        let key = self.space.full_key(resource)?;
+        let hold = registry().find(self.space.id, &key, std::thread::current().id());
+        hold.map_or_else(|| Err(Error::not_held(resource)), |hold| self.release_one(&hold))
     }
 
     pub(crate) fn hold_of(&self, resource: &str, thread: ThreadId) -> Option<Hold> {
-        let key = self.space.key(resource).ok()?;
-        registry().find(self.space.id, key.full(), thread)
+        let key = self.space.full_key(resource).ok()?;
+        registry().find(self.space.id, &key, thread)
     }
 
     /// Frees the lock at the store, and ends at once what this process held before that.

@@ -188,7 +188,7 @@ impl<'a> Patience<'a> {
     /// # Errors
     /// `Closed` after a shutdown, `Cancelled` by the token.
     pub(super) fn check_stopped(&self) -> Result<()> {
-        self.space.check_open(self.resource)?;
+        self.space.check_not_shut(self.resource)?;
         match self.token {
             Some(token) if token.is_cancelled() => Err(Error::cancelled(self.resource)),
             _ => Ok(()),
