@@ -11,6 +11,7 @@ macro_rules! assert_err {
 
 mod bad_input;
 mod conformance;
+mod endings;
 mod faults;
 mod fork;
 mod lifecycle;

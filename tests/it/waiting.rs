@@ -6,7 +6,7 @@
 use crate::process::{hear, tell, with_peer};
 use crate::server::Server;
 use crate::threads::{LATE, LONG, SOON, elsewhere, eventually, finish, ms, spawn_asleep, timed};
-use redlatch::{ClientBuilder, RedLock, RedLockExt, ReentrantLock};
+use redlatch::{CancelToken, ClientBuilder, RedLock, RedLockExt, ReentrantLock};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -147,6 +147,24 @@ fn a_waiter_that_joins_a_queue_keeps_to_its_own_deadline() {
         assert!(!got && took >= ms(200) && took <= ms(200) + LATE, "took {took:?}");
         one.unlock("n").unwrap();
         assert!(finish(first).0);
+    });
+}
+
+#[test]
+fn the_next_waiter_contends_when_the_first_gives_up() {
+    let server = Server::start();
+    let (one, other) = (patient(server.builder()), patient(server.builder()));
+    let token = CancelToken::new();
+    one.lock("n").unwrap();
+    std::thread::scope(|scope| {
+        let first = spawn_asleep(scope, || other.lock_cancellable("n", &token));
+        let second = spawn_asleep(scope, || pass(&other));
+        token.cancel();
+        assert_err!(finish(first).0, Cancelled);
+        let unlocked = Instant::now();
+        one.unlock("n").unwrap();
+        let (got, when) = finish(second);
+        assert!(got && when - unlocked < SOON, "woken after {:?}", when - unlocked);
     });
 }
 
