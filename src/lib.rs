@@ -121,3 +121,8 @@ pub use lock::{LockAction, LockGuard, OwnedGuard, RedLock, RedLockExt, Request, 
 pub use signal::CancelToken;
 pub use stats::Stats;
 pub use tenure::LossCause;
+
+/// The README's example is compiled with the doc tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
