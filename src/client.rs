@@ -107,9 +107,9 @@ impl Space {
     }
 
     /// In a forked child the map may be locked for ever, so only the counts are given there.
-    fn stats(&self) -> Stats {
+    fn stats(&self, outage: Option<Duration>) -> Stats {
         let census = if self.is_forked() { (0, 0) } else { registry().census(self.id) };
-        self.counters.snapshot(census)
+        self.counters.snapshot(census, outage)
     }
 
     pub(crate) fn report(&self, lost: LostHold) {
@@ -262,7 +262,7 @@ impl Client {
     /// What the client did since it was made, and what it has now. No round trip.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.handle.space.stats()
+        self.handle.space.stats(self.handle.backend.outage())
     }
 
     pub(crate) fn space(&self) -> &Arc<Space> {

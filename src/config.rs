@@ -50,7 +50,7 @@ impl Settings {
     pub(crate) fn derive(self) -> Result<Config> {
         let watchdog = self.watchdog_timeout.unwrap_or(Duration::from_secs(30));
         let config = Config {
-            watchdog_lease: Lease::new(watchdog)?,
+            watchdog_lease: Lease::clamped(watchdog),
             naming: self.naming,
             key_prefix: self.key_prefix,
             pool_size: self.pool_size.unwrap_or(8),
@@ -69,7 +69,7 @@ impl Config {
     fn check(&self, watchdog: Duration) -> Result<()> {
         let ten = Duration::from_millis(10);
         let rules = [
-            (watchdog >= 10 * ten, "watchdog_timeout must be at least 100 ms"),
+            (watchdog >= 10 * ten && watchdog <= Lease::MAX, "watchdog_timeout must be 100 ms to 365 days"),
             (self.response_timeout <= watchdog / 2, "response_timeout must be at most half of watchdog_timeout"),
             (self.response_timeout >= ten, "response_timeout must be at least 10 ms"),
             (self.connect_timeout >= ten, "connect_timeout must be at least 10 ms"),
@@ -98,7 +98,9 @@ mod tests {
     fn what_does_not_fit_together_is_rejected_by_name() {
         let ms = |n| Some(Duration::from_millis(n));
         let cases = [
+            (Settings { watchdog_timeout: ms(5), ..Settings::default() }, "watchdog_timeout"),
             (Settings { watchdog_timeout: ms(99), ..Settings::default() }, "watchdog_timeout"),
+            (Settings { watchdog_timeout: Some(Duration::MAX), ..Settings::default() }, "watchdog_timeout"),
             (Settings { response_timeout: ms(16_000), ..Settings::default() }, "response_timeout"),
             (Settings { response_timeout: ms(0), ..Settings::default() }, "response_timeout"),
             (Settings { connect_timeout: ms(0), ..Settings::default() }, "connect_timeout"),
@@ -109,6 +111,5 @@ mod tests {
         for (settings, name) in cases {
             assert!(settings.derive().unwrap_err().to_string().contains(name));
         }
-        assert!(Settings { watchdog_timeout: Some(Duration::MAX), ..Settings::default() }.derive().is_err());
     }
 }

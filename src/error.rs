@@ -7,8 +7,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a lock operation failed. Contention is never an error: it is `Ok(false)` or `Ok(None)`.
 ///
-/// Each variant names a different next step of the caller; the text is one line that names the
-/// resource and says what to do, and never holds a password.
+/// Each variant names a different next step of the caller; the text is one line that names the resource, if the
+/// call had one, and says what to do. It names the server, and never holds a password.
 ///
 /// ```
 /// use redlatch::{Applied, Error, LocalRedLock, RedLock};
@@ -99,8 +99,9 @@ pub enum Applied {
 pub struct Cause(String);
 
 impl Cause {
-    pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+    /// One line, whatever a server or the system put in.
+    pub(crate) fn new(text: impl AsRef<str>) -> Self {
+        Self(text.as_ref().split(char::is_control).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -212,7 +213,7 @@ impl fmt::Display for Error {
 fn advice(code: &str) -> &'static str {
     match code {
         "NOAUTH" | "WRONGPASS" => "check user and password",
-        "NOPERM" => "grant the user the commands, keys and channels of the lock",
+        "NOPERM" => "grant the user what the crate's documentation lists under \"Which permissions\"",
         "WRONGTYPE" => "the key holds something that is not a lock, choose another name",
         "OOM" => "free memory on the server",
         "READONLY" => "connect to the master",

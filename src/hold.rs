@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
+use uuid::Uuid;
 
 /// How a hold stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +77,7 @@ pub struct Hold {
 }
 
 struct Inner {
+    space: Uuid,
     tenure: Arc<Tenure>,
     keeper: Weak<dyn Keeper>,
     thread: ThreadId,
@@ -102,10 +104,11 @@ const LOST: u8 = 2;
 const NEVER: usize = usize::MAX;
 
 impl Hold {
-    /// The first level of the current thread on this tenure.
-    pub(crate) fn new(tenure: Arc<Tenure>, keeper: Weak<dyn Keeper>, watched: bool) -> Self {
+    /// The first level of the current thread on this tenure, in a namespace of locks.
+    pub(crate) fn new(space: Uuid, tenure: Arc<Tenure>, keeper: Weak<dyn Keeper>, watched: bool) -> Self {
         tenure.watch(watched);
         let inner = Inner {
+            space,
             tenure,
             keeper,
             thread: std::thread::current().id(),
@@ -228,6 +231,11 @@ impl Hold {
 
     pub(crate) fn tenure(&self) -> &Arc<Tenure> {
         &self.inner.tenure
+    }
+
+    /// Whether it was acquired in this namespace.
+    pub(crate) fn is_of(&self, space: Uuid) -> bool {
+        self.inner.space == space
     }
 
     /// Whether both are the very same hold.

@@ -78,8 +78,17 @@
 //! *How do I test code that locks?* Let it take `&dyn RedLock` and give it a [`LocalRedLock`].
 //!
 //! *Why does the first call take ten seconds to fail?* It rides out an outage, and a server that was never there
-//! looks like one. A wrong address shows at once with `try_lock`, or with a short
-//! [`ClientBuilder::outage_budget`].
+//! looks like one. `try_lock` tells of a wrong address after one response time-out, 2 s by default; a wrong
+//! password shows at once. Or set a shorter [`ClientBuilder::outage_budget`].
+//!
+//! *May a job run once a period?* A lock only keeps runs from overlapping. Keep a mark of the last run beside the
+//! work, and look at it under the lock.
+//!
+//! *My work can fail.* Then there are two results: `locks.execute_in_lock(name, work)??`.
+//!
+//! *Which permissions does a Redis user need?* `~<prefix>* &redisson_lock__channel:* +eval +evalsha +time +hlen +pttl
+//! +hexists +hset +pexpire +del +publish +subscribe +unsubscribe +ping +select`, and `+client|setinfo` from Redis 7.2
+//! on. Without the channels locks work all the same, but waiters poll.
 //!
 //! # Logs
 //!
@@ -88,7 +97,8 @@
 //! | level | meaning |
 //! | --- | --- |
 //! | error | a background thread or a callback panicked, or could not be started: holds may have been given up |
-//! | warn | someone should look: a hold was lost, renewals fail, the subscriber lost its connection, a guard's drop could not release |
+//! | warn | someone should look: a hold was lost, a thread ended while it held a lock, renewals fail, the subscriber has no connection or is refused a channel, a release in a drop or at shutdown failed, a waiter met a key without TTL; once an outage each |
+//! | info | what was warned of is over: renewals are confirmed again, the subscriber is connected again |
 //! | debug | what ends by itself, such as a late release that was not needed |
 
 #![forbid(unsafe_code)]

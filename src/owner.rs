@@ -7,7 +7,7 @@ use uuid::Uuid;
 ///
 /// Why not per thread, as Redisson does: a release or acquire that timed out can still be executed later by a
 /// server that was stopped, and with a per-thread identity it frees a *later* hold of the same thread
-/// (faults.md, F4). With one identity per hold every script is idempotent and late copies are harmless.
+/// (docs/protocol.md, 2). With one identity per hold every script is idempotent and late copies are harmless.
 #[derive(Debug)]
 pub(crate) struct Owners {
     client: String,

@@ -9,6 +9,7 @@ use crate::time::{Clock, Moment};
 use parking_lot::{Condvar, Mutex};
 use redis::{Msg, RedisError, Value};
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -174,8 +175,10 @@ impl Shared {
     /// One connection after the other, as long as somebody waits.
     fn run(&self) {
         let mut pause = FIRST_PAUSE;
+        let mut lost = false;
         while !self.is_closed() {
-            let session = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.session(&mut pause)));
+            let session = AssertUnwindSafe(|| self.session(&mut pause, lost));
+            let session = catch_unwind(session);
             match session {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => self.log_loss(&error, pause),
@@ -184,14 +187,14 @@ impl Shared {
             self.forget_confirmations();
             self.rest(pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
-            self.backend.server().count_reconnect();
+            lost = true;
         }
     }
 
     /// Once an outage: a server that is away for an hour need not fill the log.
     fn log_loss(&self, error: &RedisError, pause: Duration) {
         if pause == FIRST_PAUSE {
-            log::warn!("the subscriber lost its connection, waiters poll until it is back: {error}");
+            log::warn!("the subscriber has no connection, waiters poll until it has one: {error}");
         } else {
             log::debug!("the subscriber cannot connect: {error}");
         }
@@ -219,9 +222,13 @@ impl Shared {
     }
 
     /// Lives as long as one connection does. `Ok`: closed.
-    fn session(&self, pause: &mut Duration) -> Result<(), RedisError> {
+    fn session(&self, pause: &mut Duration, lost: bool) -> Result<(), RedisError> {
         let mut line = Line::open(self)?;
         let controlled = line.subscribe(&self.control)?;
+        if lost {
+            self.backend.server().count_reconnect();
+            log::info!("the subscriber is connected again");
+        }
         *pause = FIRST_PAUSE;
         let patience = if controlled { PING_EVERY } else { WITHOUT_CONTROL };
         let mut heard = self.clock.now();

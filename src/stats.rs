@@ -1,6 +1,6 @@
 //! What a client counts, for a program's own metrics.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// A snapshot of what a [`Client`](crate::Client) did since it was made, and what it has now.
@@ -28,11 +28,13 @@ pub struct Stats {
     pub failed_renewals: u64,
     /// Holds that were lost.
     pub lost: u64,
-    /// Connections made in place of one that broke.
+    /// Connections made in place of one that was dropped, because it broke or its server had become read-only.
     pub reconnects: u64,
-    /// The least time that a hold had left when its renewal was confirmed. Alert when it falls below a third of
-    /// the lease: renewals are then late. `None` before the first renewal.
+    /// The least time that any hold had left when its renewal was confirmed, since the client was made. Alert when
+    /// it falls, or below a third of the lease: renewals are late then. `None` before the first renewal.
     pub smallest_renewal_margin: Option<Duration>,
+    /// How long the server has been out of reach, as far as anyone tried; `None` when its last answer was good.
+    pub outage: Option<Duration>,
 }
 
 /// The running counts behind [`Stats`].
@@ -45,6 +47,7 @@ pub(crate) struct Counters {
     pub(crate) lost: Counter,
     pub(crate) reconnects: Counter,
     margin: AtomicU64,
+    renewals_failing: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -70,6 +73,7 @@ impl Default for Counters {
             lost: Counter::default(),
             reconnects: Counter::default(),
             margin: AtomicU64::new(u64::MAX),
+            renewals_failing: AtomicBool::new(false),
         }
     }
 }
@@ -80,7 +84,17 @@ impl Counters {
         self.margin.fetch_min(u64::try_from(margin.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    pub(crate) fn snapshot(&self, (holds, waiters): (usize, usize)) -> Stats {
+    /// A renewal failed; whether it is the first since one was confirmed.
+    pub(crate) fn renewals_fail(&self) -> bool {
+        !self.renewals_failing.swap(true, Relaxed)
+    }
+
+    /// A renewal was confirmed; whether it is the first since one failed.
+    pub(crate) fn renewals_recover(&self) -> bool {
+        self.renewals_failing.load(Relaxed) && self.renewals_failing.swap(false, Relaxed)
+    }
+
+    pub(crate) fn snapshot(&self, (holds, waiters): (usize, usize), outage: Option<Duration>) -> Stats {
         let margin = self.margin.load(Relaxed);
         Stats {
             holds,
@@ -91,6 +105,7 @@ impl Counters {
             failed_renewals: self.failed_renewals.get(),
             lost: self.lost.get(),
             reconnects: self.reconnects.get(),
+            outage,
             smallest_renewal_margin: (margin != u64::MAX).then(|| Duration::from_nanos(margin)),
         }
     }

@@ -98,7 +98,7 @@ impl Tenure {
     /// False when there is no hold to prolong: it ended, or its deadline had passed before the answer came.
     ///
     /// The clock is read here, after the reply: an answer that comes too late proves nothing about the time
-    /// in between (protocol.md, 4.2), so it writes `LOST` instead of a new deadline.
+    /// in between (docs/protocol.md, 4.2), so it writes `LOST` instead of a new deadline.
     pub(crate) fn confirm(&self, sent: Moment, lease: Lease) -> bool {
         self.lease_until.fetch_max(sent.plus(std::time::Duration::from_millis(lease.millis())).0, SeqCst);
         let until = sent.plus(lease.validity()).0;

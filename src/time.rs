@@ -59,7 +59,7 @@ fn boot_time() -> Moment {
 /// How long the server keeps a lock without news of its holder, in whole milliseconds.
 ///
 /// The bounds are checked before anything is written: `PEXPIRE 0` deletes the key while the script still
-/// answers "acquired", and a lease the server cannot parse leaves a lock without TTL (faults.md, F1 and F2).
+/// answers "acquired", and a lease the server cannot parse leaves a lock without TTL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Lease(u64);
 

@@ -11,6 +11,7 @@ use crate::error::{Applied, Cause, Error, Result, may_pass};
 use crate::script::Script;
 use crate::stats::Counters;
 use crate::time::{Clock, Moment};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -120,6 +121,15 @@ impl Failure {
         }
     }
 
+    /// The same for a call that sent nothing itself.
+    pub(crate) fn never_sent(self) -> Self {
+        match self {
+            Self::Unknown { cause, .. } => Self::Unreached(cause),
+            Self::Refused { code, cause, .. } => Self::Refused { code, applied: Applied::No, cause },
+            failure => failure,
+        }
+    }
+
     /// What the caller is told about it.
     pub(crate) fn into_error(self, resource: &str) -> Error {
         let resource = resource.to_owned();
@@ -167,6 +177,7 @@ pub(crate) struct Backend {
     telling: Duration,
     outage_since: AtomicU64,
     failed_at: AtomicU64,
+    last_failure: Mutex<Option<Failure>>,
 }
 
 /// As many as there are renewal threads.
@@ -193,6 +204,7 @@ impl Backend {
                 .saturating_add(Duration::from_secs(1)),
             outage_since: AtomicU64::new(0),
             failed_at: AtomicU64::new(0),
+            last_failure: Mutex::new(None),
         })
     }
 
@@ -209,8 +221,7 @@ impl Backend {
         let mut wire = self.slot(lane, reach)?;
         let result = wire.attempt(request, limits, reach);
         match &result {
-            Err(Failure::Unreached(_) | Failure::Unknown { .. }) => self.note_failure(start),
-            Err(failure) if failure.may_pass() => self.note_failure(start),
+            Err(failure) if failure.may_pass() => self.note_failure(start, failure),
             _ if self.outage_since.load(SeqCst) != 0 => self.outage_since.store(0, SeqCst),
             _ => {}
         }
@@ -228,11 +239,23 @@ impl Backend {
     }
 
     /// An outage began with the first attempt that failed, not with the end of that attempt.
-    fn note_failure(&self, start: Moment) {
+    fn note_failure(&self, start: Moment, failure: &Failure) {
         let now = self.clock.now();
         let since = self.outage_since(now).unwrap_or(start);
         self.failed_at.store(now.0, SeqCst);
         self.outage_since.store(since.0, SeqCst);
+        *self.last_failure.lock() = Some(failure.clone());
+    }
+
+    /// What an attempt last met, when it was not an answer.
+    pub(crate) fn last_failure(&self) -> Option<Failure> {
+        self.last_failure.lock().clone()
+    }
+
+    /// How long the server has been out of reach, as far as anyone tried.
+    pub(crate) fn outage(&self) -> Option<Duration> {
+        let now = self.clock.now();
+        self.outage_since(now).map(|since| now.since(since))
     }
 
     /// When the outage that is still going on began. One that nobody has met for a while is not known to go on.

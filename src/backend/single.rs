@@ -38,7 +38,28 @@ impl Server {
         Ok(Self { info, login, clock: Clock::Boot, counters, connect_timeout, response_timeout })
     }
 
-    /// A connection was made in place of one that broke.
+    /// What went wrong, with the server's address, which holds no secret.
+    fn cause(&self, error: &RedisError) -> Cause {
+        let address = self.info.addr();
+        match error.detail().filter(|_| error.code().is_some()) {
+            Some(detail) => Cause::new(format!("{address}: {detail}")),
+            None if error.is_timeout() => Cause::new(format!("{address}: no answer in time")),
+            None => Cause::new(format!("{address}: {error}")),
+        }
+    }
+
+    fn classify(&self, error: &RedisError, open_until: Moment) -> Failure {
+        let cause = self.cause(error);
+        match code_of(error) {
+            Some(code) => {
+                let applied = if may_have_written(&code) { Applied::Unknown } else { Applied::No };
+                Failure::Refused { code, applied, cause }
+            }
+            None => Failure::Unknown { open_until, cause },
+        }
+    }
+
+    /// A connection was made in place of one that was dropped.
     pub(crate) fn count_reconnect(&self) {
         self.counters.reconnects.add(1);
     }
@@ -99,12 +120,26 @@ fn is_optional(command: &Cmd) -> bool {
     matches!(command.args_iter().next(), Some(redis::Arg::Simple(b"CLIENT")))
 }
 
+const RIGHT: &str = "write redis://[user:password@]host[:port][/database], with %-escapes for special characters, or \
+                     unix:///path/to/socket[?db=n&user=..&pass=..]";
+
+/// A misspelt or misplaced database number would silently be database 0.
+fn check_query(url: &str) -> Result<()> {
+    let known: &[&str] = if url.starts_with("redis:") { &["protocol"] } else { &["db", "user", "pass", "protocol"] };
+    let parsed = redis::parse_redis_url(url);
+    let keys = parsed.iter().flat_map(|url| url.query_pairs()).map(|(key, _)| key.into_owned());
+    match keys.into_iter().find(|key| !known.contains(&key.as_str())) {
+        Some(key) => Err(Error::config(format!("the server's URL has an unknown part ?{key}=; {RIGHT}"))),
+        None => Ok(()),
+    }
+}
+
 /// The error names what is wrong, and never the URL: it may hold a password.
 fn parse(url: &str) -> Result<redis::ConnectionInfo> {
-    const RIGHT: &str = "write redis://[user:password@]host[:port][/database] or unix:///path/to/socket[?db=n]";
     if url.starts_with("rediss:") || url.starts_with("valkeys:") {
         return Err(Error::config("rediss:// needs TLS, which this version does not have: use redis:// or unix://"));
     }
+    check_query(url)?;
     url.into_connection_info().map_err(|error| {
         let detail = error.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
         Error::config(format!("the server's URL is wrong: {error}{detail}; {RIGHT}"))
@@ -171,28 +206,26 @@ impl Wire {
     fn once(&mut self, request: &Request<'_>, limits: Limits, reach: Moment) -> Result<Option<Answer>, Failure> {
         let mut live = self.take_live(reach)?;
         let schedule = self.schedule(limits);
-        let result = live.send(request, &schedule);
-        let received = self.server.clock.now();
-        match result {
+        match live.send(request, &schedule) {
             Ok(value) => {
                 self.live = Some(live);
                 Ok(Some(Answer { reply: reply_of(value), sent: schedule.sent }))
             }
-            Err(error) => match classify(&error, schedule.deadline) {
-                Failure::Refused { code, cause, .. } if code == "STALE" => {
-                    if received >= schedule.deadline {
-                        return Err(Failure::Stale);
-                    }
-                    live.offset = offset(stale_micros(&cause), received);
-                    self.live = Some(live);
-                    Ok(None)
-                }
-                failure => {
-                    self.live = Some(live).filter(|_| leaves_wire_clean(&failure));
-                    Err(failure)
-                }
-            },
+            Err(error) if error.code() == Some("STALE") => self.correct(live, &error, &schedule),
+            Err(error) => {
+                let failure = self.server.classify(&error, schedule.deadline);
+                self.live = Some(live).filter(|_| leaves_wire_clean(&failure));
+                Err(failure)
+            }
         }
+    }
+
+    /// Takes the offset from the server's time, if the attempt was in time by our clock.
+    fn correct(&mut self, mut live: Live, error: &RedisError, schedule: &Schedule) -> Result<Option<Answer>, Failure> {
+        let received = self.server.clock.now();
+        live.offset = offset(stale_micros(error), received);
+        self.live = Some(live);
+        if received < schedule.deadline { Ok(None) } else { Err(Failure::Stale) }
     }
 
     fn schedule(&self, limits: Limits) -> Schedule {
@@ -219,11 +252,7 @@ impl Wire {
             let offset = offset(time, self.server.clock.now());
             Ok(Live::new(connection, offset))
         };
-        open().map_err(|error| match classify(&error, Moment::MAX) {
-            Failure::Unknown { cause, .. } => Failure::Unreached(cause),
-            Failure::Refused { code, cause, .. } => Failure::Refused { code, applied: Applied::No, cause },
-            failure => failure,
-        })
+        open().map_err(|error| self.server.classify(&error, Moment::MAX).never_sent())
     }
 }
 
@@ -322,19 +351,9 @@ fn code_of(error: &RedisError) -> Option<String> {
     Some((*inner.unwrap_or(&code)).to_owned())
 }
 
-fn classify(error: &RedisError, open_until: Moment) -> Failure {
-    let cause = Cause::new(error.to_string());
-    match code_of(error) {
-        Some(code) => {
-            let applied = if may_have_written(&code) { Applied::Unknown } else { Applied::No };
-            Failure::Refused { code, applied, cause: Cause::new(error.detail().unwrap_or_default()) }
-        }
-        None => Failure::Unknown { open_until, cause },
-    }
-}
-
-fn stale_micros(cause: &Cause) -> u64 {
-    cause.to_string().split_whitespace().next().and_then(|micros| micros.parse().ok()).unwrap_or(0)
+/// The server's time in a STALE error.
+fn stale_micros(error: &RedisError) -> u64 {
+    error.detail().unwrap_or_default().split_whitespace().next().and_then(|micros| micros.parse().ok()).unwrap_or(0)
 }
 
 /// Whether the connection can be used again: the answer was complete, and not of a kind that a new one may cure.
@@ -380,9 +399,10 @@ mod tests {
     #[test]
     fn what_may_have_been_applied_is_not_called_undone() {
         let io = RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
-        assert_eq!(classify(&io, Moment(5)).applied(), Applied::Unknown);
+        let server = server("redis://h").unwrap();
+        assert_eq!(server.classify(&io, Moment(5)).applied(), Applied::Unknown);
         let kind = |kind: redis::ServerErrorKind| RedisError::from((kind.into(), "An error"));
-        assert_eq!(classify(&kind(redis::ServerErrorKind::ReadOnly), Moment(5)).applied(), Applied::No);
-        assert_eq!(classify(&kind(redis::ServerErrorKind::NoPerm), Moment(5)).applied(), Applied::Unknown);
+        assert_eq!(server.classify(&kind(redis::ServerErrorKind::ReadOnly), Moment(5)).applied(), Applied::No);
+        assert_eq!(server.classify(&kind(redis::ServerErrorKind::NoPerm), Moment(5)).applied(), Applied::Unknown);
     }
 }

@@ -1,4 +1,4 @@
-//! The accounting of acquire, re-entry and release (protocol.md, 4 and 6), the same for every kind.
+//! The accounting of acquire, re-entry and release (docs/protocol.md, 4 and 6), the same for every kind.
 //!
 //! A kind brings its [`Primitive`]: what one command does at its store. The engine decides what to believe
 //! after each answer, and after none.
@@ -68,7 +68,7 @@ impl Engine {
             self.release_late(tenure);
             return Ok(None);
         }
-        let hold = Hold::new(Arc::clone(tenure), self.keeper(), lease.is_none());
+        let hold = Hold::new(self.space.id, Arc::clone(tenure), self.keeper(), lease.is_none());
         registry().settle(self.space.id, tenure.key().full(), &hold);
         self.space.counters.acquires.add(1);
         self.keep(&hold)
@@ -140,6 +140,16 @@ impl Engine {
         Err(Error::lost(tenure.key().resource()))
     }
 
+    /// Warns once an outage: each retry is a failure, and there are many.
+    fn log_failed_renewals(&self, batch: &[Arc<Tenure>], failure: Failure) {
+        let error = failure.into_error(batch.first().map_or("", |tenure| tenure.key().resource()));
+        if self.space.counters.renewals_fail() {
+            log::warn!("{} locks could not be renewed, tried again until their leases end: {error}", batch.len());
+        } else {
+            log::debug!("{} locks could not be renewed: {error}", batch.len());
+        }
+    }
+
     fn note_renewal(&self, tenure: &Tenure, held: bool) {
         if let Some(deadline) = tenure.deadline().filter(|_| held) {
             self.space.counters.renewals.add(1);
@@ -149,8 +159,20 @@ impl Engine {
 
     /// One level of this very hold, of the current thread.
     pub(crate) fn release(&self, hold: &Hold) -> Result<()> {
-        self.space.check_open(hold.resource())?;
+        self.check_own(hold)?;
         self.release_one(hold)
+    }
+
+    /// Another client's registry would never learn of what was done here.
+    fn check_own(&self, hold: &Hold) -> Result<()> {
+        self.space.check_open(hold.resource())?;
+        if hold.is_of(self.space.id) {
+            return Ok(());
+        }
+        let resource = hold.resource();
+        Err(Error::config(format!(
+            "this hold of lock {resource:?} is of another client: use the locks that acquired it"
+        )))
     }
 
     fn release_one(&self, hold: &Hold) -> Result<()> {
@@ -205,7 +227,7 @@ impl Engine {
         self.conclude(hold, result)
     }
 
-    /// What a final release's end means to its caller (the table of outcomes in protocol.md, 6).
+    /// What a final release's end means to its caller (the table of outcomes in docs/protocol.md, 6).
     fn conclude(&self, hold: &Hold, result: Result<(bool, bool)>) -> Result<()> {
         let tenure = hold.tenure();
         let result = match result {
@@ -253,9 +275,10 @@ impl Engine {
         }
     }
 
-    /// Asks the store, for one response time-out, by the re-enter script, because a demoted master still answers reads (protocol.md, 3).
+    /// Asks the store, for one response time-out, by the re-enter script, because a demoted master still answers
+    /// reads (docs/protocol.md, 3).
     pub(crate) fn verify(&self, hold: &Hold) -> Result<bool> {
-        self.space.check_open(hold.resource())?;
+        self.check_own(hold)?;
         if !matches!(hold.state(), HoldState::Held | HoldState::Suspect) {
             return Ok(false);
         }
@@ -338,6 +361,9 @@ impl Keeper for Engine {
         let lease = self.space.config.watchdog_lease;
         match self.primitive.renew(batch, lease, self.space.one_answer()) {
             Ok((sent, held)) => {
+                if self.space.counters.renewals_recover() {
+                    log::info!("renewals are confirmed again");
+                }
                 for (tenure, held) in batch.iter().zip(held) {
                     self.note_renewal(tenure, held);
                     let _ = self.book(tenure, held.then_some(sent), lease);
@@ -349,7 +375,7 @@ impl Keeper for Engine {
                     tenure.suspect();
                 }
                 self.space.counters.failed_renewals.add(batch.len());
-                log::warn!("{} renewals failed, they are tried again: {failure:?}", batch.len());
+                self.log_failed_renewals(batch, failure);
             }
         }
     }

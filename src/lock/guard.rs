@@ -79,7 +79,8 @@ impl<L: RedLock + ?Sized> Drop for LockGuard<'_, L> {
     }
 }
 
-/// A [`LockGuard`] that owns its share of the lock instead of borrowing it.
+/// A [`LockGuard`] that owns its share of the lock instead of borrowing it. It stays on its thread too, and so does
+/// a struct that keeps it.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct OwnedGuard<L: RedLock + ?Sized> {
     lock: Arc<L>,
@@ -136,10 +137,11 @@ impl<L: RedLock + ?Sized> Drop for OwnedGuard<L> {
     }
 }
 
-/// One attempt; what it could not do is logged. After a shutdown there is nothing left to do.
+/// One attempt; what it could not do is logged. A loss was logged when it was found, and after a shutdown there
+/// is nothing left to do.
 fn release_in_drop<L: RedLock + ?Sized>(lock: &L, hold: &Hold) {
     match hold.in_haste(|| lock.release(hold)) {
-        Ok(()) | Err(Error::Closed { .. }) => {}
+        Ok(()) | Err(Error::Closed { .. } | Error::Lost { .. }) => {}
         Err(error) => log::warn!("a guard was dropped: {error}"),
     }
 }

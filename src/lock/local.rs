@@ -23,7 +23,10 @@ use std::time::Duration;
 
 /// The same lock without a server: leases, re-entry, waiting, losses and errors are as on Redis.
 ///
-/// Each instance is a namespace of its own, shared by its clones. The watchdog's lease is 30 s.
+/// Each instance is a namespace of its own, shared by its clones. The watchdog's lease is 30 s. There is no client,
+/// so no settings, callback or stats. To test what your code does when a lock is lost, call
+/// [`force_unlock`](RedLock::force_unlock); for [`Error::Unavailable`](crate::Error::Unavailable) use a client on a
+/// port where nobody listens, with a short [`outage_budget`](crate::ClientBuilder::outage_budget).
 ///
 /// ```
 /// use redlatch::{LocalRedLock, RedLock, RedLockExt};
@@ -183,6 +186,10 @@ impl Primitive for Memory {
 
     /// The registry wakes whoever waits: every holder is of this process.
     fn listen(&self, _: &Key, _: &Arc<Semaphore>) -> Option<Subscription> {
+        None
+    }
+
+    fn last_failure(&self) -> Option<Failure> {
         None
     }
 

@@ -12,7 +12,9 @@
 //! | `local.rs` | [`LocalRedLock`] in memory |
 //!
 //! A new kind is one file here with the same verbs in the same order: its commands as a `Primitive`, and the
-//! public type that hands an `Engine` what it is asked.
+//! public type that hands an `Engine` what it is asked. What its acquire brings back besides the time of sending
+//! has to be added to `Take`. The registry knows locks by client and key, not by kind: a second kind on one client
+//! has to refuse a key that the other holds.
 
 mod engine;
 mod guard;
@@ -37,7 +39,8 @@ pub use reentrant::{RedisRedLock, ReentrantLock};
 /// A blocking lock on resources that are known by name: 1 to 1,024 bytes, any characters.
 ///
 /// Object-safe, and implemented for `&T`, `Box<T>` and `Arc<T>` too. It can be wrapped but not written from
-/// scratch: a [`Hold`] cannot be made outside of this crate.
+/// scratch: a [`Hold`] cannot be made outside of this crate. A wrapper changes behaviour in
+/// [`acquire`](Self::acquire) and [`release`](Self::release), on which all other forms rest.
 ///
 /// A thread that holds a resource may lock it again; it is free after as many unlocks. A hold without a lease
 /// of its own is renewed by a watchdog until it is unlocked. All leases are 10 ms to 365 days; zero as a wait
@@ -55,7 +58,8 @@ pub trait RedLock: Send + Sync {
     /// it since.
     fn acquire(&self, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>>;
 
-    /// Gives up one level of this very hold, never of a later one under the same name.
+    /// Gives up one level of this very hold, never of a later one under the same name. Only of a hold that these
+    /// locks, or others of the same client, acquired: of another it is [`Error::Config`].
     ///
     /// # Errors
     /// [`Error::NotHeld`] from another thread or after the last level; [`Error::Lost`] when it had been lost.
@@ -247,7 +251,8 @@ pub trait RedLockExt: RedLock {
         self.request(resource).wait(Duration::ZERO).guard()
     }
 
-    /// A guard that owns its share of the lock, for structs that keep both.
+    /// A guard that owns its share of the lock, for structs that keep both. It needs the lock in an `Arc`; for a
+    /// bounded wait or a lease use [`OwnedGuard::acquire`].
     ///
     /// ```
     /// use redlatch::{LocalRedLock, OwnedGuard, RedLockExt};

@@ -203,8 +203,8 @@ impl<'a> Patience<'a> {
     /// A call that is queued fails with the outage, as the one that contends does.
     pub(super) fn check_outage(&self) -> Result<()> {
         if self.own_deadline.is_none() && self.ends() <= self.space.clock.now() {
-            let cause = Cause::new("the outage budget is spent");
-            return Err(Error::Unavailable { resource: self.resource.to_owned(), cause });
+            let unreached = || Failure::Unreached(Cause::new("the outage budget is spent"));
+            return Err(self.store.last_failure().unwrap_or_else(unreached).never_sent().into_error(self.resource));
         }
         Ok(())
     }

@@ -44,6 +44,9 @@ pub(crate) trait Primitive: Send + Sync {
     /// Releases the semaphore whenever the lock may have become free. `None`: nobody tells, so poll.
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Subscription>;
 
+    /// What the last attempt that failed met, whoever made it.
+    fn last_failure(&self) -> Option<Failure>;
+
     /// When calls without a deadline of their own give up.
     fn outage_ends(&self) -> Moment;
 }

@@ -16,6 +16,7 @@ use crate::signal::Semaphore;
 use crate::tenure::Tenure;
 use crate::time::{Lease, Moment};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -45,7 +46,8 @@ impl ReentrantLock {
     /// The locks of a client.
     #[must_use]
     pub fn new(client: &Client) -> Self {
-        let primitive = Keys { backend: Arc::clone(client.backend()), pubsub: Arc::clone(client.pubsub()) };
+        let (backend, pubsub) = (Arc::clone(client.backend()), Arc::clone(client.pubsub()));
+        let primitive = Keys { backend, pubsub, unheard: AtomicBool::new(false) };
         let engine = Engine::new(Arc::clone(client.space()), Arc::new(primitive));
         Self { client: client.clone(), engine }
     }
@@ -109,6 +111,8 @@ impl RedLock for ReentrantLock {
 struct Keys {
     backend: Arc<Backend>,
     pubsub: Arc<PubSub>,
+    /// A publish was refused, and that was said.
+    unheard: AtomicBool,
 }
 
 impl Keys {
@@ -121,6 +125,18 @@ impl Keys {
     ) -> Result<Answer, Failure> {
         let request = Request { verb: Verb::Script(script), keys, args };
         self.backend.attempt(Lane::Calls, &request, limits)
+    }
+
+    /// Whether the key was freed. That waiters were not told is said once: they find out by polling.
+    fn freed(&self, key: &Key, answer: &Answer) -> Result<bool, Failure> {
+        let number = number(answer)?;
+        if number == 2 && !self.unheard.swap(true, Relaxed) {
+            log::warn!(
+                "the server refuses to publish on {:?}, so waiters poll: grant this user the channel",
+                key.channel()
+            );
+        }
+        Ok(number > 0)
     }
 
     fn ask(&self, command: &'static str, key: &Key, until: Moment) -> Result<i64, Failure> {
@@ -184,12 +200,13 @@ impl Primitive for Keys {
         let key = tenure.key();
         let args = [Arg::Text(tenure.owner()), Arg::Number(left as u64), Arg::Text(key.channel())];
         let answer = self.call(&script::RELEASE, &[key.full()], &args, any_time(until))?;
-        Ok(number(&answer)? == 1)
+        self.freed(key, &answer)
     }
 
     fn force_unlock(&self, key: &Key, until: Moment) -> Result<bool, Failure> {
         let args = [Arg::Text(key.channel())];
-        Ok(number(&self.call(&script::FORCE_UNLOCK, &[key.full()], &args, any_time(until))?)? == 1)
+        let answer = self.call(&script::FORCE_UNLOCK, &[key.full()], &args, any_time(until))?;
+        self.freed(key, &answer)
     }
 
     /// HLEN comes first because it refuses a key of another type, which PTTL would call a lock.
@@ -206,6 +223,10 @@ impl Primitive for Keys {
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Subscription> {
         let listening = self.pubsub.listen(key.channel(), semaphore);
         listening.inspect_err(|error| log::warn!("no thread for the subscriber, waiters poll: {error}")).ok()
+    }
+
+    fn last_failure(&self) -> Option<Failure> {
+        self.backend.last_failure()
     }
 
     fn outage_ends(&self) -> Moment {

@@ -1,4 +1,4 @@
-//! The waiting loop, one for every kind, and how long a call is patient with its store.
+//! The waiting loop, one for every kind.
 //!
 //! try -> busy -> listen -> (confirmed) -> try -> sleep until a hint, the holder's TTL, the caller's deadline or
 //! the poll cap -> try -> ... A message is a hint, never a proof. A hint that comes between a try and the sleep
@@ -13,6 +13,7 @@ use crate::key::Key;
 use crate::pubsub::Subscription;
 use crate::registry::{Entered, Waiter, registry};
 use crate::time::{Lease, Moment};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ pub(super) fn acquire(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Res
     if !queue(&place, &patience)? {
         return Ok(None);
     }
-    Contender { engine, key, waiter: &waiter, patience: &patience, lease }.run()
+    Contender { engine, key, place: &place, patience: &patience, lease }.run()
 }
 
 /// One look, without a place in the queue. What a sibling surely holds is busy without a round trip.
@@ -63,7 +64,7 @@ fn queue(place: &Place<'_>, patience: &Patience<'_>) -> Result<bool> {
     if place.is_head() {
         return Ok(true);
     }
-    place.engine.space.counters.contended.add(1);
+    place.count_contended();
     loop {
         // Asked after the waiter can be woken and before it sleeps, so that no cancel falls in between.
         patience.check_stopped()?;
@@ -82,7 +83,7 @@ fn queue(place: &Place<'_>, patience: &Patience<'_>) -> Result<bool> {
 struct Contender<'a> {
     engine: &'a Engine,
     key: &'a Arc<Key>,
-    waiter: &'a Waiter,
+    place: &'a Place<'a>,
     patience: &'a Patience<'a>,
     lease: Option<Lease>,
 }
@@ -91,6 +92,17 @@ struct Contender<'a> {
 enum News {
     NotAsked,
     Asked(Option<Subscription>),
+}
+
+impl News {
+    fn is_confirmed(&self) -> bool {
+        matches!(self, Self::Asked(Some(subscription)) if subscription.is_confirmed())
+    }
+
+    /// A kind that asks nobody is told by the registry.
+    fn will_come(&self) -> bool {
+        self.is_confirmed() || matches!(self, Self::Asked(None))
+    }
 }
 
 /// How often to look while no subscription is confirmed.
@@ -104,7 +116,7 @@ impl Contender<'_> {
         loop {
             // If the time ends while asleep, it is tried one more time.
             let last = self.patience.is_over();
-            self.waiter.semaphore.acquire(Duration::ZERO);
+            self.place.waiter.semaphore.acquire(Duration::ZERO);
             self.patience.check_stopped()?;
             match self.engine.take(&tenure, self.engine.lease_or_watchdog(self.lease), self.patience)? {
                 Take::Acquired(sent) => match self.engine.hold(&tenure, sent, self.lease)? {
@@ -126,25 +138,25 @@ impl Contender<'_> {
     /// Sleeps until there is a reason to look again.
     fn await_news(&self, news: &mut News, left: Option<Duration>) {
         if let News::NotAsked = news {
-            self.engine.space.counters.contended.add(1);
-            if left.is_none() {
-                log::warn!(
-                    "lock {:?} is a key without TTL: it is polled until someone deletes it",
-                    self.key.resource()
-                );
-            }
-            let subscription = self.engine.primitive.listen(self.key, &self.waiter.semaphore);
-            let confirmed = subscription.as_ref().is_some_and(Subscription::is_confirmed);
-            *news = News::Asked(subscription);
-            if confirmed {
+            *news = News::Asked(self.listen(left));
+            if news.is_confirmed() {
                 return;
             }
         }
-        let told = !matches!(news, News::Asked(Some(subscription)) if !subscription.is_confirmed());
-        let cap = if told { self.engine.space.config.poll_cap } else { UNTOLD.min(self.engine.space.config.poll_cap) };
+        let poll_cap = self.engine.space.config.poll_cap;
+        let cap = if news.will_come() { poll_cap } else { UNTOLD.min(poll_cap) };
         let jitter = Duration::from_micros(1_000 + self.engine.space.clock.now().micros() % 4_000);
         let left = left.map_or(cap, |left| left.saturating_add(jitter).min(cap));
-        self.waiter.semaphore.acquire(self.patience.at_most(left));
+        self.place.waiter.semaphore.acquire(self.patience.at_most(left));
+    }
+
+    fn listen(&self, left: Option<Duration>) -> Option<Subscription> {
+        self.place.count_contended();
+        if left.is_none() {
+            let name = self.key.resource();
+            log::warn!("lock {name:?} is a key without TTL: it is polled until someone deletes it");
+        }
+        self.engine.primitive.listen(self.key, &self.place.waiter.semaphore)
     }
 
     /// A lease that is over before the server's answer arrives is never held: not asked for without end.
@@ -162,11 +174,19 @@ struct Place<'a> {
     engine: &'a Engine,
     key: &'a Key,
     waiter: Arc<Waiter>,
+    contended: Cell<bool>,
 }
 
 impl<'a> Place<'a> {
     fn new(engine: &'a Engine, key: &'a Key, waiter: Arc<Waiter>) -> Self {
-        Self { engine, key, waiter }
+        Self { engine, key, waiter, contended: Cell::new(false) }
+    }
+
+    /// The call found its lock busy: counted once, however often it does.
+    fn count_contended(&self) {
+        if !self.contended.replace(true) {
+            self.engine.space.counters.contended.add(1);
+        }
     }
 
     fn is_head(&self) -> bool {

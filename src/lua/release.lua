@@ -5,7 +5,7 @@
 -- ARGV[1]  owner field
 -- ARGV[2]  hold count that is left, absolute; 0 frees the lock
 -- ARGV[3]  channel of the lock
--- reply    1: done; 0: not held by this owner
+-- reply    1: done; 2: done, but the server refuses to publish; 0: not held by this owner
 local lock = KEYS[1]
 local owner, left, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
@@ -18,5 +18,8 @@ if left > 0 then
 end
 redis.call('DEL', lock)
 -- Last, and its errors ignored: a denied publish must not turn a done release into an error.
-redis.pcall('PUBLISH', channel, '0')
+local told = redis.pcall('PUBLISH', channel, '0')
+if type(told) == 'table' then
+  return 2
+end
 return 1

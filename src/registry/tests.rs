@@ -25,7 +25,7 @@ impl Keeper for Nobody {
 fn hold(key: &str) -> Hold {
     let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", key)), "owner".into(), Clock::Boot);
     assert!(tenure.confirm(tenure.now(), Lease::new(Duration::from_secs(60)).unwrap()));
-    Hold::new(Arc::new(tenure), Weak::<Nobody>::new(), false)
+    Hold::new(Uuid::nil(), Arc::new(tenure), Weak::<Nobody>::new(), false)
 }
 
 fn waiter() -> Arc<Waiter> {

@@ -329,7 +329,7 @@ fn a_strangers_field_that_is_no_number_is_only_busy() {
 fn a_setting_out_of_range_is_named() {
     let builder = || Client::builder("redis://h");
     let cases = [
-        (builder().watchdog_timeout(Duration::ZERO), "lease"),
+        (builder().watchdog_timeout(Duration::ZERO), "watchdog_timeout"),
         (builder().watchdog_timeout(ms(99)), "watchdog_timeout"),
         (builder().response_timeout(Duration::from_secs(16)), "response_timeout"),
         (builder().pool_size(0), "pool_size"),

@@ -247,7 +247,7 @@ fn a_denied_publish_does_not_undo_a_release() {
     for (script, args) in [(RELEASE, &["me", "0", "channel"][..]), (FORCE_UNLOCK, &["channel"])] {
         put(&server, "n", "me", "1", "40000");
         let reply: i64 = redis::cmd("EVAL").arg(script).arg(1).arg("n").arg(args).query(&mut quiet).unwrap();
-        assert_eq!(reply, 1);
+        assert_eq!(reply, 2, "done, but nobody was told");
         assert_eq!(server.pttl("n"), -2);
     }
 }

@@ -1,8 +1,12 @@
 //! What is on the server while locks are used: keys, fields, times to live, messages, and the commands sent.
 
 use crate::server::Server;
-use crate::threads::{LONG, OUTLIVED, WATCHED, elsewhere, eventually, ms, while_held_elsewhere};
-use redlatch::{Client, HoldState, LossCause, Naming, RedLock, RedLockExt, ReentrantLock, Reentry};
+use crate::threads::{
+    LONG, OUTLIVED, SOON, WATCHED, elsewhere, eventually, finish, ms, spawn_asleep, while_held_elsewhere,
+};
+use redlatch::{
+    Client, HoldState, LocalRedLock, LossCause, Naming, RedLock, RedLockExt, ReentrantLock, Reentry, Terms,
+};
 use std::time::Duration;
 
 /// The commands of a transcript by name.
@@ -384,6 +388,36 @@ fn the_locks_of_two_clients_exclude_each_other() {
     drop(guard);
     assert!(other.try_lock("n").unwrap());
     other.unlock("n").unwrap();
+}
+
+#[test]
+fn a_hold_is_released_and_verified_only_by_locks_of_its_client() {
+    let server = Server::start();
+    let (one, other, local) = (server.locks(), server.locks(), LocalRedLock::new());
+    let hold = one.acquire("n", &Terms::new()).unwrap().unwrap();
+    for stranger in [&other as &dyn RedLock, &local] {
+        assert_err!(stranger.release(&hold), Config);
+        assert_err!(stranger.verify(&hold), Config);
+    }
+    assert!(hold.is_valid() && one.verify(&hold).unwrap());
+    ReentrantLock::new(one.client()).release(&hold).unwrap();
+    assert!(elsewhere(|| one.try_lock_for("n", SOON).unwrap() && one.unlock("n").is_ok()), "the lock is wedged");
+    assert_eq!(one.client().stats().holds, 0);
+}
+
+#[test]
+fn a_call_that_waits_is_contended_once() {
+    let server = Server::start();
+    let (one, other) = (server.locks(), server.locks());
+    let guard = one.guard("n").unwrap();
+    std::thread::scope(|scope| {
+        let pass = || other.try_lock_for("n", LONG).unwrap() && other.unlock("n").is_ok();
+        let waiting = [spawn_asleep(scope, pass), spawn_asleep(scope, pass)];
+        drop(guard);
+        assert!(waiting.into_iter().all(|waiting| finish(waiting).0));
+    });
+    let stats = other.client().stats();
+    assert_eq!((stats.contended, stats.acquires, stats.waiters, stats.holds), (2, 2, 0, 0));
 }
 
 #[test]
