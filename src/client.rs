@@ -3,13 +3,14 @@
 use crate::backend::Backend;
 use crate::config::{Config, Reentry, Settings};
 use crate::error::{Error, Result};
-use crate::hold::LostHold;
+use crate::hold::{Hold, LostHold};
 use crate::key::{Key, Naming, check_name};
 use crate::owner::Owners;
 use crate::pubsub::PubSub;
 use crate::registry::{registry, thread_number};
 use crate::stats::{Counters, Stats};
-use crate::tenure::{Keeper, Tenure};
+use crate::sweeper::Sweeper;
+use crate::tenure::Tenure;
 use crate::time::{Clock, Moment};
 use crate::watchdog::Watchdog;
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -17,7 +18,7 @@ use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -30,6 +31,8 @@ pub(crate) struct Space {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) watchdog: Watchdog,
+    pub(crate) sweeper: Sweeper,
+    forced: AtomicU64,
     pub(crate) counters: Arc<Counters>,
     owners: Owners,
     events: Events,
@@ -43,6 +46,8 @@ impl Space {
         Self {
             id,
             watchdog: Watchdog::new(config.watchdog_lease, Clock::Boot),
+            sweeper: Sweeper::new(Clock::Boot),
+            forced: AtomicU64::new(0),
             counters,
             config,
             clock: Clock::Boot,
@@ -101,6 +106,16 @@ impl Space {
         Arc::new(Tenure::new(Arc::clone(key), self.owners.mint(thread_number()), self.clock.clone()))
     }
 
+    /// How often a force unlock of this namespace ended. An acquire during which it changes is not believed: the
+    /// force unlock may have freed what the acquire had just taken.
+    pub(crate) fn forced(&self) -> u64 {
+        self.forced.load(SeqCst)
+    }
+
+    pub(crate) fn note_forced(&self) {
+        self.forced.fetch_add(1, SeqCst);
+    }
+
     /// When a single attempt from now gives up.
     pub(crate) fn one_answer(&self) -> Moment {
         self.clock.now().plus(self.config.response_timeout)
@@ -123,23 +138,35 @@ impl Space {
             return;
         }
         registry().wake_all(self.id);
+        let until = self.clock.now().plus(self.config.outage_budget);
+        let mut answers = true;
         for hold in registry().holds(self.id) {
             hold.tenure().end();
-            sweep(hold.keeper(), hold.tenure());
+            answers = answers && self.clock.now() < until && free(&hold);
+            self.sweep_open(&hold);
             hold.close(true);
             registry().clear(self.id, &hold);
         }
-        for (tenure, keeper) in self.watchdog.close() {
-            sweep(Some(keeper), &tenure);
-        }
+        self.watchdog.close();
+        self.sweeper.close();
         self.events.close();
+    }
+
+    /// An acquire that was never answered may still be executed: it is swept after that.
+    fn sweep_open(&self, hold: &Hold) {
+        if let (Some(open_until), Some(keeper)) = (hold.tenure().open_until(), hold.keeper()) {
+            self.sweeper.sweep(hold.tenure(), keeper, open_until.plus(Duration::from_millis(1)));
+        }
     }
 }
 
-fn sweep(keeper: Option<Arc<dyn Keeper>>, tenure: &Tenure) {
-    if let Some(Err(error)) = keeper.map(|keeper| keeper.sweep(tenure)) {
-        log::warn!("at shutdown: {error}");
+/// Frees the key of a hold. False when the server did not answer: it need not be asked for the next one.
+fn free(hold: &Hold) -> bool {
+    let freed = hold.keeper().map_or(Ok(()), |keeper| keeper.sweep(hold.tenure()));
+    if let Err(error) = &freed {
+        log::warn!("at shutdown, locks may stay until their leases end: {error}");
     }
+    !matches!(freed, Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. }))
 }
 
 /// Calls the user's callback on a thread of its own: one that blocks must not starve renewals.

@@ -117,6 +117,7 @@ mod registry;
 mod script;
 mod signal;
 mod stats;
+mod sweeper;
 mod tenure;
 mod time;
 mod watchdog;

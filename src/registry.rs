@@ -273,7 +273,8 @@ impl Registry {
         });
     }
 
-    /// A tenure was lost: its hold is out of the way of the next one. Returns that hold.
+    /// A tenure was lost: its hold is out of the way of the next one. Returns that hold to the first who asks, found
+    /// and told under one lock, so that nobody clears it in between.
     pub(crate) fn lose(&self, space: Uuid, tenure: &Arc<Tenure>) -> Option<Hold> {
         self.with(space, tenure.key().full(), |entry| {
             let of_tenure = |hold: &&Hold| Arc::ptr_eq(hold.tenure(), tenure);
@@ -283,7 +284,7 @@ impl Registry {
             }
             entry.wake_head();
             entry.promote();
-            hold
+            hold.filter(|_| tenure.tell_once())
         })
     }
 
@@ -328,13 +329,15 @@ impl Registry {
 
     /// A thread ended: its holds are no longer renewed, and end by their deadlines.
     fn thread_ended(&self, thread: ThreadId) {
-        self.each(|key, entry| {
-            for hold in entry.lost.iter().chain(&entry.hold).filter(|hold| hold.thread() == thread) {
-                log::warn!("a thread ended while it held lock {:?}: it is no longer renewed", key.key);
-                hold.orphan();
-            }
+        let mut left = Vec::new();
+        self.each(|_, entry| {
+            left.extend(entry.lost.iter().chain(&entry.hold).filter(|hold| hold.thread() == thread).cloned());
             entry.lost.retain(|hold| hold.thread() != thread);
         });
+        for hold in left {
+            hold.orphan();
+            log::warn!("a thread ended while it held lock {:?}: it is no longer renewed", hold.resource());
+        }
     }
 
     fn each(&self, mut act: impl FnMut(&EntryKey, &mut ThreadEntry)) {

@@ -124,16 +124,19 @@ impl Tenure {
     /// Whether the lock is still surely held: one load and one look at the clock, no lock, no round trip.
     pub(crate) fn is_valid(&self) -> bool {
         let deadline = self.word.load(SeqCst);
-        deadline > PENDING && (deadline > self.now().0 || !self.expire(deadline))
+        deadline > PENDING && (deadline > self.now().0 || self.expire(deadline))
     }
 
-    /// Writes `LOST` over a deadline that was seen passed. False when it was moved meanwhile, to a valid one.
+    /// Writes `LOST` over a deadline that was seen passed. True when it was moved meanwhile, to a valid one.
     #[cold]
-    fn expire(&self, deadline: u64) -> bool {
-        match self.word.compare_exchange(deadline, LOST, SeqCst, SeqCst) {
-            Ok(_) => true,
-            Err(changed) => changed <= PENDING || changed <= self.now().0,
+    fn expire(&self, mut deadline: u64) -> bool {
+        while let Err(changed) = self.word.compare_exchange(deadline, LOST, SeqCst, SeqCst) {
+            if changed <= PENDING || changed > self.now().0 {
+                return changed > PENDING;
+            }
+            deadline = changed;
         }
+        false
     }
 
     pub(crate) fn standing(&self) -> Standing {

@@ -1,5 +1,5 @@
-//! The watchdog: a scheduled thread pool that renews every watched tenure each third of its lease, notices
-//! every deadline that passes, and sweeps up what a broken attempt may have left on the server.
+//! The watchdog: a scheduled thread pool that renews every watched tenure each third of its lease, and notices
+//! every deadline that passes.
 //!
 //! One timer thread, which never does I/O, and a few workers, which do. A job is removed when its tenure ends,
 //! so the schedule holds only what is alive. Threads start with the first job that needs them.
@@ -21,9 +21,6 @@ const WORKERS: usize = 2;
 
 /// At most so many tenures in one command.
 const BATCH: usize = 100;
-
-/// How soon a failed sweep is tried again.
-const SWEEP_AGAIN: Duration = Duration::from_secs(1);
 
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
@@ -57,8 +54,6 @@ enum Task {
     Renew,
     /// Find it lost, unless its deadline was moved meanwhile.
     Expire,
-    /// Free its key, which a broken attempt may have taken or a failed release left.
-    Sweep,
 }
 
 #[derive(Clone)]
@@ -102,27 +97,15 @@ impl Watchdog {
         self.shared.schedule.lock().forget(tenure.serial());
     }
 
-    /// Frees the key of a tenure that is over, at `due` and again each second until its last lease has ended.
-    pub(crate) fn sweep(&self, tenure: &Arc<Tenure>, keeper: Arc<dyn Keeper>, due: Moment) {
-        let mut schedule = self.shared.schedule.lock();
-        match self.shared.start(&mut schedule) {
-            Ok(()) => {
-                self.shared.insert(&mut schedule, due, Job { task: Task::Sweep, tenure: Arc::clone(tenure), keeper })
-            }
-            Err(error) => log::warn!("lock {:?} may stay until its lease ends: {error}", tenure.key().resource()),
-        }
-    }
-
-    /// Ends the threads, at the latest when the command under way is answered. Returns the sweeps still due.
-    pub(crate) fn close(&self) -> Vec<(Arc<Tenure>, Arc<dyn Keeper>)> {
+    /// Ends the threads, at the latest when the command under way is answered.
+    pub(crate) fn close(&self) {
         let mut schedule = self.shared.schedule.lock();
         schedule.work = None;
         schedule.kept.clear();
-        let jobs = std::mem::take(&mut schedule.due).into_values();
-        let sweeps = jobs.filter(|job| job.task == Task::Sweep).map(|job| (job.tenure, job.keeper)).collect();
+        let jobs = std::mem::take(&mut schedule.due);
         drop(schedule);
+        drop(jobs);
         self.shared.changed.notify_all();
-        sweeps
     }
 }
 
@@ -141,9 +124,7 @@ impl Schedule {
         } else if task != Task::Renew || due > self.burst_until {
             return None;
         }
-        if task != Task::Sweep {
-            self.kept.remove(&serial);
-        }
+        self.kept.remove(&serial);
         self.due.pop_first().map(|(_, job)| job)
     }
 }
@@ -195,9 +176,7 @@ impl Shared {
             return;
         }
         let serial = job.tenure.serial();
-        if job.task != Task::Sweep {
-            schedule.kept.insert(serial, (due, job.task));
-        }
+        schedule.kept.insert(serial, (due, job.task));
         schedule.due.insert((due, serial, job.task), job);
         if due < schedule.wakes_at {
             self.changed.notify_one();
@@ -230,24 +209,22 @@ impl Shared {
     }
 
     fn run(self: &Arc<Self>, job: Job) {
-        if job.task == Task::Sweep {
-            return self.dispatch(job);
-        }
         match job.tenure.standing() {
             Standing::Ended | Standing::Pending => {}
             Standing::Lost => job.keeper.lost(&job.tenure, LossCause::Expired),
             Standing::Held | Standing::Suspect => {
                 // Until a renewal is answered, the next thing to happen is the deadline.
                 self.plan(&job.tenure, Arc::clone(&job.keeper), Duration::MAX);
-                if job.task == Task::Renew && job.tenure.is_watched() {
-                    self.dispatch(job);
+                if job.task == Task::Renew && job.tenure.is_watched() && !self.dispatch(job.clone()) {
+                    job.tenure.suspect();
+                    self.plan(&job.tenure, job.keeper, self.again());
                 }
             }
         }
     }
 
-    /// Hands a job to the workers, and starts them with the first one.
-    fn dispatch(self: &Arc<Self>, job: Job) {
+    /// Hands a job to the workers, and starts them with the first one. False when none can be started.
+    fn dispatch(self: &Arc<Self>, job: Job) -> bool {
         let mut schedule = self.schedule.lock();
         if !schedule.workers_run {
             for _ in 0..WORKERS {
@@ -261,16 +238,15 @@ impl Shared {
         if let Some(work) = schedule.work.as_ref().filter(|_| schedule.workers_run) {
             let _ = work.send(job);
         }
+        schedule.workers_run
     }
 
     fn run_worker(&self) {
         while let Ok(first) = self.queue.recv() {
             let jobs = std::iter::once(first).chain(self.queue.try_iter().take(BATCH - 1));
-            let (renewals, sweeps): (Vec<_>, Vec<_>) = jobs.partition(|job| job.task == Task::Renew);
-            for (keeper, tenures) in by_keeper(renewals) {
+            for (keeper, tenures) in by_keeper(jobs.collect()) {
                 self.renew(&keeper, &tenures);
             }
-            sweeps.iter().for_each(|job| self.sweep(job));
         }
     }
 
@@ -281,17 +257,6 @@ impl Shared {
         for tenure in tenures {
             let suspect = tenure.standing() == Standing::Suspect;
             self.plan(tenure, Arc::clone(keeper), if suspect { self.again() } else { self.interval() });
-        }
-    }
-
-    fn sweep(&self, job: &Job) {
-        let swept = catch_unwind(AssertUnwindSafe(|| job.keeper.sweep(&job.tenure)));
-        let Ok(Err(error)) = swept else { return };
-        let again = self.clock.now().plus(SWEEP_AGAIN);
-        if again < job.tenure.lease_until() {
-            self.insert(&mut self.schedule.lock(), again, job.clone());
-        } else {
-            log::debug!("lock {:?} ends with its lease: {error}", job.tenure.key().resource());
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::script::Script;
 use crate::stats::Counters;
 use crate::time::{Clock, Moment};
 use parking_lot::Mutex;
+use scheduled_thread_pool::ScheduledThreadPool;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -76,13 +77,27 @@ pub(crate) struct Answer {
     pub(crate) sent: Moment,
 }
 
+/// Why there was no answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Broken {
+    pub(crate) cause: Cause,
+    /// The time was up; otherwise the connection was refused or broke.
+    pub(crate) timed_out: bool,
+}
+
+impl Broken {
+    pub(crate) fn new(cause: impl AsRef<str>) -> Self {
+        Self { cause: Cause::new(cause), timed_out: false }
+    }
+}
+
 /// How an attempt failed, by what is known of its effect.
 #[derive(Debug, Clone)]
 pub(crate) enum Failure {
     /// No connection: nothing was sent.
-    Unreached(Cause),
+    Unreached(Broken),
     /// Something was sent and not answered; until `open_until` the server may still execute it.
-    Unknown { open_until: Moment, cause: Cause },
+    Unknown { open_until: Moment, broken: Broken },
     /// The server's error.
     Refused { code: String, applied: Applied, cause: Cause },
     /// The server found the attempt too old and did nothing.
@@ -101,6 +116,10 @@ impl Failure {
     /// `ERR max number of clients reached`.
     fn is_crowd(&self) -> bool {
         matches!(self, Self::Refused { cause, .. } if cause.to_string().contains("max number of clients"))
+    }
+
+    fn is_timeout(&self) -> bool {
+        matches!(self, Self::Unreached(broken) | Self::Unknown { broken, .. } if broken.timed_out)
     }
 
     /// Whether it may have taken effect.
@@ -124,7 +143,7 @@ impl Failure {
     /// The same for a call that sent nothing itself.
     pub(crate) fn never_sent(self) -> Self {
         match self {
-            Self::Unknown { cause, .. } => Self::Unreached(cause),
+            Self::Unknown { broken, .. } => Self::Unreached(broken),
             Self::Refused { code, cause, .. } => Self::Refused { code, applied: Applied::No, cause },
             failure => failure,
         }
@@ -134,8 +153,8 @@ impl Failure {
     pub(crate) fn into_error(self, resource: &str) -> Error {
         let resource = resource.to_owned();
         match self {
-            Self::Unreached(cause) => Error::Unavailable { resource, cause },
-            Self::Unknown { cause, .. } => Error::OutcomeUnknown { resource, cause },
+            Self::Unreached(broken) => Error::Unavailable { resource, cause: broken.cause },
+            Self::Unknown { broken, .. } => Error::OutcomeUnknown { resource, cause: broken.cause },
             Self::Refused { code, applied, cause } => Error::Refused { resource, code, applied, cause },
             Self::Stale => Error::Unavailable { resource, cause: Cause::new("the server took too long to execute it") },
         }
@@ -186,12 +205,7 @@ const RENEWAL_CONNECTIONS: u32 = 2;
 impl Backend {
     pub(crate) fn new(url: &str, config: &Config, counters: &Arc<Counters>) -> Result<Self> {
         let server = Server::new(url, config, Arc::clone(counters))?;
-        let worker = Arc::new(
-            scheduled_thread_pool::ScheduledThreadPool::builder()
-                .num_threads(1)
-                .thread_name_pattern("redlatch-pool")
-                .build(),
-        );
+        let worker = pool_worker()?;
         Ok(Self {
             calls: pool(&server, config.pool_size, &worker),
             renewals: pool(&server, RENEWAL_CONNECTIONS, &worker),
@@ -234,13 +248,17 @@ impl Backend {
             Lane::Renewals => &self.renewals,
         };
         let patience = reach.since(self.clock.now()).min(self.outage_budget.max(REACH));
-        let busy = || Failure::Unreached(Cause::new(format!("all {} connections are in use", pool.max_size())));
+        let busy = || Failure::Unreached(Broken::new(format!("all {} connections are in use", pool.max_size())));
         pool.try_get().map_or_else(|| pool.get_timeout(patience).map_err(|_| busy()), Ok)
     }
 
-    /// An outage began with the first attempt that failed, not with the end of that attempt.
+    /// An outage began with the first attempt that failed, not with the end of that attempt. A caller who had less
+    /// time than an answer may take learned nothing of the server.
     fn note_failure(&self, start: Moment, failure: &Failure) {
         let now = self.clock.now();
+        if failure.is_timeout() && now.since(start) < self.server.response_timeout() {
+            return;
+        }
         let since = self.outage_since(now).unwrap_or(start);
         self.failed_at.store(now.0, SeqCst);
         self.outage_since.store(since.0, SeqCst);
@@ -272,7 +290,14 @@ impl Backend {
     }
 }
 
-fn pool(server: &Server, size: u32, worker: &Arc<scheduled_thread_pool::ScheduledThreadPool>) -> r2d2::Pool<Slots> {
+/// The thread that r2d2 makes its slots on. The crate panics when the system gives it none.
+fn pool_worker() -> Result<Arc<ScheduledThreadPool>> {
+    let build = || ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("redlatch-pool").build();
+    let unable = |_| Error::config("the system gives no thread for the connection pool: raise its limits");
+    std::panic::catch_unwind(build).map(Arc::new).map_err(unable)
+}
+
+fn pool(server: &Server, size: u32, worker: &Arc<ScheduledThreadPool>) -> r2d2::Pool<Slots> {
     r2d2::Pool::builder()
         .max_size(size)
         .min_idle(Some(0))

@@ -1,6 +1,6 @@
 //! One server: how to connect to it, and one connection that throws itself away when anything is in doubt.
 
-use super::{Answer, Arg, Failure, GRACE, Limits, Reply, Request, Verb};
+use super::{Answer, Arg, Broken, Failure, GRACE, Limits, Reply, Request, Verb};
 use crate::config::Config;
 use crate::error::{Applied, Cause, Error, Result};
 use crate::stats::Counters;
@@ -55,7 +55,7 @@ impl Server {
                 let applied = if may_have_written(&code) { Applied::Unknown } else { Applied::No };
                 Failure::Refused { code, applied, cause }
             }
-            None => Failure::Unknown { open_until, cause },
+            None => Failure::Unknown { open_until, broken: Broken { cause, timed_out: error.is_timeout() } },
         }
     }
 
@@ -206,7 +206,7 @@ impl Wire {
     fn once(&mut self, request: &Request<'_>, limits: Limits, reach: Moment) -> Result<Option<Answer>, Failure> {
         let mut live = self.take_live(reach)?;
         let schedule = self.schedule(limits);
-        match live.send(request, &schedule) {
+        match live.send(request, &schedule, &self.server.clock) {
             Ok(value) => {
                 self.live = Some(live);
                 Ok(Some(Answer { reply: reply_of(value), sent: schedule.sent }))
@@ -265,12 +265,17 @@ impl Live {
         Self { connection, offset, read_timeout: Duration::ZERO, command: Cmd::new(), packed: Vec::new() }
     }
 
-    fn send(&mut self, request: &Request<'_>, schedule: &Schedule) -> Result<Value, RedisError> {
+    /// A script that the server does not know costs a second exchange, in what is left of the time.
+    fn send(&mut self, request: &Request<'_>, schedule: &Schedule, clock: &Clock) -> Result<Value, RedisError> {
         self.set_read_timeout(schedule.patience)?;
         let deadline = i128::from(schedule.deadline.micros()) + self.offset;
         let reply = self.exchange(request, false, deadline);
         match (&request.verb, &reply) {
-            (Verb::Script(_), Err(error)) if error.code() == Some("NOSCRIPT") => self.exchange(request, true, deadline),
+            (Verb::Script(_), Err(error)) if error.code() == Some("NOSCRIPT") => {
+                let spent = clock.now().since(schedule.sent);
+                self.set_read_timeout(schedule.patience.saturating_sub(spent).max(Duration::from_millis(1)))?;
+                self.exchange(request, true, deadline)
+            }
             _ => reply,
         }
     }

@@ -4,8 +4,8 @@
 //! after each answer, and after none.
 
 use super::patience::Patience;
-use super::primitive::{Primitive, Take};
-use crate::backend::Failure;
+use super::primitive::{Primitive, Take, Taken};
+use crate::backend::{Failure, Lane};
 use crate::client::Space;
 use crate::config::Reentry;
 use crate::error::{Applied, Cause, Error, Result};
@@ -47,29 +47,46 @@ impl Engine {
         lease.unwrap_or(self.space.config.watchdog_lease)
     }
 
+    /// Tries to acquire the lock for the current thread, with the owner id of this tenure.
+    pub(crate) fn try_take(
+        &self,
+        tenure: &Arc<Tenure>,
+        lease: Option<Lease>,
+        patience: &Patience<'_>,
+    ) -> Result<Taken> {
+        let forced = self.space.forced();
+        match self.take(tenure, self.lease_or_watchdog(lease), patience)? {
+            Take::Busy(left) => Ok(Taken::Busy(left)),
+            Take::Acquired(sent) => Ok(self.hold(tenure, sent, lease, forced)?.map_or(Taken::Disbelieved, Taken::Held)),
+        }
+    }
+
     /// Asks the store until it answers, the patience ends, or it refuses for good. On `Err`, and when the lock
     /// is busy, the tenure is dead if any attempt of it may still be executed, and is swept after that.
-    pub(crate) fn take(&self, tenure: &Arc<Tenure>, lease: Lease, patience: &Patience<'_>) -> Result<Take> {
-        let take = patience.persist(|until| {
-            let result = self.primitive.take(tenure, lease, until);
-            note_open(tenure, lease, &result);
-            result
-        });
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, patience: &Patience<'_>) -> Result<Take> {
+        let take = patience.persist(|until| self.note_open(tenure, lease, self.primitive.take(tenure, lease, until)));
         if !matches!(take, Ok((Take::Acquired(_), _))) {
             self.sweep_open(tenure);
         }
         take.map(|(take, _)| take)
     }
 
-    /// Books an acquired tenure as a hold of the current thread; `None` when its validity was over on arrival.
-    pub(crate) fn hold(&self, tenure: &Arc<Tenure>, sent: Moment, lease: Option<Lease>) -> Result<Option<Hold>> {
+    /// Books an acquired tenure as a hold of the current thread; `None` when it cannot be believed: its validity was
+    /// over on arrival, or a force unlock of this process ended meanwhile.
+    fn hold(&self, tenure: &Arc<Tenure>, sent: Moment, lease: Option<Lease>, forced: u64) -> Result<Option<Hold>> {
         if !tenure.confirm(sent, self.lease_or_watchdog(lease)) {
             tenure.end();
-            self.release_late(tenure);
+            self.sweep_at(tenure, self.space.clock.now());
+            self.sweep_open(tenure);
             return Ok(None);
         }
         let hold = Hold::new(self.space.id, Arc::clone(tenure), self.keeper(), lease.is_none());
         registry().settle(self.space.id, tenure.key().full(), &hold);
+        // Asked once it is settled: a force unlock that ends after this finds it there.
+        if self.space.forced() != forced {
+            self.give_back(&hold);
+            return Ok(None);
+        }
         self.space.counters.acquires.add(1);
         self.keep(&hold)
             .and_then(|()| self.space.check_not_shut(hold.resource()))
@@ -87,7 +104,8 @@ impl Engine {
     fn give_back(&self, hold: &Hold) {
         hold.tenure().end();
         self.bury(hold, true);
-        self.release_late(hold.tenure());
+        self.sweep_at(hold.tenure(), self.space.clock.now());
+        self.sweep_open(hold.tenure());
     }
 
     /// One more level for the thread that holds it already.
@@ -120,11 +138,8 @@ impl Engine {
     /// Writes the count and the lease to the store; a hold that is not there any more is lost.
     fn prolong(&self, hold: &Hold, count: usize, lease: Lease, patience: &Patience<'_>) -> Result<()> {
         let tenure = hold.tenure();
-        let (answer, _) = patience.persist(|until| {
-            let result = self.primitive.reenter(tenure, count, lease, until);
-            note_open(tenure, lease, &result);
-            result
-        })?;
+        let (answer, _) = patience
+            .persist(|until| self.note_open(tenure, lease, self.primitive.reenter(tenure, count, lease, until)))?;
         self.book(tenure, answer, lease)
     }
 
@@ -132,7 +147,11 @@ impl Engine {
     fn book(&self, tenure: &Arc<Tenure>, answer: Option<Moment>, lease: Lease) -> Result<()> {
         let cause = match answer {
             Some(sent) if tenure.confirm(sent, lease) => return Ok(()),
-            Some(_) => LossCause::Expired,
+            Some(_) => {
+                // Prolonged at the store, but nobody believes in it any more.
+                self.sweep_at(tenure, self.space.clock.now());
+                LossCause::Expired
+            }
             None => LossCause::Removed,
         };
         tenure.lose();
@@ -250,7 +269,8 @@ impl Engine {
     /// One best-effort release of a tenure that nobody holds any more: its key may still be there.
     fn release_late(&self, tenure: &Arc<Tenure>) {
         if let Err(error) = self.sweep(tenure) {
-            log::debug!("late release: {error}");
+            log::debug!("late release, tried again: {error}");
+            self.sweep_at(tenure, self.space.clock.now());
         }
         self.sweep_open(tenure);
     }
@@ -271,7 +291,7 @@ impl Engine {
 
     fn sweep_at(&self, tenure: &Arc<Tenure>, due: Moment) {
         if let Some(keeper) = self.strong_keeper() {
-            self.space.watchdog.sweep(tenure, keeper, due);
+            self.space.sweeper.sweep(tenure, keeper, due);
         }
     }
 
@@ -303,17 +323,26 @@ impl Engine {
         registry().find(self.space.id, &key, thread)
     }
 
-    /// Frees the lock at the store, and ends at once what this process held before that.
+    /// Frees the lock at the store, and ends at once whatever this process holds or is about to hold: which of it
+    /// came after the force unlock at the store cannot be told, so none of it is believed.
     pub(crate) fn force_unlock(&self, resource: &str) -> Result<bool> {
         let key = self.space.key(resource)?;
-        let before = registry().current(self.space.id, key.full());
-        let (was_locked, _) = self.patience(resource).persist(|until| self.primitive.force_unlock(&key, until))?;
-        if let Some(hold) = before {
-            hold.tenure().lose();
-            self.lost(hold.tenure(), LossCause::Removed);
+        let result = self.patience(resource).persist(|until| self.primitive.force_unlock(&key, until));
+        if !matches!(&result, Err(error) if error.applied() == Applied::No) {
+            self.space.note_forced();
+            self.end_current(key.full());
         }
         registry().wake(self.space.id, key.full());
-        Ok(was_locked)
+        // Free after an attempt that was not answered: that one may have freed it.
+        result.map(|(was_locked, doubt)| was_locked || doubt)
+    }
+
+    fn end_current(&self, key: &str) {
+        if let Some(hold) = registry().current(self.space.id, key) {
+            hold.tenure().lose();
+            self.lost(hold.tenure(), LossCause::Removed);
+            self.sweep_at(hold.tenure(), self.space.clock.now());
+        }
     }
 
     pub(crate) fn is_locked(&self, resource: &str) -> Result<bool> {
@@ -332,22 +361,33 @@ impl Engine {
 
     /// Tells the world of a loss, once.
     fn announce(&self, tenure: &Arc<Tenure>, cause: LossCause) {
-        if !tenure.tell_once() {
-            return;
-        }
         if let Some(hold) = registry().lose(self.space.id, tenure) {
             log::warn!("lock {:?} was lost while held by {}: {cause:?}", hold.resource(), hold.owner());
             self.space.report(hold.announce(cause));
         }
     }
-}
 
-/// Remembers until when an attempt without an answer may still be executed.
-fn note_open<T>(tenure: &Tenure, lease: Lease, result: &Result<T, Failure>) {
-    match result {
-        Err(Failure::Unknown { open_until, .. }) => tenure.leave_open(*open_until, lease),
-        Err(failure) if failure.applied() == Applied::Unknown => tenure.leave_open(tenure.now(), lease),
-        _ => {}
+    /// Remembers until when an attempt without an answer may still be executed.
+    fn note_open<T>(&self, tenure: &Arc<Tenure>, lease: Lease, result: Result<T, Failure>) -> Result<T, Failure> {
+        match &result {
+            Err(Failure::Unknown { open_until, .. }) => tenure.leave_open(*open_until, lease),
+            Err(failure) if failure.applied() == Applied::Unknown => tenure.leave_open(tenure.now(), lease),
+            _ => return result,
+        }
+        // It may have ended meanwhile, and whoever ended it did not know of this.
+        if matches!(tenure.standing(), Standing::Lost | Standing::Ended) {
+            self.sweep_open(tenure);
+        }
+        result
+    }
+
+    fn renew_failed(&self, batch: &[Arc<Tenure>], lease: Lease, failure: Failure) {
+        for tenure in batch {
+            let _ = self.note_open(tenure, lease, Err::<(), _>(failure.clone()));
+            tenure.suspect();
+        }
+        self.space.counters.failed_renewals.add(batch.len());
+        self.log_failed_renewals(batch, failure);
     }
 }
 
@@ -359,7 +399,7 @@ fn no_thread(resource: &str, error: &std::io::Error) -> Error {
 impl Keeper for Engine {
     fn renew(&self, batch: &[Arc<Tenure>]) {
         let lease = self.space.config.watchdog_lease;
-        match self.primitive.renew(batch, lease, self.space.one_answer()) {
+        match self.primitive.renew(Lane::Renewals, batch, lease, self.space.one_answer()) {
             Ok((sent, held)) => {
                 if self.space.counters.renewals_recover() {
                     log::info!("renewals are confirmed again");
@@ -369,14 +409,11 @@ impl Keeper for Engine {
                     let _ = self.book(tenure, held.then_some(sent), lease);
                 }
             }
-            Err(failure) => {
-                for tenure in batch {
-                    note_open(tenure, lease, &Err::<(), _>(failure.clone()));
-                    tenure.suspect();
-                }
-                self.space.counters.failed_renewals.add(batch.len());
-                self.log_failed_renewals(batch, failure);
+            // One key may be refused to us: that is no reason to lose the others.
+            Err(failure) if batch.len() > 1 && !failure.may_pass() => {
+                batch.chunks(1).for_each(|one| self.renew(one));
             }
+            Err(failure) => self.renew_failed(batch, lease, failure),
         }
     }
 
@@ -397,11 +434,10 @@ impl Keeper for Engine {
         self.space.check_open(tenure.key().resource())?;
         let one = [Arc::clone(tenure)];
         let limit = tenure.deadline().unwrap_or(self.space.clock.now());
-        let ((sent, held), _) = self.patience(tenure.key().resource()).until(limit).persist(|until| {
-            let result = self.primitive.renew(&one, lease, until);
-            note_open(tenure, lease, &result);
-            result
-        })?;
+        let ((sent, held), _) = self
+            .patience(tenure.key().resource())
+            .until(limit)
+            .persist(|until| self.note_open(tenure, lease, self.primitive.renew(Lane::Calls, &one, lease, until)))?;
         self.book(tenure, held.first().copied().unwrap_or(false).then_some(sent), lease)
     }
 }

@@ -3,9 +3,9 @@
 use super::RedLock;
 use super::engine::Engine;
 use super::patience::Terms;
-use super::primitive::{Primitive, Take};
+use super::primitive::{Primitive, Renewed, Take};
 use super::wait;
-use crate::backend::Failure;
+use crate::backend::{Failure, Lane};
 use crate::client::Space;
 use crate::config::Settings;
 use crate::error::Result;
@@ -160,7 +160,7 @@ impl Primitive for Memory {
         })
     }
 
-    fn renew(&self, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<(Moment, Vec<bool>), Failure> {
+    fn renew(&self, _: Lane, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<Renewed, Failure> {
         let sent = Clock::Boot.now();
         let renewed = tenures.iter().map(|tenure| self.reenter(tenure, 0, lease, until).map(|held| held.is_some()));
         Ok((sent, renewed.collect::<Result<_, _>>()?))

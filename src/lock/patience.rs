@@ -1,9 +1,9 @@
 //! How long a call waits and goes on asking, and what makes it stop.
 
 use super::primitive::Primitive;
-use crate::backend::Failure;
+use crate::backend::{Broken, Failure};
 use crate::client::Space;
-use crate::error::{Cause, Error, Result};
+use crate::error::{Error, Result};
 use crate::signal::{CancelToken, Semaphore};
 use crate::time::Moment;
 use std::sync::Arc;
@@ -136,7 +136,7 @@ impl<'a> Patience<'a> {
         let mut trouble = Trouble::default();
         loop {
             trouble.since.get_or_insert(self.space.clock.now());
-            match attempt(self.ends()) {
+            match attempt(self.attempt_ends(&trouble)) {
                 Ok(answer) => return Ok((answer, trouble.doubt.is_some())),
                 Err(failure) if self.is_spent(&failure, &mut trouble) => {
                     return Err(failure.after(trouble.doubt).into_error(self.resource));
@@ -168,6 +168,18 @@ impl<'a> Patience<'a> {
         let pause = trouble.pause.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE));
         trouble.pause = Some(pause);
         self.sleep(pause);
+    }
+
+    /// The first attempt of a call without a deadline gets time for an answer, however old the outage is: else
+    /// nobody would ever find out that it is over.
+    fn attempt_ends(&self, trouble: &Trouble) -> Moment {
+        match self.own_deadline {
+            None if trouble.attempts == 0 => {
+                let ends = self.ends().max(self.space.one_answer());
+                self.limit.map_or(ends, |limit| limit.min(ends))
+            }
+            _ => self.ends(),
+        }
     }
 
     /// When asking ends: the caller's deadline, or else the outage's; never beyond the limit.
@@ -203,7 +215,7 @@ impl<'a> Patience<'a> {
     /// A call that is queued fails with the outage, as the one that contends does.
     pub(super) fn check_outage(&self) -> Result<()> {
         if self.own_deadline.is_none() && self.ends() <= self.space.clock.now() {
-            let unreached = || Failure::Unreached(Cause::new("the outage budget is spent"));
+            let unreached = || Failure::Unreached(Broken::new("the outage budget is spent"));
             return Err(self.store.last_failure().unwrap_or_else(unreached).never_sent().into_error(self.resource));
         }
         Ok(())

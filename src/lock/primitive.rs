@@ -1,6 +1,7 @@
 //! The contract of a kind with the engine: what one command does at its store.
 
-use crate::backend::Failure;
+use crate::backend::{Failure, Lane};
+use crate::hold::Hold;
 use crate::key::Key;
 use crate::pubsub::Subscription;
 use crate::signal::Semaphore;
@@ -18,6 +19,17 @@ pub(crate) enum Take {
     Busy(Option<Duration>),
 }
 
+/// How an attempt to acquire ended.
+pub(crate) enum Taken {
+    Held(Hold),
+    /// Acquired, but not to be believed: try again with a new owner id.
+    Disbelieved,
+    Busy(Option<Duration>),
+}
+
+/// When a renewal was sent, and for each tenure whether it was in the store.
+pub(crate) type Renewed = (Moment, Vec<bool>);
+
 /// What one command does at the store of a kind. Each method makes one attempt and never repeats it.
 ///
 /// The contract: every method is idempotent for the same tenure and count, answers by `until` (a command once
@@ -29,8 +41,8 @@ pub(crate) trait Primitive: Send + Sync {
     /// Writes the count and prolongs; `None` when the tenure is not in the store.
     fn reenter(&self, tenure: &Tenure, count: usize, lease: Lease, until: Moment) -> Result<Option<Moment>, Failure>;
 
-    /// Prolongs all; when it was sent, and for each whether the tenure was in the store.
-    fn renew(&self, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<(Moment, Vec<bool>), Failure>;
+    /// Prolongs all.
+    fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<Renewed, Failure>;
 
     /// Writes the count that is left, and frees the lock at zero; whether the tenure was in the store.
     fn release(&self, tenure: &Tenure, left: usize, until: Moment) -> Result<bool, Failure>;

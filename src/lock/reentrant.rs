@@ -3,7 +3,7 @@
 use super::RedLock;
 use super::engine::Engine;
 use super::patience::Terms;
-use super::primitive::{Primitive, Take};
+use super::primitive::{Primitive, Renewed, Take};
 use super::wait;
 use crate::backend::{Answer, Arg, Backend, Failure, Lane, Limits, Reply, Request, Verb};
 use crate::client::Client;
@@ -182,12 +182,12 @@ impl Primitive for Keys {
         Ok((number(&answer)? == 1).then_some(answer.sent))
     }
 
-    fn renew(&self, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<(Moment, Vec<bool>), Failure> {
+    fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<Renewed, Failure> {
         let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
         let owners = tenures.iter().map(|tenure| Arg::Text(tenure.owner()));
         let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(owners).collect();
         let request = Request { verb: Verb::Script(&script::RENEW), keys: &keys, args: &args };
-        let answer = self.backend.attempt(Lane::Renewals, &request, Limits { until, window: lease.validity() })?;
+        let answer = self.backend.attempt(lane, &request, Limits { until, window: lease.validity() })?;
         match answer.reply {
             Reply::Numbers(held) if held.len() == tenures.len() => {
                 Ok((answer.sent, held.into_iter().map(|held| held == 1).collect()))

@@ -6,7 +6,7 @@
 
 use super::engine::Engine;
 use super::patience::{Patience, Terms};
-use super::primitive::Take;
+use super::primitive::Taken;
 use crate::error::{Cause, Error, Result};
 use crate::hold::Hold;
 use crate::key::Key;
@@ -29,6 +29,7 @@ pub(super) fn acquire(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Res
     if let Some(token) = terms.token {
         token.wake(&waiter.semaphore);
     }
+    patience.check_stopped()?;
     if let Entered::Mine(hold) = registry().enter(engine.space.id, key.full(), &waiter) {
         return engine.reenter(&hold, lease, &patience).map(Some);
     }
@@ -48,9 +49,9 @@ fn try_now(engine: &Engine, key: &Arc<Key>, patience: &Patience<'_>, lease: Opti
         None => {}
     }
     let tenure = engine.space.tenure(key);
-    match engine.take(&tenure, engine.lease_or_watchdog(lease), patience)? {
-        Take::Acquired(sent) => engine.hold(&tenure, sent, lease),
-        Take::Busy(_) => Ok(busy(engine)),
+    match engine.try_take(&tenure, lease, patience)? {
+        Taken::Held(hold) => Ok(Some(hold)),
+        Taken::Disbelieved | Taken::Busy(_) => Ok(busy(engine)),
     }
 }
 
@@ -118,16 +119,12 @@ impl Contender<'_> {
             let last = self.patience.is_over();
             self.place.waiter.semaphore.acquire(Duration::ZERO);
             self.patience.check_stopped()?;
-            match self.engine.take(&tenure, self.engine.lease_or_watchdog(self.lease), self.patience)? {
-                Take::Acquired(sent) => match self.engine.hold(&tenure, sent, self.lease)? {
-                    Some(hold) => return Ok(Some(hold)),
-                    None => self.check_too_slow(give_up)?,
-                },
-                Take::Busy(_) if last => return Ok(None),
-                Take::Busy(left) => self.await_news(&mut news, left),
-            }
-            if last {
-                return Ok(None);
+            match self.engine.try_take(&tenure, self.lease, self.patience)? {
+                Taken::Held(hold) => return Ok(Some(hold)),
+                // The answer itself may have taken longer than the caller waits.
+                _ if last || self.patience.is_over() => return Ok(None),
+                Taken::Disbelieved => self.check_too_slow(give_up)?,
+                Taken::Busy(left) => self.await_news(&mut news, left),
             }
             if !tenure.is_unused() {
                 tenure = self.engine.space.tenure(self.key);

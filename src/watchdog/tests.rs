@@ -1,7 +1,7 @@
 //! What the watchdog does for the tenures it is given, and how it ends.
 
 use super::*;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::key::{Key, Naming};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
@@ -32,9 +32,8 @@ impl Keeper for Told {
         }
     }
 
-    fn sweep(&self, tenure: &Tenure) -> Result<()> {
-        self.tell("sweep", tenure);
-        if self.fails { Err(Error::closed("n")) } else { Ok(()) }
+    fn sweep(&self, _: &Tenure) -> Result<()> {
+        Ok(())
     }
 
     fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause) {
@@ -107,21 +106,10 @@ fn a_panic_in_a_renewal_fails_closed_and_the_thread_goes_on() {
 }
 
 #[test]
-fn a_failed_sweep_is_tried_again_while_the_key_may_live() {
-    let (watchdog, ended, (keeper, told)) = (watchdog(), tenure(false), Told::new(false, true));
-    ended.leave_open(ended.now(), Lease::new(Duration::from_millis(2_500)).unwrap());
-    ended.end();
-    watchdog.sweep(&ended, keeper, ended.now());
-    for _ in 0..2 {
-        assert_eq!(told.recv_timeout(Duration::from_secs(5)), Ok(("sweep", ended.serial())));
-    }
-}
-
-#[test]
-fn closing_ends_the_threads_and_gives_back_the_sweeps() {
-    let (watchdog, ended, (keeper, _)) = (watchdog(), tenure(false), Told::new(false, false));
-    watchdog.sweep(&ended, keeper, Moment::MAX);
-    assert_eq!(watchdog.close().len(), 1);
+fn closing_ends_the_threads() {
+    let (watchdog, tenure, (keeper, _)) = (watchdog(), tenure(false), Told::new(false, false));
+    watchdog.keep(&tenure, keeper).unwrap();
+    watchdog.close();
     let shared = Arc::downgrade(&watchdog.shared);
     drop(watchdog);
     let gone = (0..500).any(|_| {

@@ -7,13 +7,13 @@ const LAYERS: &[&[&str]] = &[
     &["error", "time", "owner", "key", "signal"],
     &["config", "script", "stats"],
     &["backend", "tenure", "hold"],
-    &["registry", "pubsub", "watchdog"],
+    &["registry", "pubsub", "watchdog", "sweeper"],
     &["client"],
     &["lock"],
 ];
 
 /// Files that never use each other, though they are of one layer.
-const STRANGERS: &[&str] = &["registry", "pubsub", "watchdog"];
+const STRANGERS: &[&str] = &["registry", "pubsub", "watchdog", "sweeper"];
 
 const LONGEST_FILE: usize = 450;
 const MEDIAN_FUNCTION: usize = 8;
