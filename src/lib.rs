@@ -48,8 +48,9 @@
 //!   another could hold the lock; [`Hold::lost`] and [`ClientBuilder::on_lost`] tell it once. A lost hold stays
 //!   lost: locking again is an error until it is unlocked, and its guard never frees a later one.
 //! * **No call hangs**: a call with a wait is over when the wait is, and at most 200 ms later; one without rides
-//!   out an unreachable server for [`ClientBuilder::outage_budget`]. The look-up of a host name is the
-//!   system's and cannot be bounded.
+//!   out an unreachable server for [`ClientBuilder::outage_budget`]. Two things cannot be bounded: the look-up of a
+//!   host name, which is the system's, and an answer that trickles in, whose every piece gets the response
+//!   time-out anew.
 //! * **Nothing is left behind** when a wait ends or is cancelled, and a holder that dies blocks others only until
 //!   its lease ends.
 //! * **Waiters are woken** by the unlock's message within a few round trips, and look by themselves at least
@@ -88,7 +89,8 @@
 //!
 //! *Which permissions does a Redis user need?* `~<prefix>* &redisson_lock__channel:* +eval +evalsha +time +hlen +pttl
 //! +hexists +hset +pexpire +del +publish +subscribe +unsubscribe +ping +select`, and `+client|setinfo` from Redis 7.2
-//! on. Without the channels locks work all the same, but waiters poll.
+//! on. Without the channels locks work all the same, but waiters poll. A user who may `+hset` but neither `+pexpire`
+//! nor `+del` leaves a lock that never ends.
 //!
 //! # Logs
 //!

@@ -184,7 +184,10 @@ impl Primitive for Memory {
         self.with(key, |locks, now| Ok(locks.get(key.full()).map(|kept| Some(kept.until.since(now)))))
     }
 
-    /// The registry wakes whoever waits: every holder is of this process.
+    fn is_of_this_process(&self) -> bool {
+        true
+    }
+
     fn listen(&self, _: &Key, _: &Arc<Semaphore>) -> Option<Subscription> {
         None
     }

@@ -53,6 +53,11 @@ pub(crate) trait Primitive: Send + Sync {
     /// `None`: free. `Some(None)`: locked without an end.
     fn time_to_live(&self, key: &Key, until: Moment) -> Result<Option<Option<Duration>>, Failure>;
 
+    /// Whether every holder is of this process: then the registry tells of each unlock.
+    fn is_of_this_process(&self) -> bool {
+        false
+    }
+
     /// Releases the semaphore whenever the lock may have become free. `None`: nobody tells, so poll.
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Subscription>;
 

@@ -99,11 +99,6 @@ impl News {
     fn is_confirmed(&self) -> bool {
         matches!(self, Self::Asked(Some(subscription)) if subscription.is_confirmed())
     }
-
-    /// A kind that asks nobody is told by the registry.
-    fn will_come(&self) -> bool {
-        self.is_confirmed() || matches!(self, Self::Asked(None))
-    }
 }
 
 /// How often to look while no subscription is confirmed.
@@ -141,7 +136,8 @@ impl Contender<'_> {
             }
         }
         let poll_cap = self.engine.space.config.poll_cap;
-        let cap = if news.will_come() { poll_cap } else { UNTOLD.min(poll_cap) };
+        let told = news.is_confirmed() || self.engine.primitive.is_of_this_process();
+        let cap = if told { poll_cap } else { UNTOLD.min(poll_cap) };
         let jitter = Duration::from_micros(1_000 + self.engine.space.clock.now().micros() % 4_000);
         let left = left.map_or(cap, |left| left.saturating_add(jitter).min(cap));
         self.place.waiter.semaphore.acquire(self.patience.at_most(left));
