@@ -10,6 +10,7 @@ macro_rules! assert_err {
 }
 
 mod bad_input;
+mod bytes;
 mod conformance;
 mod endings;
 mod faults;
@@ -18,6 +19,8 @@ mod lifecycle;
 mod many;
 mod outage;
 mod process;
+mod proxy;
+mod regressions;
 mod scripts;
 mod server;
 mod threads;

@@ -97,7 +97,7 @@ impl Server {
         admin.as_mut().is_some_and(|admin| redis::cmd("PING").query::<String>(admin).is_ok())
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.dir.join("socket")
     }
 
