@@ -214,15 +214,17 @@ impl Engine {
         if self.space.config.reentry == Reentry::Local {
             return Ok(());
         }
-        match self.primitive.release(hold.tenure(), left, self.space.one_answer()) {
-            Ok(true) => Ok(()),
-            Ok(false) => {
+        let patience = self.patience(hold.resource()).until(self.space.one_answer()).taking_no();
+        let patience = if hold.is_hasty() { patience.once() } else { patience };
+        match patience.persist(|until| self.primitive.release(hold.tenure(), left, until)) {
+            Ok((true, _)) => Ok(()),
+            Ok((false, _)) => {
                 hold.tenure().lose();
                 self.lost(hold.tenure(), LossCause::Removed);
                 Err(Error::lost(hold.resource()))
             }
-            Err(failure) => {
-                log::warn!("the depth shown for a lock is too high: {}", failure.into_error(hold.resource()));
+            Err(error) => {
+                log::warn!("the depth shown for a lock is too high: {error}");
                 Ok(())
             }
         }
