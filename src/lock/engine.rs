@@ -148,8 +148,11 @@ impl Engine {
         let cause = match answer {
             Some(sent) if tenure.confirm(sent, lease) => return Ok(()),
             Some(_) => {
-                // Prolonged at the store, but nobody believes in it any more.
-                self.sweep_at(tenure, self.space.clock.now());
+                // Prolonged at the store, but nobody believes in it any more. One that ended has a release of its
+                // own under way, which a sweep would overtake: its caller would be told that it was lost.
+                if tenure.standing() == Standing::Lost {
+                    self.sweep_at(tenure, self.space.clock.now());
+                }
                 LossCause::Expired
             }
             None => LossCause::Removed,
@@ -376,8 +379,8 @@ impl Engine {
             Err(failure) if failure.applied() == Applied::Unknown => tenure.leave_open(tenure.now(), lease),
             _ => return result,
         }
-        // It may have ended meanwhile, and whoever ended it did not know of this.
-        if matches!(tenure.standing(), Standing::Lost | Standing::Ended) {
+        // It may have been lost meanwhile, and whoever found that did not know of this.
+        if tenure.standing() == Standing::Lost {
             self.sweep_open(tenure);
         }
         result

@@ -388,3 +388,28 @@ fn a_far_server_that_is_back_after_a_long_outage_is_used_again() {
         locks.unlock(name).unwrap();
     }
 }
+
+/// The sweep of a renewal that was answered late overtook the release under way, which was then told of a loss.
+#[test]
+fn a_renewal_answered_during_the_unlock_does_not_take_it_for_lost() {
+    let server = Server::start();
+    let proxy = Proxy::new(server.socket());
+    let locks = locks_of(Client::builder(&proxy.url()).watchdog_timeout(ms(3_000)));
+    let (renews, releases) = (runs("renew"), runs("release"));
+    let renewing = Arc::new(AtomicUsize::new(usize::MAX));
+    let seen = Arc::clone(&renewing);
+    let mut released = false;
+    proxy.set(move |connection, flow, data| {
+        if renews(flow, data) {
+            seen.store(connection, SeqCst);
+        }
+        if releases(flow, data) && !std::mem::replace(&mut released, true) {
+            return pass_after(ms(400), data);
+        }
+        let late = flow == Flow::Reply && seen.load(SeqCst) == connection;
+        if late { pass_after(ms(200), data) } else { pass(data) }
+    });
+    locks.lock("n").unwrap();
+    eventually(LONG, "a renewal is under way", || renewing.load(SeqCst) != usize::MAX);
+    locks.unlock("n").unwrap();
+}
