@@ -1,13 +1,10 @@
 //! The integration tests of redlatch, one file per subject, on Redis servers that each test starts for itself.
 
-/// Asserts that a result is the error variant of this name.
-macro_rules! assert_err {
-    ($result:expr, $variant:ident) => {{
-        let result = $result;
-        let expected = stringify!($variant);
-        assert!(matches!(result, Err(redlatch::Error::$variant { .. })), "expected {expected}, got {result:?}");
-    }};
-}
+#[macro_use]
+#[allow(dead_code, reason = "each binary uses a part")]
+#[path = "../harness/mod.rs"]
+mod harness;
+use harness::{process, proxy, server, threads};
 
 mod bad_input;
 mod bytes;
@@ -18,12 +15,8 @@ mod fork;
 mod lifecycle;
 mod many;
 mod outage;
-mod process;
-mod proxy;
 mod regressions;
 mod scripts;
-mod server;
-mod threads;
 mod tidy;
 mod waiting;
 mod wire;
