@@ -45,7 +45,7 @@ impl Space {
         let id = Uuid::new_v4();
         Self {
             id,
-            watchdog: Watchdog::new(config.watchdog_lease, Clock::Boot),
+            watchdog: Watchdog::new(config.watchdog_lease, config.max_hold, Clock::Boot),
             sweeper: Sweeper::new(Clock::Boot),
             forced: AtomicU64::new(0),
             counters,
@@ -373,6 +373,26 @@ impl ClientBuilder {
     /// Whether inner levels are told to the server. Default [`Reentry::Mirrored`].
     pub fn reentry(mut self, reentry: Reentry) -> Self {
         self.settings.reentry = reentry;
+        self
+    }
+
+    /// How long a lock may be held under the watchdog: no renewal is made whose lease would end later than that, so
+    /// the hold is lost with [`LossCause::Overheld`](crate::LossCause::Overheld), at most a third of the watchdog's
+    /// lease before the cap. At least the watchdog's lease. Default: no cap.
+    ///
+    /// It frees what a stuck thread would keep for ever. An explicit lease and [`Hold::extend`] are not capped.
+    ///
+    /// ```
+    /// use redlatch::Client;
+    /// use std::time::Duration;
+    ///
+    /// let minute = Duration::from_secs(60);
+    /// let client = Client::builder("redis://127.0.0.1/").max_hold(10 * minute).build()?;
+    /// assert!(Client::builder("redis://127.0.0.1/").watchdog_timeout(minute).max_hold(minute / 2).build().is_err());
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    pub fn max_hold(mut self, cap: Duration) -> Self {
+        self.settings.max_hold = Some(cap);
         self
     }
 

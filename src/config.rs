@@ -27,6 +27,7 @@ pub(crate) struct Settings {
     pub(crate) response_timeout: Option<Duration>,
     pub(crate) outage_budget: Option<Duration>,
     pub(crate) poll_cap: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
     pub(crate) reentry: Reentry,
 }
 
@@ -41,12 +42,13 @@ pub(crate) struct Config {
     pub(crate) response_timeout: Duration,
     pub(crate) outage_budget: Duration,
     pub(crate) poll_cap: Duration,
+    pub(crate) max_hold: Duration,
     pub(crate) reentry: Reentry,
 }
 
 impl Settings {
     /// Defaults: watchdog 30 s; response time-out 2 s, or a third of a shorter watchdog; connect time-out 2 s;
-    /// outage budget 10 s; poll cap 5 s; 8 connections.
+    /// outage budget 10 s; poll cap 5 s; 8 connections; no cap on holding.
     pub(crate) fn derive(self) -> Result<Config> {
         let watchdog = self.watchdog_timeout.unwrap_or(Duration::from_secs(30));
         let config = Config {
@@ -58,6 +60,7 @@ impl Settings {
             response_timeout: self.response_timeout.unwrap_or_else(|| (watchdog / 3).min(Duration::from_secs(2))),
             outage_budget: self.outage_budget.unwrap_or(Duration::from_secs(10)),
             poll_cap: self.poll_cap.unwrap_or(Duration::from_secs(5)),
+            max_hold: self.max_hold.unwrap_or(Duration::MAX),
             reentry: self.reentry,
         };
         config.check(watchdog)?;
@@ -74,6 +77,7 @@ impl Config {
             (self.response_timeout >= ten, "response_timeout must be at least 10 ms"),
             (self.connect_timeout >= ten, "connect_timeout must be at least 10 ms"),
             (self.poll_cap >= ten, "poll_cap must be at least 10 ms"),
+            (self.max_hold >= watchdog, "max_hold must be at least watchdog_timeout"),
             ((1..=10_000).contains(&self.pool_size), "pool_size must be 1 to 10,000"),
             (self.key_prefix.len() <= LONGEST_NAME, "key_prefix must be at most 1,024 bytes"),
         ];
@@ -105,6 +109,7 @@ mod tests {
             (Settings { response_timeout: ms(0), ..Settings::default() }, "response_timeout"),
             (Settings { connect_timeout: ms(0), ..Settings::default() }, "connect_timeout"),
             (Settings { poll_cap: ms(0), ..Settings::default() }, "poll_cap"),
+            (Settings { max_hold: ms(29_999), ..Settings::default() }, "max_hold"),
             (Settings { pool_size: Some(0), ..Settings::default() }, "pool_size"),
             (Settings { key_prefix: "x".repeat(1_025), ..Settings::default() }, "key_prefix"),
         ];

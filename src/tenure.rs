@@ -38,6 +38,8 @@ pub(crate) enum Standing {
 pub enum LossCause {
     /// Its lease ended: an explicit lease ran out, or no renewal was confirmed in time.
     Expired,
+    /// It was held for longer than [`max_hold`](crate::ClientBuilder::max_hold), so it was not renewed any more.
+    Overheld,
     /// The server no longer has it: force unlock, a deleted or evicted key, a server that lost its data.
     Removed,
     /// The background thread that renews it failed.
@@ -54,6 +56,8 @@ pub(crate) struct Tenure {
     watched: AtomicBool,
     suspect: AtomicBool,
     told: AtomicBool,
+    held_since: AtomicU64,
+    overheld: AtomicBool,
     open_until: AtomicU64,
     lease_until: AtomicU64,
 }
@@ -71,6 +75,8 @@ impl Tenure {
             watched: AtomicBool::new(false),
             suspect: AtomicBool::new(false),
             told: AtomicBool::new(false),
+            held_since: AtomicU64::new(u64::MAX),
+            overheld: AtomicBool::new(false),
             open_until: AtomicU64::new(0),
             lease_until: AtomicU64::new(0),
         }
@@ -92,6 +98,21 @@ impl Tenure {
 
     pub(crate) fn now(&self) -> Moment {
         self.clock.now()
+    }
+
+    /// When the acquire that took the key was sent.
+    pub(crate) fn held_since(&self) -> Moment {
+        Moment(self.held_since.load(SeqCst))
+    }
+
+    /// It has been renewed for as long as it may: the next deadline is its last.
+    pub(crate) fn renew_no_more(&self) -> bool {
+        !self.overheld.swap(true, SeqCst)
+    }
+
+    /// Why its deadline passed.
+    pub(crate) fn expiry(&self) -> LossCause {
+        if self.overheld.load(SeqCst) { LossCause::Overheld } else { LossCause::Expired }
     }
 
     /// Books an answered acquire or renewal whose command was sent at `sent`; moves the deadline only forward.
@@ -117,6 +138,7 @@ impl Tenure {
                 Err(changed) => old = changed,
             }
         }
+        self.held_since.fetch_min(sent.0, SeqCst);
         self.suspect.store(false, SeqCst);
         true
     }

@@ -29,6 +29,7 @@ pub(crate) struct Watchdog {
 struct Shared {
     clock: Clock,
     lease: Duration,
+    max_hold: Duration,
     schedule: Mutex<Schedule>,
     changed: Condvar,
     queue: Receiver<Job>,
@@ -64,8 +65,8 @@ struct Job {
 }
 
 impl Watchdog {
-    /// `lease` is what each renewal gives.
-    pub(crate) fn new(lease: Lease, clock: Clock) -> Self {
+    /// `lease` is what each renewal gives; none is made whose lease would end later than `max_hold` after the acquire.
+    pub(crate) fn new(lease: Lease, max_hold: Duration, clock: Clock) -> Self {
         let (work, queue) = unbounded();
         let schedule = Schedule {
             due: BTreeMap::new(),
@@ -77,7 +78,7 @@ impl Watchdog {
             work: Some(work),
         };
         let lease = Duration::from_millis(lease.millis());
-        let shared = Shared { clock, lease, schedule: Mutex::new(schedule), changed: Condvar::new(), queue };
+        let shared = Shared { clock, lease, max_hold, schedule: Mutex::new(schedule), changed: Condvar::new(), queue };
         Self { shared: Arc::new(shared) }
     }
 
@@ -171,6 +172,16 @@ impl Shared {
         self.insert(&mut schedule, due, Job { task, tenure: Arc::clone(tenure), keeper });
     }
 
+    /// Whether a renewal then is within the cap; says once when it no longer is.
+    fn may_renew(&self, tenure: &Tenure, at: Moment) -> bool {
+        let within = at.plus(self.lease) <= tenure.held_since().plus(self.max_hold);
+        if !within && tenure.renew_no_more() {
+            let name = tenure.key().resource();
+            log::warn!("lock {name:?} is held for as long as max_hold allows: it is not renewed any more");
+        }
+        within
+    }
+
     fn insert(&self, schedule: &mut Schedule, due: Moment, job: Job) {
         if schedule.work.is_none() {
             return;
@@ -211,11 +222,12 @@ impl Shared {
     fn run(self: &Arc<Self>, job: Job) {
         match job.tenure.standing() {
             Standing::Ended | Standing::Pending => {}
-            Standing::Lost => job.keeper.lost(&job.tenure, LossCause::Expired),
+            Standing::Lost => job.keeper.lost(&job.tenure, job.tenure.expiry()),
             Standing::Held | Standing::Suspect => {
                 // Until a renewal is answered, the next thing to happen is the deadline.
                 self.plan(&job.tenure, Arc::clone(&job.keeper), Duration::MAX);
-                if job.task == Task::Renew && job.tenure.is_watched() && !self.dispatch(job.clone()) {
+                let renews = job.task == Task::Renew && job.tenure.is_watched();
+                if renews && self.may_renew(&job.tenure, self.clock.now()) && !self.dispatch(job.clone()) {
                     job.tenure.suspect();
                     self.plan(&job.tenure, job.keeper, self.again());
                 }

@@ -153,7 +153,7 @@ impl Engine {
                 if tenure.standing() == Standing::Lost {
                     self.sweep_at(tenure, self.space.clock.now());
                 }
-                LossCause::Expired
+                tenure.expiry()
             }
             None => LossCause::Removed,
         };
@@ -240,7 +240,7 @@ impl Engine {
         let valid = tenure.end();
         self.space.watchdog.release(tenure);
         let (Some(deadline), true) = (deadline, valid) else {
-            self.lost(tenure, LossCause::Expired);
+            self.lost(tenure, tenure.expiry());
             self.bury(hold, false);
             self.release_late(tenure);
             return Err(Error::lost(hold.resource()));

@@ -57,7 +57,7 @@ fn tenure(watched: bool) -> Arc<Tenure> {
 }
 
 fn watchdog() -> Watchdog {
-    Watchdog::new(lease(), Clock::Boot)
+    Watchdog::new(lease(), Duration::MAX, Clock::Boot)
 }
 
 #[test]
@@ -117,4 +117,17 @@ fn closing_ends_the_threads() {
         shared.upgrade().is_none()
     });
     assert!(gone, "the timer thread still runs");
+}
+
+#[test]
+fn nothing_is_renewed_beyond_the_cap() {
+    let watchdog = Watchdog::new(lease(), Duration::from_millis(700), Clock::Boot);
+    let (keeper, told) = Told::new(false, false);
+    let tenure = tenure(true);
+    watchdog.keep(&tenure, keeper).unwrap();
+    let renewals = told.iter().take_while(|(what, _)| *what == "renew").count();
+    assert!((1..=4).contains(&renewals), "{renewals}");
+    assert_eq!((tenure.standing(), tenure.expiry()), (Standing::Lost, LossCause::Overheld));
+    let held = tenure.now().since(tenure.held_since());
+    assert!(held >= Duration::from_millis(500), "{held:?}: at most a third of the lease before the cap");
 }

@@ -14,6 +14,7 @@ mod faults;
 mod fork;
 mod lifecycle;
 mod many;
+mod max_hold;
 mod outage;
 mod regressions;
 mod scripts;
