@@ -396,6 +396,31 @@ impl ClientBuilder {
         self
     }
 
+    /// Strict mode, or loss quarantine: after the server lost its data (a restart, a failover, FLUSHALL), no lock is
+    /// granted for one `watchdog_timeout`, until every hold that it forgot is over. Default off.
+    ///
+    /// It closes the gap in which a server that forgot a lock grants it a second time. Its price:
+    /// - one GET in each acquire, and one INFO in each connection's handshake;
+    /// - locks wait for one `watchdog_timeout` after such a loss, and when a server is used for the first time;
+    /// - a lease, also one by [`Hold::extend`](crate::Hold::extend), is at most `watchdog_timeout`;
+    /// - a key without TTL, `redlatch:epoch` after the prefix. The user needs access to it, GET, SET and INFO.
+    ///
+    /// It works among clients that are all strict and have the same `watchdog_timeout`: another value is refused
+    /// with code `MISMATCH`. To change it, stop all clients, delete `redlatch:epoch`, and start them. A client that
+    /// is not strict, or Redisson, takes locks during the quarantine too. What it cannot see is the loss of single
+    /// keys, by eviction or DEL.
+    ///
+    /// ```
+    /// use redlatch::Client;
+    ///
+    /// let client = Client::builder("redis://127.0.0.1/").strict(true).build()?;
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.settings.strict = strict;
+        self
+    }
+
     /// Called once for each hold that is lost, on a thread of its own; it may block, but reports wait behind it.
     ///
     /// A callback that owns a clone of the client keeps it alive: shut the client down to end it.

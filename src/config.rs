@@ -29,6 +29,7 @@ pub(crate) struct Settings {
     pub(crate) poll_cap: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) reentry: Reentry,
+    pub(crate) strict: bool,
 }
 
 /// Every setting, derived and checked.
@@ -44,6 +45,7 @@ pub(crate) struct Config {
     pub(crate) poll_cap: Duration,
     pub(crate) max_hold: Duration,
     pub(crate) reentry: Reentry,
+    pub(crate) strict: bool,
 }
 
 impl Settings {
@@ -62,6 +64,7 @@ impl Settings {
             poll_cap: self.poll_cap.unwrap_or(Duration::from_secs(5)),
             max_hold: self.max_hold.unwrap_or(Duration::MAX),
             reentry: self.reentry,
+            strict: self.strict,
         };
         config.check(watchdog)?;
         Ok(config)
@@ -69,6 +72,22 @@ impl Settings {
 }
 
 impl Config {
+    /// The lease that a caller asked for.
+    ///
+    /// # Errors
+    /// `Config` out of bounds; in strict mode also above the watchdog's lease, for which a server that lost its
+    /// data grants nothing.
+    pub(crate) fn lease(&self, span: Duration) -> Result<Lease> {
+        let lease = Lease::new(span)?;
+        if self.strict && lease > self.watchdog_lease {
+            let longest = self.watchdog_lease.millis();
+            return Err(Error::config(format!(
+                "in strict mode a lease is at most watchdog_timeout, {longest} ms: raise that, for every client"
+            )));
+        }
+        Ok(lease)
+    }
+
     fn check(&self, watchdog: Duration) -> Result<()> {
         let ten = Duration::from_millis(10);
         let rules = [

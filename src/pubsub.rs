@@ -311,7 +311,7 @@ struct Line<'a> {
 
 impl<'a> Line<'a> {
     fn open(shared: &'a Shared) -> Result<Self, RedisError> {
-        let (connection, _) = shared.backend.server().connect(Moment::MAX)?;
+        let connection = shared.backend.server().connect(Moment::MAX)?.connection;
         Ok(Self { shared, connection, read_timeout: Duration::ZERO })
     }
 

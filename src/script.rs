@@ -28,11 +28,11 @@ impl Count {
 }
 
 macro_rules! scripts {
-    ($($(#[$doc:meta])* $id:ident = $file:literal, $keys:expr, $args:expr;)*) => {
+    ($($(#[$doc:meta])* $id:ident = $($file:literal)/+, $keys:expr, $args:expr;)*) => {
         $($(#[$doc])*
         pub(crate) static $id: Script = Script {
-            name: $file,
-            text: include_str!(concat!("lua/", $file, ".lua")),
+            name: stringify!($id),
+            text: concat!($(include_str!(concat!("lua/", $file, ".lua"))),+),
             sha: Lazy::new(|| redis::Script::new($id.text).get_hash().to_owned()),
             keys: $keys,
             args: $args,
@@ -45,6 +45,8 @@ macro_rules! scripts {
 scripts! {
     /// Reply: nil (acquired) or the holder's PTTL in ms.
     ACQUIRE = "acquire", Count::Exactly(1), Count::Exactly(4);
+    /// Reply: that of acquire, or an array with the ms left of the quarantine.
+    ACQUIRE_STRICT = "quarantine" / "acquire", Count::Exactly(2), Count::Exactly(6);
     /// Reply: 1 or 0 (lost).
     REENTER = "reenter", Count::Exactly(1), Count::Exactly(4);
     /// Reply: 1 or 0 (lost) for each key.

@@ -49,6 +49,8 @@ pub(crate) enum Arg<'a> {
     Number(u64),
     /// The attempt's deadline on the server's clock, known only once a connection is at hand.
     Deadline,
+    /// Of the server's process, asked for in the handshake of a strict client.
+    RunId,
 }
 
 /// How long one attempt may take.

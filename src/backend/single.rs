@@ -20,6 +20,16 @@ pub(crate) struct Server {
     counters: Arc<Counters>,
     connect_timeout: Duration,
     response_timeout: Duration,
+    strict: bool,
+}
+
+/// A new connection that is logged in, and what its server said of itself.
+pub(crate) struct Greeted {
+    pub(crate) connection: redis::Connection,
+    /// Its clock, in microseconds.
+    time: u64,
+    /// Of its process; empty unless the client is strict.
+    run_id: String,
 }
 
 impl std::fmt::Debug for Server {
@@ -35,7 +45,8 @@ impl Server {
         let bare = RedisConnectionInfo::default().set_skip_set_lib_name();
         let info = info.set_redis_settings(bare).set_tcp_settings(tcp_settings(config.response_timeout));
         let (connect_timeout, response_timeout) = (config.connect_timeout, config.response_timeout);
-        Ok(Self { info, login, clock: Clock::Boot, counters, connect_timeout, response_timeout })
+        let strict = config.strict;
+        Ok(Self { info, login, clock: Clock::Boot, counters, connect_timeout, response_timeout, strict })
     }
 
     /// What went wrong, with the server's address, which holds no secret.
@@ -68,11 +79,10 @@ impl Server {
         self.response_timeout
     }
 
-    /// A new connection that is logged in, and the server's time in microseconds; by `until` and within the
-    /// connect time-out. Nothing of a caller's request is sent here.
+    /// Connects and logs in, by `until` and within the connect time-out. Nothing of a caller's request is sent here.
     ///
     /// The look-up of a host name is not bounded: the system offers no way.
-    pub(crate) fn connect(&self, until: Moment) -> Result<(redis::Connection, u64), RedisError> {
+    pub(crate) fn connect(&self, until: Moment) -> Result<Greeted, RedisError> {
         let until = until.min(self.clock.now().plus(self.connect_timeout));
         let client = redis::Client::open(self.info.clone())?;
         let mut connection = client.get_connection_with_timeout(self.left(until))?;
@@ -80,17 +90,21 @@ impl Server {
         let commands = self.handshake();
         let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
         connection.send_packed_command(&packed)?;
-        let mut reply = Value::Nil;
+        let (mut time, mut run_id) = (Value::Nil, String::new());
         for command in &commands {
             connection.set_read_timeout(Some(self.left(until)))?;
-            reply = connection.recv_response()?;
-            if !is_optional(command) {
-                reply = reply.extract_error()?;
+            let reply = connection.recv_response()?;
+            match name_of(command) {
+                // It came with Redis 7.2, older servers refuse it, and it only shows in CLIENT LIST.
+                b"CLIENT" => {}
+                b"INFO" => run_id = run_id_in(reply.extract_error()?)?,
+                _ => time = reply.extract_error()?,
             }
         }
-        let (seconds, micros): (u64, u64) = redis::from_redis_value(reply)?;
+        let (seconds, micros): (u64, u64) = redis::from_redis_value(time)?;
         connection.set_write_timeout(Some(self.response_timeout))?;
-        Ok((connection, seconds.saturating_mul(1_000_000).saturating_add(micros)))
+        let time = seconds.saturating_mul(1_000_000).saturating_add(micros);
+        Ok(Greeted { connection, time, run_id })
     }
 
     /// One write, one round trip. Its last command is TIME.
@@ -105,6 +119,9 @@ impl Server {
         for (what, value) in [("LIB-NAME", "redlatch"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
             commands.push(redis::cmd("CLIENT").arg("SETINFO").arg(what).arg(value).take());
         }
+        if self.strict {
+            commands.push(redis::cmd("INFO").arg("server").take());
+        }
         commands.push(redis::cmd("TIME"));
         commands
     }
@@ -115,9 +132,19 @@ impl Server {
     }
 }
 
-/// CLIENT SETINFO came with Redis 7.2: older servers refuse it, and it only shows in CLIENT LIST.
-fn is_optional(command: &Cmd) -> bool {
-    matches!(command.args_iter().next(), Some(redis::Arg::Simple(b"CLIENT")))
+fn name_of(command: &Cmd) -> &[u8] {
+    match command.args_iter().next() {
+        Some(redis::Arg::Simple(name)) => name,
+        _ => b"",
+    }
+}
+
+/// The run id in the reply to INFO server: another one means that the process was started anew.
+fn run_id_in(info: Value) -> Result<String, RedisError> {
+    let info: String = redis::from_redis_value(info)?;
+    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+    let missing = || RedisError::from((redis::ErrorKind::UnexpectedReturnType, "INFO server gives no run_id"));
+    run_id.map(str::to_owned).ok_or_else(missing)
 }
 
 const RIGHT: &str = "write redis://[user:password@]host[:port][/database], with %-escapes for special characters, or \
@@ -172,6 +199,7 @@ struct Live {
     /// The server's clock minus ours, in microseconds, by the *receive* time of its answer: too small by the
     /// way of the reply, so the server's deadline is never later than ours.
     offset: i128,
+    run_id: String,
     read_timeout: Duration,
     /// Kept from one exchange to the next, so that sending allocates nothing.
     command: Cmd,
@@ -248,9 +276,9 @@ impl Wire {
     /// Connects, and takes the offset from the server's time.
     fn connect(&self, reach: Moment) -> Result<Live, Failure> {
         let open = || -> Result<Live, RedisError> {
-            let (connection, time) = self.server.connect(reach)?;
-            let offset = offset(time, self.server.clock.now());
-            Ok(Live::new(connection, offset))
+            let greeted = self.server.connect(reach)?;
+            let offset = offset(greeted.time, self.server.clock.now());
+            Ok(Live::new(greeted, offset))
         };
         open().map_err(|error| self.server.classify(&error, Moment::MAX).never_sent())
     }
@@ -261,8 +289,9 @@ fn offset(server_micros: u64, local: Moment) -> i128 {
 }
 
 impl Live {
-    fn new(connection: redis::Connection, offset: i128) -> Self {
-        Self { connection, offset, read_timeout: Duration::ZERO, command: Cmd::new(), packed: Vec::new() }
+    fn new(greeted: Greeted, offset: i128) -> Self {
+        let Greeted { connection, run_id, .. } = greeted;
+        Self { connection, offset, run_id, read_timeout: Duration::ZERO, command: Cmd::new(), packed: Vec::new() }
     }
 
     /// A script that the server does not know costs a second exchange, in what is left of the time.
@@ -282,7 +311,8 @@ impl Live {
 
     fn exchange(&mut self, request: &Request<'_>, whole: bool, deadline: i128) -> Result<Value, RedisError> {
         self.command.clear();
-        pack(&mut self.command, request, whole, deadline);
+        let known = Known { deadline, run_id: &self.run_id };
+        pack(&mut self.command, request, whole, known);
         self.packed.clear();
         self.command.write_packed_command(&mut self.packed);
         self.connection.req_packed_command(&self.packed)?.extract_error()
@@ -299,8 +329,14 @@ impl Live {
     }
 }
 
+/// What only the connection knows: the attempt's deadline on the server's clock, and the server's process.
+struct Known<'a> {
+    deadline: i128,
+    run_id: &'a str,
+}
+
 /// EVALSHA, or EVAL for a server that does not know the script yet.
-fn pack(command: &mut Cmd, request: &Request<'_>, whole: bool, deadline: i128) {
+fn pack(command: &mut Cmd, request: &Request<'_>, whole: bool, known: Known<'_>) {
     match &request.verb {
         Verb::Command(name) => {
             command.arg(*name);
@@ -318,7 +354,8 @@ fn pack(command: &mut Cmd, request: &Request<'_>, whole: bool, deadline: i128) {
         match arg {
             Arg::Text(text) => command.arg(*text),
             Arg::Number(number) => command.arg(*number),
-            Arg::Deadline => command.arg(u64::try_from(deadline).unwrap_or(0)),
+            Arg::Deadline => command.arg(u64::try_from(known.deadline).unwrap_or(0)),
+            Arg::RunId => command.arg(known.run_id),
         };
     }
 }

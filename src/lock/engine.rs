@@ -437,6 +437,7 @@ impl Keeper for Engine {
 
     fn extend(&self, tenure: &Arc<Tenure>, lease: Lease) -> Result<()> {
         self.space.check_open(tenure.key().resource())?;
+        let lease = self.space.config.lease(Duration::from_millis(lease.millis()))?;
         let one = [Arc::clone(tenure)];
         let limit = tenure.deadline().unwrap_or(self.space.clock.now());
         let ((sent, held), _) = self

@@ -7,6 +7,7 @@ use super::primitive::{Primitive, Renewed, Take};
 use super::wait;
 use crate::backend::{Answer, Arg, Backend, Failure, Lane, Limits, Reply, Request, Verb};
 use crate::client::Client;
+use crate::config::Config;
 use crate::error::{Applied, Cause, Result};
 use crate::hold::Hold;
 use crate::key::Key;
@@ -47,7 +48,8 @@ impl ReentrantLock {
     #[must_use]
     pub fn new(client: &Client) -> Self {
         let (backend, pubsub) = (Arc::clone(client.backend()), Arc::clone(client.pubsub()));
-        let primitive = Keys { backend, pubsub, unheard: AtomicBool::new(false) };
+        let epoch = epoch_of(&client.space().config);
+        let primitive = Keys { backend, pubsub, epoch, unheard: AtomicBool::new(false), quiet: AtomicBool::new(false) };
         let engine = Engine::new(Arc::clone(client.space()), Arc::new(primitive));
         Self { client: client.clone(), engine }
     }
@@ -111,8 +113,16 @@ impl RedLock for ReentrantLock {
 struct Keys {
     backend: Arc<Backend>,
     pubsub: Arc<PubSub>,
+    /// Of a strict client: the key that tells whether the server lost its data, and the quarantine in ms.
+    epoch: Option<(String, u64)>,
     /// A publish was refused, and that was said.
     unheard: AtomicBool,
+    /// A quarantine is going on, and that was said.
+    quiet: AtomicBool,
+}
+
+fn epoch_of(config: &Config) -> Option<(String, u64)> {
+    config.strict.then(|| (format!("{}redlatch:epoch", config.key_prefix), config.watchdog_lease.millis()))
 }
 
 impl Keys {
@@ -139,6 +149,30 @@ impl Keys {
         Ok(number > 0)
     }
 
+    fn ask_for(&self, tenure: &Tenure, lease: Lease, until: Moment) -> Result<Answer, Failure> {
+        let key = tenure.key().full();
+        let limits = Limits { until, window: lease.validity() };
+        let [owner, count, lease] = [Arg::Text(tenure.owner()), Arg::Number(1), Arg::Number(lease.millis())];
+        let Some((epoch, quarantine)) = &self.epoch else {
+            return self.call(&script::ACQUIRE, &[key], &[owner, count, lease, Arg::Deadline], limits);
+        };
+        let args = [owner, count, lease, Arg::Deadline, Arg::RunId, Arg::Number(*quarantine)];
+        let answer = self.call(&script::ACQUIRE_STRICT, &[key, epoch], &args, limits)?;
+        if !matches!(answer.reply, Reply::Numbers(_)) {
+            self.quiet.store(false, Relaxed);
+        }
+        Ok(answer)
+    }
+
+    /// Strict mode: the server may have forgotten who holds what, so it grants nothing for a while.
+    fn quarantined(&self, left: &[i64]) -> Result<Take, Failure> {
+        let &[left] = left else { return Err(not_understood()) };
+        if !self.quiet.swap(true, Relaxed) {
+            log::warn!("the server lost its data or is new to strict mode: no lock is granted for {left} ms");
+        }
+        Ok(busy(left))
+    }
+
     fn ask(&self, command: &'static str, key: &Key, until: Moment) -> Result<i64, Failure> {
         let request = Request { verb: Verb::Command(command), keys: &[key.full()], args: &[] };
         number(&self.backend.attempt(Lane::Calls, &request, any_time(until))?)
@@ -148,6 +182,11 @@ impl Keys {
 /// Limits of a command that does no harm however late it is executed.
 fn any_time(until: Moment) -> Limits {
     Limits { until, window: Duration::MAX }
+}
+
+/// Taken for so many ms; negative: without an end.
+fn busy(left: i64) -> Take {
+    Take::Busy(u64::try_from(left).ok().map(Duration::from_millis))
 }
 
 fn number(answer: &Answer) -> Result<i64, Failure> {
@@ -164,13 +203,12 @@ fn not_understood() -> Failure {
 
 impl Primitive for Keys {
     fn take(&self, tenure: &Tenure, lease: Lease, until: Moment) -> Result<Take, Failure> {
-        let args = [Arg::Text(tenure.owner()), Arg::Number(1), Arg::Number(lease.millis()), Arg::Deadline];
-        let limits = Limits { until, window: lease.validity() };
-        let answer = self.call(&script::ACQUIRE, &[tenure.key().full()], &args, limits)?;
+        let answer = self.ask_for(tenure, lease, until)?;
         match answer.reply {
             Reply::Nil => Ok(Take::Acquired(answer.sent)),
-            Reply::Number(left) => Ok(Take::Busy(u64::try_from(left).ok().map(Duration::from_millis))),
-            _ => Err(not_understood()),
+            Reply::Number(left) => Ok(busy(left)),
+            Reply::Numbers(left) => self.quarantined(&left),
+            Reply::Other => Err(not_understood()),
         }
     }
 

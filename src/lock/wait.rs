@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Acquires a lock for the current thread; `None` when the wait ended without it.
 pub(super) fn acquire(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
     let key = &engine.space.key(resource)?;
-    let lease = terms.lease.map(Lease::new).transpose()?;
+    let lease = terms.lease.map(|lease| engine.space.config.lease(lease)).transpose()?;
     if terms.wait.is_zero() {
         return try_now(engine, key, &engine.patience(resource).on(terms, None), lease);
     }

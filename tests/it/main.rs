@@ -18,6 +18,7 @@ mod max_hold;
 mod outage;
 mod regressions;
 mod scripts;
+mod strict;
 mod tidy;
 mod waiting;
 mod wire;

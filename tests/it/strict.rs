@@ -1,0 +1,182 @@
+//! Strict mode: after the server lost its data no lock is granted until every hold that it forgot is over.
+
+use crate::server::Server;
+use crate::threads::{LATE, LONG, SOON, ms, spawn_asleep, timed};
+use redlatch::{Client, LossCause, RedLock, RedLockExt, ReentrantLock};
+use std::time::{Duration, Instant};
+
+const LEASE: Duration = Duration::from_millis(900);
+const EPOCH: &str = "redlatch:epoch";
+
+fn strict(server: &Server) -> ReentrantLock {
+    strict_for(server, LEASE)
+}
+
+fn strict_for(server: &Server, lease: Duration) -> ReentrantLock {
+    ReentrantLock::new(&server.builder().watchdog_timeout(lease).strict(true).build().unwrap())
+}
+
+/// A strict client of a server whose first quarantine is over.
+fn settled(server: &Server) -> ReentrantLock {
+    let locks = strict(server);
+    assert!(locks.try_lock_for("first", LONG).unwrap());
+    locks.unlock("first").unwrap();
+    locks
+}
+
+/// Nobody gets the lock while its forgotten holder believes in it, and then somebody does.
+fn assert_never_two(locks: &ReentrantLock, other: &ReentrantLock, lose: impl FnOnce()) {
+    let guard = locks.guard("n").unwrap();
+    let (lost, before) = (guard.lost(), Instant::now());
+    lose();
+    assert!(other.try_lock_for("n", LONG).unwrap());
+    assert!(!guard.is_valid(), "two hold it");
+    assert!(before.elapsed() >= LEASE, "granted after {:?}", before.elapsed());
+    assert!(matches!(lost.recv_timeout(SOON).unwrap().cause(), LossCause::Removed | LossCause::Expired));
+    assert_err!(guard.unlock(), Lost);
+    other.unlock("n").unwrap();
+}
+
+/// The epoch has no TTL: it stays, and is all that stays.
+fn clean(server: &Server) {
+    assert_eq!(server.ask::<i64>(&["DEL", EPOCH]), 1);
+}
+
+#[test]
+fn a_flushed_server_grants_nothing_for_one_lease() {
+    let server = Server::start();
+    let (locks, other) = (settled(&server), strict(&server));
+    assert_never_two(&locks, &other, || server.clear());
+    clean(&server);
+}
+
+#[test]
+fn a_server_that_restarts_empty_grants_nothing_for_one_lease() {
+    let mut server = Server::start();
+    let (locks, other) = (settled(&server), strict(&server));
+    assert_never_two(&locks, &other, || {
+        server.kill();
+        server.restart();
+    });
+    clean(&server);
+}
+
+/// Its process is another one: what it wrote last may be missing.
+#[test]
+fn a_server_that_restarts_with_its_data_grants_nothing_new_for_one_lease() {
+    let mut server = Server::start_with_data();
+    let (locks, other) = (settled(&server), strict(&server));
+    let guard = locks.guard("n").unwrap();
+    server.kill();
+    server.restart();
+    let (got, took) = timed(|| other.try_lock_for("m", LONG).unwrap());
+    assert!(got && took >= LEASE - ms(50), "{took:?}");
+    assert!(guard.is_valid() && locks.verify(&guard).unwrap(), "it goes on being renewed");
+    guard.unlock().unwrap();
+    other.unlock("m").unwrap();
+    clean(&server);
+}
+
+#[test]
+fn a_new_server_is_quarantined_and_then_is_not() {
+    let server = Server::start();
+    let locks = strict(&server);
+    assert!(!locks.try_lock("n").unwrap());
+    assert!(!locks.is_locked("n").unwrap());
+    let (got, took) = timed(|| locks.try_lock_for("n", LONG).unwrap());
+    assert!(got && took <= LEASE + LATE, "{took:?}");
+    locks.unlock("n").unwrap();
+    assert!(locks.try_lock("n").unwrap());
+    locks.unlock("n").unwrap();
+    clean(&server);
+}
+
+#[test]
+fn waiters_are_served_when_the_quarantine_ends() {
+    let server = Server::start();
+    let locks = settled(&server);
+    server.clear();
+    std::thread::scope(|scope| {
+        let start = Instant::now();
+        let waiters: Vec<_> = ["a", "b", "c"]
+            .map(|name| spawn_asleep(scope, || locks.try_lock_for(name, LONG).unwrap() && locks.unlock(name).is_ok()))
+            .into_iter()
+            .collect();
+        for waiter in waiters {
+            let (got, at) = waiter.join().unwrap();
+            assert!(got && at - start >= LEASE - ms(50) && at - start <= LEASE + SOON, "{:?}", at - start);
+        }
+    });
+    clean(&server);
+}
+
+#[test]
+fn a_lease_is_at_most_the_quarantine() {
+    let server = Server::start();
+    let locks = settled(&server);
+    let wrong = locks.lock_with_lease("n", LEASE + ms(1)).unwrap_err();
+    assert!(wrong.to_string().contains("watchdog_timeout"), "{wrong}");
+    locks.lock_with_lease("n", LEASE).unwrap();
+    let hold = locks.hold("n").unwrap();
+    assert_err!(hold.extend(LEASE + ms(1)), Config);
+    hold.extend(LEASE).unwrap();
+    locks.unlock("n").unwrap();
+    clean(&server);
+}
+
+#[test]
+fn clients_that_disagree_on_the_quarantine_are_refused() {
+    let server = Server::start();
+    let locks = settled(&server);
+    let error = strict_for(&server, LEASE * 2).lock("n").unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("MISMATCH") && text.contains("900 ms") && text.contains("1800 ms"), "{text}");
+    drop(locks.guard("n").unwrap());
+    clean(&server);
+}
+
+#[test]
+fn the_epoch_follows_the_prefix_and_costs_no_command() {
+    let server = Server::start();
+    let client = server.builder().watchdog_timeout(LEASE).strict(true).key_prefix("shop:").build().unwrap();
+    let locks = ReentrantLock::new(&client);
+    assert!(locks.try_lock_for("n", LONG).unwrap());
+    locks.unlock("n").unwrap();
+    let commands = server.commands_during(|| drop(locks.guard("n").unwrap()));
+    assert_eq!(commands.len(), 2, "{commands:?}");
+    let epoch: String = server.ask(&["GET", "shop:redlatch:epoch"]);
+    assert!(server.ask::<String>(&["INFO", "server"]).contains(epoch.split(' ').next().unwrap()));
+    server.ask::<i64>(&["DEL", "shop:redlatch:epoch"]);
+}
+
+#[test]
+fn a_garbled_epoch_is_a_quarantine() {
+    let server = Server::start();
+    let locks = settled(&server);
+    for garbage in ["", "garbage", "a b c", "x 900"] {
+        server.ask::<String>(&["SET", EPOCH, garbage]);
+        assert!(!locks.try_lock("n").unwrap(), "{garbage:?}");
+    }
+    server.ask::<i64>(&["DEL", EPOCH]);
+    server.ask::<i64>(&["HSET", EPOCH, "a", "b"]);
+    let error = locks.try_lock("n").unwrap_err();
+    assert!(error.to_string().contains("WRONGTYPE"), "{error}");
+    clean(&server);
+}
+
+#[test]
+fn a_user_without_info_is_told_so() {
+    let server = Server::start();
+    server.ask::<String>(&["ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-info"]);
+    let client = Client::builder(&server.url_as("u", "p")).strict(true).build().unwrap();
+    let error = ReentrantLock::new(&client).try_lock("n").unwrap_err();
+    assert!(error.to_string().to_lowercase().contains("info"), "{error}");
+}
+
+#[test]
+fn a_plain_client_pays_nothing() {
+    let server = Server::start();
+    let locks = server.locks();
+    drop(locks.guard("n").unwrap());
+    assert_eq!(server.ask::<i64>(&["EXISTS", EPOCH]), 0);
+}
