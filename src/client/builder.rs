@@ -1,0 +1,157 @@
+//! The settings of a client, as its user gives them.
+
+use super::{Callback, Client, Handle, Space};
+use crate::backend::Backend;
+use crate::config::{Reentry, Settings};
+use crate::error::Result;
+use crate::hold::LostHold;
+use crate::key::{Key, Naming};
+use crate::pubsub::PubSub;
+use crate::stats::Counters;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The settings of a [`Client`]; they are checked together by [`build`](Self::build).
+#[must_use]
+pub struct ClientBuilder {
+    url: String,
+    settings: Settings,
+    on_lost: Option<Callback>,
+}
+
+impl ClientBuilder {
+    pub(super) fn new(url: &str) -> Self {
+        Self { url: url.to_owned(), settings: Settings::default(), on_lost: None }
+    }
+
+    /// The lease of a lock for which none is given; it is renewed every third of it. Default 30 s, at least 100 ms.
+    pub fn watchdog_timeout(mut self, lease: Duration) -> Self {
+        self.settings.watchdog_timeout = Some(lease);
+        self
+    }
+
+    /// Whose names are used on the wire. Default [`Naming::Redisson`].
+    pub fn naming(mut self, naming: Naming) -> Self {
+        self.settings.naming = naming;
+        self
+    }
+
+    /// Put before every name on the server; at most 1,024 bytes. Default none.
+    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.settings.key_prefix = prefix.into();
+        self
+    }
+
+    /// How many connections calls may use at once, 1 to 10,000; renewals and messages have their own. Default 8.
+    pub fn pool_size(mut self, connections: u32) -> Self {
+        self.settings.pool_size = Some(connections);
+        self
+    }
+
+    /// How long connecting may take, handshake included, at least 10 ms. Default 2 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.connect_timeout = Some(timeout);
+        self
+    }
+
+    /// How long a command's answer may take: 10 ms to half of the watchdog's lease. Default 2 s, or a third of
+    /// a watchdog lease below 6 s.
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.response_timeout = Some(timeout);
+        self
+    }
+
+    /// How long an unreachable server is ridden out by calls without a deadline of their own, counted from the
+    /// beginning of the outage, before [`Error::Unavailable`](crate::Error::Unavailable). Default 10 s.
+    pub fn outage_budget(mut self, budget: Duration) -> Self {
+        self.settings.outage_budget = Some(budget);
+        self
+    }
+
+    /// A waiter looks at the lock at least this often, whatever it was told; at least 10 ms. Default 5 s.
+    pub fn poll_cap(mut self, cap: Duration) -> Self {
+        self.settings.poll_cap = Some(cap);
+        self
+    }
+
+    /// Whether inner levels are told to the server. Default [`Reentry::Mirrored`].
+    pub fn reentry(mut self, reentry: Reentry) -> Self {
+        self.settings.reentry = reentry;
+        self
+    }
+
+    /// How long a lock may be held under the watchdog: no renewal is made whose lease would end later than that, so
+    /// the hold is lost with [`LossCause::Overheld`](crate::LossCause::Overheld), at most a third of the watchdog's
+    /// lease before the cap. At least the watchdog's lease. Default: no cap.
+    ///
+    /// It frees what a stuck thread would keep for ever. An explicit lease and [`Hold::extend`](crate::Hold::extend) are not capped.
+    ///
+    /// ```
+    /// use redlatch::Client;
+    /// use std::time::Duration;
+    ///
+    /// let minute = Duration::from_secs(60);
+    /// let client = Client::builder("redis://127.0.0.1/").max_hold(10 * minute).build()?;
+    /// assert!(Client::builder("redis://127.0.0.1/").watchdog_timeout(minute).max_hold(minute / 2).build().is_err());
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    pub fn max_hold(mut self, cap: Duration) -> Self {
+        self.settings.max_hold = Some(cap);
+        self
+    }
+
+    /// Strict mode, or loss quarantine: after the server lost its data (a restart, a failover, FLUSHALL), no lock is
+    /// granted for one `watchdog_timeout`, until every hold that it forgot is over. Default off.
+    ///
+    /// It closes the gap in which a server that forgot a lock grants it a second time. Its price:
+    /// - one GET in each acquire, and one INFO in each connection's handshake;
+    /// - locks wait for one `watchdog_timeout` after such a loss, and when a server is used for the first time;
+    /// - a lease, also one by [`Hold::extend`](crate::Hold::extend), is at most `watchdog_timeout`;
+    /// - a key without TTL, `redlatch:epoch` after the prefix. The user needs access to it, GET, SET and INFO.
+    ///
+    /// It works among clients that are all strict and have the same `watchdog_timeout`: another value is refused
+    /// with code `MISMATCH`. To change it, stop all clients, delete `redlatch:epoch`, and start them. A client that
+    /// is not strict, or Redisson, takes locks during the quarantine too. What it cannot see is the loss of single
+    /// keys, by eviction or DEL.
+    ///
+    /// ```
+    /// use redlatch::Client;
+    ///
+    /// let client = Client::builder("redis://127.0.0.1/").strict(true).build()?;
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.settings.strict = strict;
+        self
+    }
+
+    /// Called once for each hold that is lost, on a thread of its own; it may block, but reports wait behind it.
+    ///
+    /// A callback that owns a clone of the client keeps it alive: shut the client down to end it.
+    pub fn on_lost(mut self, callback: impl Fn(LostHold) + Send + Sync + 'static) -> Self {
+        self.on_lost = Some(Arc::new(callback));
+        self
+    }
+
+    /// Checks every setting against the others. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`Error::Config`](crate::Error::Config) names the setting that is wrong.
+    pub fn build(self) -> Result<Client> {
+        let config = self.settings.derive()?;
+        let counters = Arc::new(Counters::default());
+        let backend = Arc::new(Backend::new(&self.url, &config, &counters)?);
+        let space = Arc::new(Space::new(config, counters, self.on_lost));
+        let control = Key::new(space.config.naming, &space.config.key_prefix, &format!("redlatch:{}", space.id));
+        let pubsub = Arc::new(PubSub::new(Arc::clone(&backend), control.channel().to_owned()));
+        Ok(Client { handle: Arc::new(Handle { space, backend, pubsub }) })
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    /// The URL may hold a password: it is not shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
