@@ -16,6 +16,71 @@ pub enum Reentry {
     Local,
 }
 
+/// How a lock is passed on in memory between threads of one process, without a word to the server.
+///
+/// A thread that unlocks while another one of its process waits for the same lock passes its tenure on. Within a
+/// `turn` the running thread may take it again, as with a parking_lot mutex; then it goes to the thread that waits
+/// longest. When the tenure was passed on `passes` times, or was acquired `within` ago, it is released on the wire,
+/// so that other processes get their turn. Only locks that the watchdog renews are passed on, none that is Suspect
+/// or has less than half of its lease left.
+///
+/// After a force unlock by another process passes may go on until these bounds.
+///
+/// ```
+/// use redlatch::{Client, HandOff};
+/// use std::time::Duration;
+///
+/// let hand_off = HandOff::default().within(Duration::from_millis(2)).in_order();
+/// let client = Client::builder("redis://127.0.0.1/").hand_off(hand_off).build()?;
+/// let every_time_on_the_wire = Client::builder("redis://127.0.0.1/").hand_off(HandOff::off()).build()?;
+/// # Ok::<(), redlatch::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct HandOff {
+    pub(crate) passes: usize,
+    pub(crate) within: Duration,
+    pub(crate) turn: Duration,
+}
+
+impl Default for HandOff {
+    /// 10,000 passes within 5 ms, in turns of 0.5 ms.
+    fn default() -> Self {
+        Self { passes: 10_000, within: Duration::from_millis(5), turn: Duration::from_micros(500) }
+    }
+}
+
+impl HandOff {
+    /// Every unlock goes to the server.
+    pub fn off() -> Self {
+        Self { passes: 0, ..Self::default() }
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.passes > 0
+    }
+
+    /// At most so many passes between an acquire on the wire and the release on the wire.
+    pub fn passes(self, passes: usize) -> Self {
+        Self { passes, ..self }
+    }
+
+    /// No pass later than this after the acquire on the wire: how long other processes wait at least.
+    pub fn within(self, span: Duration) -> Self {
+        Self { within: span, ..self }
+    }
+
+    /// For so long a running thread may take the lock again though others wait.
+    pub fn turn(self, span: Duration) -> Self {
+        Self { turn: span, ..self }
+    }
+
+    /// Strict order of arrival: each pass goes to the thread that waits longest.
+    pub fn in_order(self) -> Self {
+        self.turn(Duration::ZERO)
+    }
+}
+
 /// What the caller set; `None` takes the default.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
@@ -29,6 +94,7 @@ pub(crate) struct Settings {
     pub(crate) poll_cap: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) reentry: Reentry,
+    pub(crate) hand_off: HandOff,
     pub(crate) strict: bool,
 }
 
@@ -45,6 +111,7 @@ pub(crate) struct Config {
     pub(crate) poll_cap: Duration,
     pub(crate) max_hold: Duration,
     pub(crate) reentry: Reentry,
+    pub(crate) hand_off: HandOff,
     pub(crate) strict: bool,
 }
 
@@ -64,6 +131,7 @@ impl Settings {
             poll_cap: self.poll_cap.unwrap_or(Duration::from_secs(5)),
             max_hold: self.max_hold.unwrap_or(Duration::MAX),
             reentry: self.reentry,
+            hand_off: self.hand_off,
             strict: self.strict,
         };
         config.check(watchdog)?;

@@ -107,11 +107,15 @@ impl Hold {
     /// The first level of the current thread on this tenure, in a namespace of locks.
     pub(crate) fn new(space: Uuid, tenure: Arc<Tenure>, keeper: Weak<dyn Keeper>, watched: bool) -> Self {
         tenure.watch(watched);
+        Self::of_thread(space, tenure, keeper, watched, std::thread::current().id())
+    }
+
+    fn of_thread(space: Uuid, tenure: Arc<Tenure>, keeper: Weak<dyn Keeper>, watched: bool, thread: ThreadId) -> Self {
         let inner = Inner {
             space,
             tenure,
             keeper,
-            thread: std::thread::current().id(),
+            thread,
             acquired_at: Instant::now(),
             count: AtomicUsize::new(1),
             watched_from: AtomicUsize::new(if watched { 1 } else { NEVER }),
@@ -121,6 +125,12 @@ impl Hold {
             listeners: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// The first level of another thread on the same tenure, which this hold's thread has released.
+    pub(crate) fn pass_to(&self, thread: ThreadId) -> Self {
+        let Inner { space, tenure, keeper, .. } = &*self.inner;
+        Self::of_thread(*space, Arc::clone(tenure), Weak::clone(keeper), true, thread)
     }
 
     /// The resource, as the caller named it.

@@ -60,10 +60,12 @@
 //!
 //! * **Safety across a server that loses its data.** A restart without persistence, an eviction or a failover to a
 //!   replica that had not heard of the lock frees it. The holder is told at its next renewal, at the latest after
-//!   a third of the lease. Run locks on a server with `maxmemory-policy noeviction`.
+//!   a third of the lease. Run locks on a server with `maxmemory-policy noeviction`; [`ClientBuilder::strict`] closes
+//!   the gap for a price.
 //! * **That paused code notices.** A process that was stopped for longer than its lease goes on where it was: ask
 //!   [`Hold::is_valid`] before each step that must not happen twice.
-//! * **Fairness between processes.** Threads of one process are served in order of arrival.
+//! * **Strict fairness.** Threads of one process are served in order of arrival, but one that runs may take a lock
+//!   again for half a millisecond ([`HandOff`]). Between processes who comes first is served first.
 //! * **Locks for the children of a fork.** Operations there return [`Error::Closed`].
 //!
 //! # Questions
@@ -125,7 +127,7 @@ mod time;
 mod watchdog;
 
 pub use client::{Client, ClientBuilder};
-pub use config::Reentry;
+pub use config::{HandOff, Reentry};
 pub use error::{Applied, Cause, Error, Result};
 pub use hold::{Hold, HoldState, LostHold};
 pub use key::Naming;

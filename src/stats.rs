@@ -20,6 +20,8 @@ pub struct Stats {
     pub waiters: usize,
     /// Outermost acquires that succeeded.
     pub acquires: u64,
+    /// Of these, those that took a lock over from another thread of this process, without a word to the server.
+    pub passes: u64,
     /// Calls that found their lock busy, each counted once.
     pub contended: u64,
     /// Renewals that the server confirmed, counted by lock.
@@ -41,6 +43,7 @@ pub struct Stats {
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) acquires: Counter,
+    pub(crate) passes: Counter,
     pub(crate) contended: Counter,
     pub(crate) renewals: Counter,
     pub(crate) failed_renewals: Counter,
@@ -67,6 +70,7 @@ impl Default for Counters {
     fn default() -> Self {
         Self {
             acquires: Counter::default(),
+            passes: Counter::default(),
             contended: Counter::default(),
             renewals: Counter::default(),
             failed_renewals: Counter::default(),
@@ -100,6 +104,7 @@ impl Counters {
             holds,
             waiters,
             acquires: self.acquires.get(),
+            passes: self.passes.get(),
             contended: self.contended.get(),
             renewals: self.renewals.get(),
             failed_renewals: self.failed_renewals.get(),

@@ -2,7 +2,7 @@
 
 use super::{Callback, Client, Handle, Space};
 use crate::backend::Backend;
-use crate::config::{Reentry, Settings};
+use crate::config::{HandOff, Reentry, Settings};
 use crate::error::Result;
 use crate::hold::LostHold;
 use crate::key::{Key, Naming};
@@ -78,6 +78,12 @@ impl ClientBuilder {
     /// Whether inner levels are told to the server. Default [`Reentry::Mirrored`].
     pub fn reentry(mut self, reentry: Reentry) -> Self {
         self.settings.reentry = reentry;
+        self
+    }
+
+    /// How locks are passed on in memory between threads of this process. Default [`HandOff::default`].
+    pub fn hand_off(mut self, hand_off: HandOff) -> Self {
+        self.settings.hand_off = hand_off;
         self
     }
 

@@ -5,7 +5,7 @@
 
 use super::patience::Patience;
 use super::primitive::{Primitive, Take, Taken};
-use crate::backend::{Failure, Lane};
+use crate::backend::Failure;
 use crate::client::Space;
 use crate::config::Reentry;
 use crate::error::{Applied, Cause, Error, Result};
@@ -100,8 +100,23 @@ impl Engine {
         self.space.watchdog.keep(hold.tenure(), keeper).map_err(|error| no_thread(hold.resource(), &error))
     }
 
+    /// Takes over a hold that was passed on. False when its tenure ended on the way: then nothing is held.
+    ///
+    /// # Errors
+    /// `Closed` after a shutdown.
+    pub(crate) fn accept(&self, hold: &Hold) -> Result<bool> {
+        if !hold.is_valid() {
+            self.give_back(hold);
+            return Ok(false);
+        }
+        self.space.check_not_shut(hold.resource()).inspect_err(|_| self.give_back(hold))?;
+        self.space.counters.acquires.add(1);
+        self.space.counters.passes.add(1);
+        Ok(true)
+    }
+
     /// Undoes an acquire whose caller never gets the hold.
-    fn give_back(&self, hold: &Hold) {
+    pub(crate) fn give_back(&self, hold: &Hold) {
         hold.tenure().end();
         self.bury(hold, true);
         self.sweep_at(hold.tenure(), self.space.clock.now());
@@ -144,7 +159,7 @@ impl Engine {
     }
 
     /// Books the answer to a command that prolongs: `None` was "not in the store".
-    fn book(&self, tenure: &Arc<Tenure>, answer: Option<Moment>, lease: Lease) -> Result<()> {
+    pub(super) fn book(&self, tenure: &Arc<Tenure>, answer: Option<Moment>, lease: Lease) -> Result<()> {
         let cause = match answer {
             Some(sent) if tenure.confirm(sent, lease) => return Ok(()),
             Some(_) => {
@@ -160,23 +175,6 @@ impl Engine {
         tenure.lose();
         self.lost(tenure, cause);
         Err(Error::lost(tenure.key().resource()))
-    }
-
-    /// Warns once an outage: each retry is a failure, and there are many.
-    fn log_failed_renewals(&self, batch: &[Arc<Tenure>], failure: Failure) {
-        let error = failure.into_error(batch.first().map_or("", |tenure| tenure.key().resource()));
-        if self.space.counters.renewals_fail() {
-            log::warn!("{} locks could not be renewed, tried again until their leases end: {error}", batch.len());
-        } else {
-            log::debug!("{} locks could not be renewed: {error}", batch.len());
-        }
-    }
-
-    fn note_renewal(&self, tenure: &Tenure, held: bool) {
-        if let Some(deadline) = tenure.deadline().filter(|_| held) {
-            self.space.counters.renewals.add(1);
-            self.space.counters.note_margin(deadline.since(self.space.clock.now()));
-        }
     }
 
     /// One level of this very hold, of the current thread.
@@ -233,7 +231,17 @@ impl Engine {
         }
     }
 
+    /// Whether another thread of this process goes on with the tenure, so that the store need not know.
+    fn pass_on(&self, hold: &Hold) -> bool {
+        let config = &self.space.config;
+        let half = Duration::from_millis(config.watchdog_lease.millis() / 2);
+        config.hand_off.is_on() && registry().pass_on(self.space.id, hold, &config.hand_off, half)
+    }
+
     fn release_last(&self, hold: &Hold) -> Result<()> {
+        if self.pass_on(hold) {
+            return Ok(());
+        }
         let tenure = hold.tenure();
         let deadline = tenure.deadline();
         // From here on renewals do not count, and after it whatever the result is the hold is over.
@@ -288,7 +296,7 @@ impl Engine {
     }
 
     /// Sweeps the tenure after the last moment at which an unanswered attempt of it can still be executed.
-    fn sweep_open(&self, tenure: &Arc<Tenure>) {
+    pub(super) fn sweep_open(&self, tenure: &Arc<Tenure>) {
         if let Some(open_until) = tenure.open_until() {
             self.sweep_at(tenure, open_until.plus(Duration::from_millis(1)));
         }
@@ -365,7 +373,7 @@ impl Engine {
     }
 
     /// Tells the world of a loss, once.
-    fn announce(&self, tenure: &Arc<Tenure>, cause: LossCause) {
+    pub(super) fn announce(&self, tenure: &Arc<Tenure>, cause: LossCause) {
         if let Some(hold) = registry().lose(self.space.id, tenure) {
             log::warn!("lock {:?} was lost while held by {}: {cause:?}", hold.resource(), hold.owner());
             self.space.report(hold.announce(cause));
@@ -373,7 +381,12 @@ impl Engine {
     }
 
     /// Remembers until when an attempt without an answer may still be executed.
-    fn note_open<T>(&self, tenure: &Arc<Tenure>, lease: Lease, result: Result<T, Failure>) -> Result<T, Failure> {
+    pub(super) fn note_open<T>(
+        &self,
+        tenure: &Arc<Tenure>,
+        lease: Lease,
+        result: Result<T, Failure>,
+    ) -> Result<T, Failure> {
         match &result {
             Err(Failure::Unknown { open_until, .. }) => tenure.leave_open(*open_until, lease),
             Err(failure) if failure.applied() == Applied::Unknown => tenure.leave_open(tenure.now(), lease),
@@ -385,65 +398,9 @@ impl Engine {
         }
         result
     }
-
-    fn renew_failed(&self, batch: &[Arc<Tenure>], lease: Lease, failure: Failure) {
-        for tenure in batch {
-            let _ = self.note_open(tenure, lease, Err::<(), _>(failure.clone()));
-            tenure.suspect();
-        }
-        self.space.counters.failed_renewals.add(batch.len());
-        self.log_failed_renewals(batch, failure);
-    }
 }
 
 fn no_thread(resource: &str, error: &std::io::Error) -> Error {
     let cause = Cause::new(format!("no thread to watch over the lock: {error}"));
     Error::Unavailable { resource: resource.to_owned(), cause }
-}
-
-impl Keeper for Engine {
-    fn renew(&self, batch: &[Arc<Tenure>]) {
-        let lease = self.space.config.watchdog_lease;
-        match self.primitive.renew(Lane::Renewals, batch, lease, self.space.one_answer()) {
-            Ok((sent, held)) => {
-                if self.space.counters.renewals_recover() {
-                    log::info!("renewals are confirmed again");
-                }
-                for (tenure, held) in batch.iter().zip(held) {
-                    self.note_renewal(tenure, held);
-                    let _ = self.book(tenure, held.then_some(sent), lease);
-                }
-            }
-            // One key may be refused to us: that is no reason to lose the others.
-            Err(failure) if batch.len() > 1 && !failure.may_pass() => {
-                batch.chunks(1).for_each(|one| self.renew(one));
-            }
-            Err(failure) => self.renew_failed(batch, lease, failure),
-        }
-    }
-
-    fn sweep(&self, tenure: &Tenure) -> Result<()> {
-        let released = self.primitive.release(tenure, 0, self.space.one_answer());
-        released.map(drop).map_err(|failure| failure.into_error(tenure.key().resource()))
-    }
-
-    fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause) {
-        if tenure.standing() == Standing::Lost {
-            self.space.watchdog.release(tenure);
-            self.sweep_open(tenure);
-            self.announce(tenure, cause);
-        }
-    }
-
-    fn extend(&self, tenure: &Arc<Tenure>, lease: Lease) -> Result<()> {
-        self.space.check_open(tenure.key().resource())?;
-        let lease = self.space.config.lease(Duration::from_millis(lease.millis()))?;
-        let one = [Arc::clone(tenure)];
-        let limit = tenure.deadline().unwrap_or(self.space.clock.now());
-        let ((sent, held), _) = self
-            .patience(tenure.key().resource())
-            .until(limit)
-            .persist(|until| self.note_open(tenure, lease, self.primitive.renew(Lane::Calls, &one, lease, until)))?;
-        self.book(tenure, held.first().copied().unwrap_or(false).then_some(sent), lease)
-    }
 }

@@ -7,6 +7,7 @@
 //! | `primitive.rs` | the contract of a kind: what one command does at its store |
 //! | `patience.rs` | [`Terms`], and how long a call goes on asking |
 //! | `engine.rs` | the accounting of acquire, re-entry and release |
+//! | `keeping.rs` | what background threads do to what is held |
 //! | `wait.rs` | the waiting loop |
 //! | `reentrant.rs` | [`ReentrantLock`] on one Redis server |
 //! | `local.rs` | [`LocalRedLock`] in memory |
@@ -18,6 +19,7 @@
 
 mod engine;
 mod guard;
+mod keeping;
 mod local;
 mod patience;
 mod primitive;

@@ -11,7 +11,7 @@ use crate::error::{Cause, Error, Result};
 use crate::hold::Hold;
 use crate::key::Key;
 use crate::pubsub::Subscription;
-use crate::registry::{Entered, Waiter, registry};
+use crate::registry::{Entered, Left, Waiter, registry};
 use crate::time::{Lease, Moment};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -24,29 +24,36 @@ pub(super) fn acquire(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Res
     if terms.wait.is_zero() {
         return try_now(engine, key, &engine.patience(resource).on(terms, None), lease);
     }
-    let waiter = Arc::new(Waiter::default());
+    let waiter = Arc::new(Waiter::new(lease.is_none()));
     let patience = engine.patience(resource).on(terms, Some(&waiter.semaphore));
     if let Some(token) = terms.token {
         token.wake(&waiter.semaphore);
     }
     patience.check_stopped()?;
-    if let Entered::Mine(hold) = registry().enter(engine.space.id, key.full(), &waiter) {
-        return engine.reenter(&hold, lease, &patience).map(Some);
+    loop {
+        let entered = registry().enter(engine.space.id, key.full(), &waiter);
+        if let Entered::Mine(hold) = entered {
+            return engine.reenter(&hold, lease, &patience).map(Some);
+        }
+        let place = Place::new(engine, key, Arc::clone(&waiter));
+        match queue(&place, &patience, entered)? {
+            Queued::Late => return Ok(None),
+            Queued::First => return Contender { engine, key, place: &place, patience: &patience, lease }.run(),
+            Queued::Granted(hold) if engine.accept(&hold)? => return Ok(Some(hold)),
+            // It ended on the way: come again.
+            Queued::Granted(_) => {}
+        }
     }
-    let place = Place::new(engine, key, Arc::clone(&waiter));
-    if !queue(&place, &patience)? {
-        return Ok(None);
-    }
-    Contender { engine, key, place: &place, patience: &patience, lease }.run()
 }
 
 /// One look, without a place in the queue. What a sibling surely holds is busy without a round trip.
 fn try_now(engine: &Engine, key: &Arc<Key>, patience: &Patience<'_>, lease: Option<Lease>) -> Result<Option<Hold>> {
     patience.check_stopped()?;
-    match registry().glance(engine.space.id, key.full()) {
+    match registry().glance(engine.space.id, key.full(), lease.is_none()) {
         Some(Entered::Mine(hold)) => return engine.reenter(&hold, lease, patience).map(Some),
-        Some(_) => return Ok(busy(engine)),
-        None => {}
+        Some(Entered::Granted(hold)) if engine.accept(&hold)? => return Ok(Some(hold)),
+        Some(Entered::Sibling) => return Ok(busy(engine)),
+        _ => {}
     }
     let tenure = engine.space.tenure(key);
     match engine.try_take(&tenure, lease, patience)? {
@@ -60,23 +67,31 @@ fn busy(engine: &Engine) -> Option<Hold> {
     None
 }
 
-/// Waits behind the others of this process. False when the caller's time ended first.
-fn queue(place: &Place<'_>, patience: &Patience<'_>) -> Result<bool> {
-    if place.is_head() {
-        return Ok(true);
-    }
-    place.count_contended();
+/// How waiting behind the others of this process ended.
+enum Queued {
+    /// Nobody of this process is before it: it contends.
+    First,
+    /// The tenure was passed on to it.
+    Granted(Hold),
+    /// The caller's time ended.
+    Late,
+}
+
+/// Waits behind the others of this process.
+fn queue(place: &Place<'_>, patience: &Patience<'_>, mut entered: Entered) -> Result<Queued> {
     loop {
+        match entered {
+            Entered::Head => return Ok(Queued::First),
+            Entered::Granted(hold) => return Ok(Queued::Granted(hold)),
+            Entered::Mine(_) | Entered::Sibling | Entered::Parked if patience.is_over() => return Ok(Queued::Late),
+            Entered::Mine(_) | Entered::Sibling | Entered::Parked => {}
+        }
+        place.count_contended();
         // Asked after the waiter can be woken and before it sleeps, so that no cancel falls in between.
         patience.check_stopped()?;
         place.waiter.semaphore.acquire(patience.at_most(place.engine.space.config.poll_cap));
         patience.check_outage()?;
-        if place.is_head() {
-            return Ok(true);
-        }
-        if patience.is_over() {
-            return Ok(false);
-        }
+        entered = registry().turn(place.engine.space.id, place.key.full(), &place.waiter);
     }
 }
 
@@ -181,14 +196,19 @@ impl<'a> Place<'a> {
             self.engine.space.counters.contended.add(1);
         }
     }
-
-    fn is_head(&self) -> bool {
-        registry().is_head(self.engine.space.id, self.key.full(), &self.waiter)
-    }
 }
 
 impl Drop for Place<'_> {
+    /// What was passed on to a call that goes all the same is given to the next.
     fn drop(&mut self) {
-        registry().leave(self.engine.space.id, self.key.full(), &self.waiter);
+        match registry().leave(self.engine.space.id, self.key.full(), &self.waiter) {
+            Left::Nothing => {}
+            Left::Unclaimed(hold) => self.engine.give_back(&hold),
+            Left::Granted(hold) => {
+                if let Err(error) = hold.in_haste(|| self.engine.release(&hold)) {
+                    log::debug!("a lock that came too late for its caller: {error}");
+                }
+            }
+        }
     }
 }

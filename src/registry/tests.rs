@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::error::Result;
+use crate::hold::HoldState;
 use crate::key::{Key, Naming};
 use crate::tenure::{Keeper, LossCause};
 use crate::time::{Clock, Lease};
@@ -23,13 +24,30 @@ impl Keeper for Nobody {
 
 /// A hold of the current thread, valid for a minute.
 fn hold(key: &str) -> Hold {
-    let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", key)), "owner".into(), Clock::Boot);
-    assert!(tenure.confirm(tenure.now(), Lease::new(Duration::from_secs(60)).unwrap()));
-    Hold::new(Uuid::nil(), Arc::new(tenure), Weak::<Nobody>::new(), false)
+    held(key, false)
 }
 
+fn held(key: &str, watched: bool) -> Hold {
+    let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", key)), "owner".into(), Clock::Boot);
+    assert!(tenure.confirm(tenure.now(), Lease::new(MINUTE).unwrap()));
+    Hold::new(Uuid::nil(), Arc::new(tenure), Weak::<Nobody>::new(), watched)
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A call of some other thread.
 fn waiter() -> Arc<Waiter> {
-    Arc::default()
+    waiter_for(true)
+}
+
+fn waiter_for(watched: bool) -> Arc<Waiter> {
+    std::thread::spawn(move || Arc::new(Waiter::new(watched))).join().unwrap()
+}
+
+impl Registry {
+    fn is_head(&self, space: Uuid, key: &str, waiter: &Arc<Waiter>) -> bool {
+        matches!(self.turn(space, key, waiter), Entered::Head)
+    }
 }
 
 fn is_woken(waiter: &Waiter) -> bool {
@@ -57,7 +75,7 @@ fn nobody_contends_while_the_lock_is_held_or_being_released() {
     let (space, map, hold) = (Uuid::new_v4(), registry(), hold("n"));
     map.settle(space, "n", &hold);
     let waiting = waiter();
-    let entered = std::thread::scope(|scope| scope.spawn(|| map.enter(space, "n", &waiting)).join().unwrap());
+    let entered = map.enter(space, "n", &waiting);
     assert!(matches!(entered, Entered::Parked));
     hold.tenure().end();
     assert!(!map.is_head(space, "n", &waiting), "the release is still under way");
@@ -85,7 +103,7 @@ fn an_expired_hold_that_nobody_reported_lets_the_next_one_through() {
     let (space, map, hold) = (Uuid::new_v4(), registry(), hold("n"));
     map.settle(space, "n", &hold);
     let waiting = waiter();
-    std::thread::scope(|scope| scope.spawn(|| drop(map.enter(space, "n", &waiting))).join().unwrap());
+    map.enter(space, "n", &waiting);
     hold.tenure().lose();
     assert!(map.is_head(space, "n", &waiting));
     map.clear(space, &hold);
@@ -115,4 +133,165 @@ fn namespaces_do_not_meet() {
     assert!(map.find(there, "n", hold.thread()).is_none());
     assert_eq!((map.holds(here).len(), map.holds(there).len()), (1, 0));
     map.clear(here, &hold);
+}
+
+/// Passes on for as long as it likes.
+const FREELY: HandOff = HandOff { passes: usize::MAX, within: MINUTE, turn: Duration::ZERO };
+
+/// A lock that the current thread holds, and calls that are parked behind it.
+fn scene<const N: usize>(wanting: [bool; N]) -> (Uuid, &'static Registry, Hold, [Arc<Waiter>; N]) {
+    let (space, map, hold) = (Uuid::new_v4(), registry(), held("n", true));
+    map.settle(space, "n", &hold);
+    let waiters = wanting.map(waiter_for);
+    for waiter in &waiters {
+        assert!(matches!(map.enter(space, "n", waiter), Entered::Parked));
+    }
+    (space, map, hold, waiters)
+}
+
+/// The hold that a parked call was given.
+fn given(map: &Registry, space: Uuid, waiter: &Arc<Waiter>) -> Hold {
+    match map.turn(space, "n", waiter) {
+        Entered::Granted(hold) => hold,
+        _ => panic!("it was given nothing"),
+    }
+}
+
+#[test]
+fn a_tenure_passes_to_the_parked_in_order_of_arrival() {
+    let (space, map, first, [second, third]) = scene([true, true]);
+    assert!(map.pass_on(space, &first, &FREELY, MINUTE / 2));
+    assert_eq!((first.state(), first.count()), (HoldState::Released, 0));
+    assert!(is_woken(&second) && !is_woken(&third));
+    assert!(matches!(map.turn(space, "n", &third), Entered::Parked));
+    let next = given(map, space, &second);
+    assert!(Arc::ptr_eq(next.tenure(), first.tenure()) && next.is_valid() && !next.is(&first));
+    assert!(map.pass_on(space, &next, &FREELY, MINUTE / 2));
+    let last = given(map, space, &third);
+    assert!(!map.pass_on(space, &last, &FREELY, MINUTE / 2), "nobody is left");
+    assert!(last.is_valid());
+    map.clear(space, &last);
+    assert!(map.look(space, "n", |_| Some(())).is_none());
+}
+
+#[test]
+fn within_a_turn_the_running_thread_may_come_again_and_a_parked_one_is_roused() {
+    let (space, map, first, [second]) = scene([true]);
+    let bounds = FREELY.turn(MINUTE);
+    assert!(map.pass_on(space, &first, &bounds, MINUTE / 2));
+    assert!(is_woken(&second));
+    let Some(Entered::Granted(again)) = map.glance(space, "n", true) else { panic!("it is kept") };
+    assert!(matches!(map.turn(space, "n", &second), Entered::Parked), "the other was faster");
+    assert!(map.pass_on(space, &again, &bounds, MINUTE / 2));
+    let next = given(map, space, &second);
+    map.clear(space, &next);
+}
+
+#[test]
+fn only_a_watched_tenure_passes_and_only_to_who_asks_for_no_lease() {
+    for (watched, wanting) in [(true, false), (false, true)] {
+        let (space, map, hold, [waiter]) = scene([wanting]);
+        hold.tenure().watch(watched);
+        assert!(!map.pass_on(space, &hold, &FREELY, MINUTE / 2));
+        assert!(hold.is_valid(), "it still has to be released");
+        map.clear(space, &hold);
+        assert!(map.is_head(space, "n", &waiter));
+        map.leave(space, "n", &waiter);
+    }
+}
+
+#[test]
+fn nothing_passes_beyond_the_bounds() {
+    let (space, map, hold, [waiter]) = scene([true]);
+    for (bounds, least) in
+        [(FREELY.passes(0), MINUTE / 2), (FREELY.within(Duration::ZERO), MINUTE / 2), (FREELY, MINUTE)]
+    {
+        assert!(!map.pass_on(space, &hold, &bounds, least), "{bounds:?}");
+    }
+    hold.tenure().suspect();
+    assert!(!map.pass_on(space, &hold, &FREELY, MINUTE / 2), "a tenure in doubt");
+    hold.tenure().lose();
+    assert!(!map.pass_on(space, &hold, &FREELY, MINUTE / 2), "a lost tenure");
+    map.clear(space, &hold);
+    map.leave(space, "n", &waiter);
+}
+
+#[test]
+fn a_call_that_goes_though_it_was_granted_leaves_the_hold_to_be_released() {
+    let (space, map, first, [second]) = scene([true]);
+    assert!(map.pass_on(space, &first, &FREELY, MINUTE / 2));
+    let Left::Granted(hold) = map.leave(space, "n", &second) else { panic!("a grant beats a time-out") };
+    assert!(hold.thread() != first.thread() && hold.is_valid());
+    map.clear(space, &hold);
+}
+
+#[test]
+fn a_kept_tenure_that_nobody_can_take_any_more_ends() {
+    let (space, map, first, [second, third]) = scene([true, false]);
+    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE / 2));
+    let Left::Unclaimed(hold) = map.leave(space, "n", &second) else { panic!("the last who could take it went") };
+    assert!(hold.is(&first) && !hold.tenure().is_valid());
+    assert!(map.glance(space, "n", true).is_none(), "nobody gets it any more");
+    assert!(matches!(map.turn(space, "n", &third), Entered::Parked), "until its release is done");
+    map.clear(space, &hold);
+    assert!(map.is_head(space, "n", &third));
+    map.leave(space, "n", &third);
+}
+
+#[test]
+fn a_kept_tenure_finds_another_taker() {
+    let (space, map, first, [second, third]) = scene([true, true]);
+    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE / 2));
+    assert!(is_woken(&second) && !is_woken(&third));
+    assert!(matches!(map.leave(space, "n", &second), Left::Nothing));
+    assert!(is_woken(&third));
+    let next = given(map, space, &third);
+    map.clear(space, &next);
+}
+
+#[test]
+fn a_kept_tenure_is_nobodys_hold() {
+    let (space, map, first, [second]) = scene([true]);
+    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE / 2));
+    assert!(map.find(space, "n", first.thread()).is_none());
+    assert_eq!(map.census(space), (0, 1));
+    first.tenure().lose();
+    assert!(map.lose(space, first.tenure()).is_none(), "nobody lost it");
+    assert!(map.is_head(space, "n", &second));
+    map.leave(space, "n", &second);
+    assert!(map.look(space, "n", |_| Some(())).is_none());
+}
+
+#[test]
+fn a_hold_that_was_passed_on_does_not_count_for_its_thread_any_more() {
+    let (space, map) = (Uuid::new_v4(), registry());
+    let hold = std::thread::spawn(move || {
+        let hold = held("n", true);
+        map.settle(space, "n", &hold);
+        map.enter(space, "n", &waiter());
+        assert!(map.pass_on(space, &hold, &FREELY, MINUTE / 2));
+        hold
+    });
+    let hold = hold.join().unwrap();
+    assert!(hold.tenure().is_watched() && !hold.is_orphan(), "the thread that ended had passed it on");
+    map.clear(space, &map.current(space, "n").unwrap());
+}
+
+/// A call may be roused and, before it looks, contend on the wire: that must not count for those behind it.
+#[test]
+fn who_was_roused_is_forgotten_with_the_tenure() {
+    let (space, map, first, [second, third]) = scene([true, true]);
+    let bounds = FREELY.turn(MINUTE);
+    assert!(map.pass_on(space, &first, &bounds, MINUTE / 2));
+    assert!(is_woken(&second));
+    first.tenure().lose();
+    map.lose(space, first.tenure());
+    assert!(map.is_head(space, "n", &second));
+    let next = held("n", true);
+    map.settle(space, "n", &next);
+    map.leave(space, "n", &second);
+    assert!(map.pass_on(space, &next, &bounds, MINUTE / 2));
+    assert!(is_woken(&third), "else the tenure is kept and nobody comes");
+    let last = given(map, space, &third);
+    map.clear(space, &last);
 }

@@ -9,7 +9,7 @@ mod losses;
 mod waits;
 
 use crate::server::Server;
-use redlatch::{LocalRedLock, RedLock, ReentrantLock};
+use redlatch::{HandOff, LocalRedLock, RedLock, ReentrantLock};
 use std::ops::Deref;
 use std::process::Command;
 use std::sync::Arc;
@@ -47,6 +47,14 @@ impl<L> Fixture<L> {
     }
 }
 
+impl Fixture<ReentrantLock> {
+    fn handing_off(how: HandOff) -> Self {
+        let server = Server::start();
+        let lock = ReentrantLock::new(&server.builder().hand_off(how).build().unwrap());
+        Self { lock: Arc::new(lock), _server: Some(server) }
+    }
+}
+
 macro_rules! conformance {
     ([$($kind:ident: $lock:ty = $start:expr;)*] $cases:tt) => {
         /// Every kind, by the name of its tests.
@@ -80,6 +88,8 @@ macro_rules! conformance {
 conformance! {
     [
         reentrant: ReentrantLock = Fixture::on_server(|lock| lock);
+        never_passed_on: ReentrantLock = Fixture::handing_off(HandOff::off());
+        passed_on_in_order: ReentrantLock = Fixture::handing_off(HandOff::default().in_order());
         local: LocalRedLock = Fixture::in_memory(LocalRedLock::new());
         arc_dyn: Arc<dyn RedLock> = Fixture::on_server(|lock| Arc::new(lock) as Arc<dyn RedLock>);
         box_dyn: Box<dyn RedLock> = Fixture::in_memory(Box::new(LocalRedLock::new()) as Box<dyn RedLock>);

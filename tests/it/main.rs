@@ -16,6 +16,7 @@ mod lifecycle;
 mod many;
 mod max_hold;
 mod outage;
+mod passing;
 mod regressions;
 mod scripts;
 mod strict;

@@ -1,0 +1,84 @@
+//! What the background threads do to the tenures of a kind: renew them, sweep them, and find them lost.
+
+use super::engine::Engine;
+use crate::backend::{Failure, Lane};
+use crate::error::Result;
+use crate::tenure::{Keeper, LossCause, Standing, Tenure};
+use crate::time::Lease;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Engine {
+    /// Warns once an outage: each retry is a failure, and there are many.
+    fn log_failed_renewals(&self, batch: &[Arc<Tenure>], failure: Failure) {
+        let error = failure.into_error(batch.first().map_or("", |tenure| tenure.key().resource()));
+        if self.space.counters.renewals_fail() {
+            log::warn!("{} locks could not be renewed, tried again until their leases end: {error}", batch.len());
+        } else {
+            log::debug!("{} locks could not be renewed: {error}", batch.len());
+        }
+    }
+
+    fn note_renewal(&self, tenure: &Tenure, held: bool) {
+        if let Some(deadline) = tenure.deadline().filter(|_| held) {
+            self.space.counters.renewals.add(1);
+            self.space.counters.note_margin(deadline.since(self.space.clock.now()));
+        }
+    }
+
+    fn renew_failed(&self, batch: &[Arc<Tenure>], lease: Lease, failure: Failure) {
+        for tenure in batch {
+            let _ = self.note_open(tenure, lease, Err::<(), _>(failure.clone()));
+            tenure.suspect();
+        }
+        self.space.counters.failed_renewals.add(batch.len());
+        self.log_failed_renewals(batch, failure);
+    }
+}
+
+impl Keeper for Engine {
+    fn renew(&self, batch: &[Arc<Tenure>]) {
+        let lease = self.space.config.watchdog_lease;
+        match self.primitive.renew(Lane::Renewals, batch, lease, self.space.one_answer()) {
+            Ok((sent, held)) => {
+                if self.space.counters.renewals_recover() {
+                    log::info!("renewals are confirmed again");
+                }
+                for (tenure, held) in batch.iter().zip(held) {
+                    self.note_renewal(tenure, held);
+                    let _ = self.book(tenure, held.then_some(sent), lease);
+                }
+            }
+            // One key may be refused to us: that is no reason to lose the others.
+            Err(failure) if batch.len() > 1 && !failure.may_pass() => {
+                batch.chunks(1).for_each(|one| self.renew(one));
+            }
+            Err(failure) => self.renew_failed(batch, lease, failure),
+        }
+    }
+
+    fn sweep(&self, tenure: &Tenure) -> Result<()> {
+        let released = self.primitive.release(tenure, 0, self.space.one_answer());
+        released.map(drop).map_err(|failure| failure.into_error(tenure.key().resource()))
+    }
+
+    fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause) {
+        if tenure.standing() == Standing::Lost {
+            self.space.watchdog.release(tenure);
+            self.sweep_open(tenure);
+            self.announce(tenure, cause);
+        }
+    }
+
+    fn extend(&self, tenure: &Arc<Tenure>, lease: Lease) -> Result<()> {
+        self.space.check_open(tenure.key().resource())?;
+        let lease = self.space.config.lease(Duration::from_millis(lease.millis()))?;
+        let one = [Arc::clone(tenure)];
+        let limit = tenure.deadline().unwrap_or(self.space.clock.now());
+        let ((sent, held), _) = self
+            .patience(tenure.key().resource())
+            .until(limit)
+            .persist(|until| self.note_open(tenure, lease, self.primitive.renew(Lane::Calls, &one, lease, until)))?;
+        self.book(tenure, held.first().copied().unwrap_or(false).then_some(sent), lease)
+    }
+}

@@ -1,0 +1,45 @@
+//! The mark of a thread: its number, how many holds it has, and the destructor that notices its end.
+
+use super::registry;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::ThreadId;
+
+/// The current thread's number and how many holds it has; its end is noticed by the destructor.
+struct Mark {
+    number: u64,
+    thread: ThreadId,
+    holds: Cell<isize>,
+}
+
+thread_local! {
+    static MARK: Mark = Mark::new();
+}
+
+/// Thread numbers are never reused, as the system's are.
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
+
+impl Mark {
+    fn new() -> Self {
+        let number = NUMBERS.fetch_add(1, Relaxed);
+        Self { number, thread: std::thread::current().id(), holds: Cell::new(0) }
+    }
+}
+
+impl Drop for Mark {
+    /// Looks through the map only if the thread took more holds than it gave back.
+    fn drop(&mut self) {
+        if self.holds.get() > 0 {
+            registry().thread_ended(self.thread);
+        }
+    }
+}
+
+/// The number of the current thread. Zero while the thread is being torn down.
+pub(crate) fn thread_number() -> u64 {
+    MARK.try_with(|mark| mark.number).unwrap_or(0)
+}
+
+pub(super) fn count_holds(change: isize) {
+    let _ = MARK.try_with(|mark| mark.holds.set(mark.holds.get() + change));
+}
