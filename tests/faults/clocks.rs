@@ -1,0 +1,1 @@
+//! Rows 36 to 39: clocks that jump or stand.

@@ -1,0 +1,25 @@
+//! The fault matrix: what each fault of `docs/faults.md` must lead to, each row with one test or more, named
+//! `fault_NN_what`.
+
+#[macro_use]
+#[allow(dead_code, reason = "each binary uses a part")]
+#[path = "../harness/mod.rs"]
+mod harness;
+use harness::{server, threads};
+
+use redlatch::ReentrantLock;
+
+mod auth;
+mod client_process;
+mod clocks;
+mod data;
+mod network;
+mod pubsub;
+mod refusals;
+mod servers;
+
+/// The locks of a client that gives up soon.
+fn hasty(server: &server::Server) -> ReentrantLock {
+    let builder = server.builder().watchdog_timeout(threads::WATCHED).outage_budget(threads::ms(500));
+    ReentrantLock::new(&builder.build().unwrap())
+}
