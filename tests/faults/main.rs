@@ -5,7 +5,7 @@
 #[allow(dead_code, reason = "each binary uses a part")]
 #[path = "../harness/mod.rs"]
 mod harness;
-use harness::{server, threads};
+use harness::{process, server, threads};
 
 use redlatch::ReentrantLock;
 
@@ -14,6 +14,7 @@ mod client_process;
 mod clocks;
 mod data;
 mod network;
+mod outages;
 mod pubsub;
 mod refusals;
 mod servers;

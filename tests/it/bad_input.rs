@@ -267,64 +267,6 @@ fn a_missing_permission_is_refused_by_name() {
     assert_eq!(locks.hold_count("n"), 0);
 }
 
-/// `fault_14`: that a verb is refused because the key is no lock, and says so at once.
-fn assert_wrong_type<T: std::fmt::Debug>(result: redlatch::Result<T>) {
-    let error = result.unwrap_err();
-    assert!(matches!(&error, Error::Refused { code, .. } if code == "WRONGTYPE"), "{error:?}");
-    assert_eq!((error.applied(), error.is_retryable()), (Applied::No, false));
-    assert!(error.to_string().contains("\"n\"") && !error.to_string().contains("precious"), "{error}");
-}
-
-#[test]
-fn a_key_of_another_type_is_refused_and_untouched() {
-    let server = Server::start();
-    let locks = server.locks();
-    server.ask::<String>(&["SET", "n", "precious"]);
-    assert_wrong_type(locks.lock("n"));
-    assert_wrong_type(locks.try_lock("n"));
-    assert_wrong_type(locks.try_lock_for("n", LONG));
-    assert_wrong_type(locks.execute_in_lock("n", || unreachable!("without the lock")));
-    assert_wrong_type(locks.force_unlock("n"));
-    assert_wrong_type(locks.is_locked("n"));
-    assert_wrong_type(locks.remaining_time_to_live("n"));
-    assert_err!(locks.unlock("n"), NotHeld);
-    assert_eq!(server.ask::<String>(&["GET", "n"]), "precious");
-    assert_eq!(server.pttl("n"), -1);
-    server.ask::<i64>(&["DEL", "n"]);
-}
-
-/// `fault_15`.
-#[test]
-fn a_hash_without_end_is_waited_for_and_never_deleted() {
-    let server = Server::start();
-    let locks = ReentrantLock::new(&server.builder().poll_cap(ms(200)).build().unwrap());
-    server.ask::<i64>(&["HSET", "n", "a stranger", "1"]);
-    assert!(locks.is_locked("n").unwrap());
-    assert_eq!(locks.remaining_time_to_live("n").unwrap(), Some(Duration::MAX));
-    assert!(!locks.try_lock("n").unwrap());
-    assert!(!locks.try_lock_for("n", ms(500)).unwrap());
-    assert_eq!((server.owner("n"), server.pttl("n")), (("a stranger".to_owned(), 1), -1));
-    std::thread::scope(|scope| {
-        let waiter = spawn_asleep(scope, || locks.try_lock_for("n", LONG).unwrap() && locks.unlock("n").is_ok());
-        assert!(!waiter.is_finished());
-        let deleted = Instant::now();
-        server.ask::<i64>(&["DEL", "n"]);
-        let (got, when) = finish(waiter);
-        assert!(got && when - deleted < ms(200) + SOON, "got it after {:?}", when - deleted);
-    });
-}
-
-/// `fault_16`.
-#[test]
-fn a_strangers_field_that_is_no_number_is_only_busy() {
-    let server = Server::start();
-    let locks = server.locks();
-    server.ask::<i64>(&["HSET", "n", "a stranger", "not a number"]);
-    assert!(!locks.try_lock("n").unwrap());
-    assert!(locks.force_unlock("n").unwrap());
-    assert!(locks.guard("n").unwrap().is_valid());
-}
-
 #[test]
 fn a_setting_out_of_range_is_named() {
     let builder = || Client::builder("redis://h");

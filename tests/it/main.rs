@@ -14,7 +14,6 @@ mod fork;
 mod lifecycle;
 mod many;
 mod max_hold;
-mod outage;
 mod passing;
 mod regressions;
 mod scripts;

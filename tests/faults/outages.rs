@@ -80,7 +80,7 @@ fn assert_served_soon(got: ScopedJoinHandle<'_, (Instant, Instant)>, since: Inst
 }
 
 #[test]
-fn killed_and_restarted_empty() {
+fn fault_01_killed_and_restarted_empty() {
     let mut server = Server::start();
     let scene = Scene::new(&server);
     let hold = scene.hold();
@@ -94,7 +94,7 @@ fn killed_and_restarted_empty() {
 }
 
 #[test]
-fn killed_and_restarted_with_its_data() {
+fn fault_02_killed_and_restarted_with_its_data() {
     let mut server = Server::start_with_data();
     let scene = Scene::new(&server);
     let hold = scene.hold();
@@ -113,7 +113,7 @@ fn killed_and_restarted_with_its_data() {
 }
 
 #[test]
-fn frozen_for_less_than_the_lease() {
+fn fault_04_frozen_for_less_than_the_lease() {
     let server = Server::start();
     let scene = Scene::new(&server);
     let hold = scene.hold();
@@ -131,7 +131,7 @@ fn frozen_for_less_than_the_lease() {
 }
 
 #[test]
-fn frozen_for_longer_than_the_lease() {
+fn fault_04_frozen_for_longer_than_the_lease() {
     let server = Server::start();
     let scene = Scene::new(&server);
     let hold = scene.hold();
@@ -149,7 +149,7 @@ fn frozen_for_longer_than_the_lease() {
 }
 
 #[test]
-fn away_for_longer_than_the_outage_budget() {
+fn fault_22_away_for_longer_than_the_outage_budget() {
     const BUDGET: Duration = Duration::from_secs(1);
     let mut server = Server::start();
     let client = builder(&server.url()).outage_budget(BUDGET).build().unwrap();
@@ -173,7 +173,7 @@ fn away_for_longer_than_the_outage_budget() {
 }
 
 #[test]
-fn its_connections_are_killed_again_and_again() {
+fn fault_31_its_connections_are_killed_again_and_again() {
     let server = Server::start();
     let scene = Scene::new(&server);
     let hold = scene.hold();
@@ -194,7 +194,7 @@ fn its_connections_are_killed_again_and_again() {
 }
 
 #[test]
-fn its_scripts_are_flushed_between_every_pair_of_calls() {
+fn fault_06_its_scripts_are_flushed_between_every_pair_of_calls() {
     let server = Server::start();
     let scene = Scene::new(&server);
     let flush = || drop(server.ask::<String>(&["SCRIPT", "FLUSH"]));
@@ -212,7 +212,7 @@ fn its_scripts_are_flushed_between_every_pair_of_calls() {
 }
 
 #[test]
-fn loading_its_data() {
+fn fault_12_loading_its_data() {
     let mut server = Server::start_with_data();
     let scene = Scene::new(&server);
     let hold = scene.hold();
@@ -234,7 +234,7 @@ fn loading_its_data() {
 }
 
 #[test]
-fn out_of_memory() {
+fn fault_08_out_of_memory() {
     let server = Server::start();
     let scene = Scene::new(&server);
     let hold = scene.hold();
@@ -252,7 +252,7 @@ fn out_of_memory() {
 }
 
 #[test]
-fn read_only_and_writable_again() {
+fn fault_11_read_only_and_writable_again() {
     let server = Server::start();
     let scene = Scene::new(&server);
     let hold = scene.hold();
@@ -273,7 +273,7 @@ fn read_only_and_writable_again() {
 }
 
 #[test]
-fn its_password_is_changed() {
+fn fault_56_its_password_is_changed() {
     let server = Server::start();
     let _: String = server.ask(&["ACL", "SETUSER", "app", "on", ">old", "allcommands", "allkeys", "allchannels"]);
     let scene = Scene::at(&server.url_as("app", "old"));
@@ -301,7 +301,7 @@ fn assert_refused<T: std::fmt::Debug>(result: redlatch::Result<T>, expected: &st
 }
 
 #[test]
-fn a_peer_that_accepts_and_says_nothing() {
+fn fault_26_a_peer_that_accepts_and_says_nothing() {
     const BUDGET: Duration = Duration::from_secs(1);
     let socket = std::env::temp_dir().join(format!("redlatch-it-silent-{}", std::process::id()));
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -322,7 +322,7 @@ fn a_peer_that_accepts_and_says_nothing() {
 }
 
 #[test]
-fn eight_clients_wait_out_a_restart_and_are_all_served() {
+fn fault_01_eight_clients_wait_out_a_restart_and_are_all_served() {
     let mut server = Server::start();
     let clients: Vec<_> = (0..8).map(|_| Scene::new(&server)).collect();
     let first = Scene::new(&server);
