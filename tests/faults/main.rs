@@ -13,6 +13,7 @@ mod auth;
 mod client_process;
 mod clocks;
 mod data;
+mod failover;
 mod network;
 mod outages;
 mod pubsub;

@@ -1,10 +1,13 @@
-//! Rows 1 to 4, 12 and 19: servers that die, stop, load or are replaced.
+//! Rows 1, 3, 4 and 12: servers that die, stop or load.
 
 use crate::hasty;
 use crate::server::Server;
-use crate::threads::{LATE, LONG, SOON, eventually, finish, ms, spawn_asleep, timed};
+use crate::threads::{LATE, LONG, OUTLIVED, SOON, eventually, finish, ms, spawn_asleep, timed};
 use redlatch::{Error, HoldState, LossCause, RedLock, RedLockExt, ReentrantLock, Result};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Renewed every second.
+const LEASE: Duration = Duration::from_secs(3);
 
 #[test]
 fn fault_01_a_server_that_restarts_empty_loses_the_holds() {
@@ -35,6 +38,72 @@ fn fault_01_waiters_ride_out_a_restart() {
     assert_err!(guard.unlock(), Lost);
 }
 
+/// Without strict mode nobody waits for a lost hold to end: for a while two believe to hold the lock. The first is
+/// told within a third of the lease.
+#[test]
+fn fault_01_what_an_emptied_server_grants_is_reported_to_the_former_holder() {
+    let mut server = Server::start();
+    let (first, second) = (server.locks_watched(LEASE), server.locks_watched(LEASE));
+    let guard = first.guard("n").unwrap();
+    let lost = guard.lost();
+    server.kill();
+    server.restart();
+    let restarted = Instant::now();
+    let successor = second.guard("n").unwrap();
+    assert_eq!(lost.recv_timeout(LONG).unwrap().cause(), LossCause::Removed);
+    let took = restarted.elapsed();
+    assert!(took <= LEASE / 3 + LATE, "told after {took:?}");
+    assert_err!(guard.unlock(), Lost);
+    assert!(second.verify(&successor).unwrap(), "the late release of the first does not free the second's");
+}
+
+/// Makes a server forget what it was told during `act`.
+fn forgetting<T>(server: &mut Server, act: impl FnOnce(&Server) -> T) -> T {
+    let kept = server.written();
+    let value = act(server);
+    server.lose_power(kept);
+    server.restart();
+    value
+}
+
+#[test]
+fn fault_03_an_acquisition_that_never_reached_the_disk_is_lost() {
+    let mut server = Server::start_with_data();
+    let locks = server.locks_watched(LEASE);
+    let kept = locks.guard("kept").unwrap();
+    let guard = forgetting(&mut server, |_| locks.guard("n").unwrap());
+    assert_eq!(guard.lost().recv_timeout(LONG).unwrap().cause(), LossCause::Removed);
+    assert_err!(guard.unlock(), Lost);
+    eventually(LONG, "the older hold goes on", || kept.state() == HoldState::Held);
+    assert!(locks.verify(&kept).unwrap());
+}
+
+#[test]
+fn fault_03_a_release_that_never_reached_the_disk_blocks_until_the_lease_ends() {
+    let mut server = Server::start_with_data();
+    let locks = server.locks();
+    let guard = locks.request("n").lease(OUTLIVED).guard().unwrap().unwrap();
+    let taken = Instant::now();
+    forgetting(&mut server, |_| guard.unlock().unwrap());
+    assert!(!locks.try_lock("n").unwrap() || taken.elapsed() >= OUTLIVED, "its key came back");
+    assert!(locks.try_lock_for("n", LONG).unwrap());
+    let took = taken.elapsed();
+    assert!(took <= OUTLIVED + SOON, "free after {took:?}");
+    locks.unlock("n").unwrap();
+}
+
+#[test]
+fn fault_03_an_extension_that_never_reached_the_disk_is_found_out_by_asking() {
+    let mut server = Server::start_with_data();
+    let locks = server.locks();
+    let guard = locks.request("n").lease(OUTLIVED).guard().unwrap().unwrap();
+    forgetting(&mut server, |_| guard.extend(Duration::from_secs(60)).unwrap());
+    eventually(LONG, "the key ends with its first lease", || server.pttl("n") == -2);
+    assert!(guard.is_valid(), "nobody told the holder");
+    assert!(!locks.verify(&guard).unwrap());
+    assert_err!(guard.unlock(), Lost);
+}
+
 /// That a call to a stopped server fails in time, and leaves no lock behind once the server goes on.
 fn assert_bounded(call: impl FnOnce(&ReentrantLock) -> Result<()>, bound: Duration) {
     let server = Server::start();
@@ -61,6 +130,28 @@ fn fault_04_a_try_at_a_stopped_server_is_bounded_by_one_answer() {
 #[test]
 fn fault_04_a_wait_for_a_stopped_server_is_bounded_by_the_outage_budget() {
     assert_bounded(|locks| locks.lock("n"), ms(500) + SOON);
+}
+
+/// How often the server ran a command, from a script or not.
+fn runs_of(server: &Server, command: &str) -> u64 {
+    let stats: String = server.ask(&["INFO", "commandstats"]);
+    let line =
+        stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls="))?.split(',').next());
+    line.map_or(0, |calls| calls.parse().unwrap())
+}
+
+/// A stopped server that goes on finds the requests of callers who gave up long ago.
+#[test]
+fn fault_04_what_waited_at_a_stopped_server_takes_no_lock() {
+    let server = Server::start();
+    let locks = hasty(&server);
+    drop(locks.guard("n").unwrap());
+    let (scripts, taken) = (runs_of(&server, "evalsha"), runs_of(&server, "hset"));
+    server.freeze();
+    assert!(locks.try_lock("n").is_err());
+    server.thaw();
+    eventually(LONG, "the request and its sweep were run", || runs_of(&server, "evalsha") >= scripts + 2);
+    assert_eq!((runs_of(&server, "hset"), server.pttl("n")), (taken, -2));
 }
 
 #[test]

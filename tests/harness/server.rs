@@ -4,6 +4,7 @@ use crate::threads::eventually;
 use redis::FromRedisValue;
 use redlatch::{Client, ClientBuilder, ReentrantLock};
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -26,31 +27,36 @@ static NUMBER: AtomicUsize = AtomicUsize::new(0);
 pub(crate) struct Server {
     dir: PathBuf,
     port: u16,
-    keeps_data: bool,
+    settings: &'static [&'static str],
     child: Option<Child>,
     admin: Mutex<Option<redis::Connection>>,
 }
 
 impl Server {
     pub(crate) fn start() -> Self {
-        Self::start_on(0, false)
+        Self::start_on(0, &[])
     }
 
     /// The same, but it writes each change to disk: after a [`kill`](Self::kill) it knows what it knew.
     pub(crate) fn start_with_data() -> Self {
-        Self::start_on(0, true)
+        Self::start_on(0, &["--appendonly", "yes"])
     }
 
     /// The same with a TCP port of 127.0.0.1 beside the socket.
     pub(crate) fn start_on_tcp() -> Self {
-        Self::start_on(free_port(), false)
+        Self::start_on(free_port(), &[])
     }
 
-    fn start_on(port: u16, keeps_data: bool) -> Self {
+    /// A node of a cluster, which serves no slot yet.
+    pub(crate) fn start_in_cluster() -> Self {
+        Self::start_on(free_cluster_port(), &["--cluster-enabled", "yes"])
+    }
+
+    fn start_on(port: u16, settings: &'static [&'static str]) -> Self {
         let number = NUMBER.fetch_add(1, SeqCst);
         let dir = std::env::temp_dir().join(format!("redlatch-it-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory for the server");
-        let mut server = Self { dir, port, keeps_data, child: None, admin: Mutex::new(None) };
+        let mut server = Self { dir, port, settings, child: None, admin: Mutex::new(None) };
         server.restart();
         server
     }
@@ -69,10 +75,9 @@ impl Server {
 
     fn spawn(&mut self, per_key: Duration) {
         assert!(self.child.is_none(), "it is running");
-        let keeps_data = if self.keeps_data { "yes" } else { "no" };
         let mut command = Command::new(redis_program());
         command.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--unixsocket"]).arg(self.socket());
-        command.args(["--save", "", "--appendonly", keeps_data, "--appendfsync", "always"]);
+        command.args(["--save", "", "--appendfsync", "always"]).args(self.settings);
         command.args(["--key-load-delay", &per_key.as_micros().to_string()]);
         command.args(["--loglevel", "notice", "--logfile", "log", "--dir"]).arg(&self.dir);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -107,6 +112,10 @@ impl Server {
 
     pub(crate) fn url_as(&self, user: &str, password: &str) -> String {
         format!("{}?user={user}&pass={password}", self.url())
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     pub(crate) fn tcp_url(&self) -> String {
@@ -180,6 +189,25 @@ impl Server {
         child.wait().unwrap();
     }
 
+    /// How long the file of its changes is, of one that [keeps its data](Self::start_with_data).
+    pub(crate) fn written(&self) -> u64 {
+        self.changes().metadata().unwrap().len()
+    }
+
+    /// Kills it, and what it wrote after the first `kept` bytes never reached the disk.
+    pub(crate) fn lose_power(&mut self, kept: u64) {
+        self.kill();
+        std::fs::OpenOptions::new().write(true).open(self.changes()).unwrap().set_len(kept).unwrap();
+    }
+
+    /// One file up to Redis 6, a folder with a file of changes since Redis 7.
+    fn changes(&self) -> PathBuf {
+        let folder = self.dir.join("appendonlydir");
+        let mut files = std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+        let newer = files.find(|path| path.to_string_lossy().ends_with(".incr.aof"));
+        newer.unwrap_or_else(|| self.dir.join("appendonly.aof"))
+    }
+
     /// It keeps its connections and answers nothing until [`thaw`](Self::thaw).
     pub(crate) fn freeze(&self) {
         signal("-STOP", self.child.as_ref().expect("it is running").id());
@@ -238,5 +266,11 @@ pub(crate) fn signal(name: &str, pid: u32) {
 
 /// A port that nobody listens on now.
 pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A port whose cluster port, 10,000 above it, is free as well.
+fn free_cluster_port() -> u16 {
+    let both = |port: u16| port.checked_add(10_000).filter(|bus| TcpListener::bind(("127.0.0.1", *bus)).is_ok());
+    std::iter::repeat_with(free_port).find(|port| both(*port).is_some()).unwrap()
 }
