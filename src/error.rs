@@ -139,7 +139,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Unavailable { .. } | Self::OutcomeUnknown { .. } => true,
-            Self::Refused { code, .. } => may_pass(code),
+            Self::Refused { code, cause, .. } => may_pass(code, cause),
             _ => false,
         }
     }
@@ -172,11 +172,16 @@ impl Error {
     }
 }
 
-/// Whether a refusal can end by itself: the server is busy, short of memory or replicas, or changing roles.
-pub(crate) fn may_pass(code: &str) -> bool {
+/// Whether a refusal can end by itself: the server is busy, full, short of memory or replicas, or changing roles.
+pub(crate) fn may_pass(code: &str, cause: &Cause) -> bool {
     const PASSING: [&str; 9] =
         ["LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "OOM", "MISCONF", "NOREPLICAS"];
-    PASSING.contains(&code)
+    PASSING.contains(&code) || says_full(&cause.0)
+}
+
+/// `ERR max number of clients reached`, which has no code of its own.
+pub(crate) fn says_full(text: &str) -> bool {
+    text.contains("max number of clients")
 }
 
 impl fmt::Display for Error {

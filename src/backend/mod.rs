@@ -110,14 +110,9 @@ impl Failure {
     /// Whether the same attempt may succeed a moment later.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
-            Self::Refused { code, .. } => may_pass(code) || self.is_crowd(),
+            Self::Refused { code, cause, .. } => may_pass(code, cause),
             _ => true,
         }
-    }
-
-    /// `ERR max number of clients reached`.
-    fn is_crowd(&self) -> bool {
-        matches!(self, Self::Refused { cause, .. } if cause.to_string().contains("max number of clients"))
     }
 
     fn is_timeout(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use super::{Answer, Arg, Broken, Failure, GRACE, Limits, Reply, Request, Verb};
 use crate::config::Config;
-use crate::error::{Applied, Cause, Error, Result};
+use crate::error::{Applied, Cause, Error, Result, says_full};
 use crate::stats::Counters;
 use crate::time::{Clock, Moment};
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
@@ -93,12 +93,12 @@ impl Server {
         let (mut time, mut run_id) = (Value::Nil, String::new());
         for command in &commands {
             connection.set_read_timeout(Some(self.left(until)))?;
-            let reply = connection.recv_response()?;
-            match name_of(command) {
+            match (name_of(command), connection.recv_response()?.extract_error()) {
                 // It came with Redis 7.2, older servers refuse it, and it only shows in CLIENT LIST.
-                b"CLIENT" => {}
-                b"INFO" => run_id = run_id_in(reply.extract_error()?)?,
-                _ => time = reply.extract_error()?,
+                (b"CLIENT", Err(error)) if !is_farewell(&error) => {}
+                (_, Err(error)) => return Err(error),
+                (b"INFO", Ok(info)) => run_id = run_id_in(info)?,
+                (_, Ok(answer)) => time = answer,
             }
         }
         let (seconds, micros): (u64, u64) = redis::from_redis_value(time)?;
@@ -145,6 +145,12 @@ fn run_id_in(info: Value) -> Result<String, RedisError> {
     let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
     let missing = || RedisError::from((redis::ErrorKind::UnexpectedReturnType, "INFO server gives no run_id"));
     run_id.map(str::to_owned).ok_or_else(missing)
+}
+
+/// What a server says instead of any answer before it closes a new connection: it is full, or lets nobody in from
+/// there. Whatever was sent first seems to be refused by it.
+fn is_farewell(error: &RedisError) -> bool {
+    error.code() == Some("DENIED") || says_full(&error.to_string())
 }
 
 const RIGHT: &str = "write redis://[user:password@]host[:port][/database], with %-escapes for special characters, or \
