@@ -5,7 +5,7 @@
 #[allow(dead_code, reason = "each binary uses a part")]
 #[path = "../harness/mod.rs"]
 mod harness;
-use harness::{process, server, threads};
+use harness::{process, proxy, server, threads};
 
 use redlatch::ReentrantLock;
 
