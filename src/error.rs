@@ -223,7 +223,9 @@ fn advice(code: &str) -> &'static str {
         "OOM" => "free memory on the server",
         "READONLY" => "connect to the master",
         "MISCONF" | "NOREPLICAS" => "the server does not accept writes now, see its log",
-        "MOVED" | "ASK" | "CROSSSLOT" => "this is a cluster, which a single-server client cannot follow",
+        "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => {
+            "this is a cluster, which a single-server client cannot follow"
+        }
         _ => "see the server's words",
     }
 }
