@@ -7,7 +7,7 @@
 mod harness;
 use harness::{process, proxy, server, threads};
 
-use redlatch::ReentrantLock;
+use redlatch::{Applied, Error, ReentrantLock};
 
 mod auth;
 mod client_process;
@@ -19,9 +19,18 @@ mod outages;
 mod pubsub;
 mod refusals;
 mod servers;
+mod topology;
 
 /// The locks of a client that gives up soon.
 fn hasty(server: &server::Server) -> ReentrantLock {
     let builder = server.builder().watchdog_timeout(threads::WATCHED).outage_budget(threads::ms(500));
     ReentrantLock::new(&builder.build().unwrap())
+}
+
+/// That a call was refused with this code, for certain without an effect.
+#[track_caller]
+fn assert_refused<T: std::fmt::Debug>(result: redlatch::Result<T>, code: &str) -> Error {
+    let refused = matches!(&result, Err(Error::Refused { code: said, applied: Applied::No, .. }) if said == code);
+    assert!(refused, "expected {code}, got {result:?}");
+    result.unwrap_err()
 }

@@ -3,6 +3,7 @@
 //! In each case nobody hangs, every call comes back within its own bound or the outage budget, the holder learns
 //! how it stands, exactly once that it lost, and waiters are served within a second of the server's return.
 
+use crate::assert_refused;
 use crate::server::Server;
 use crate::threads::{LATE, LONG, SOON, eventually, finish, ms, spawn_asleep, timed};
 use redlatch::{Applied, Client, ClientBuilder, Error, Hold, HoldState, LossCause, RedLock, ReentrantLock};
@@ -288,16 +289,6 @@ fn fault_56_its_password_is_changed() {
     let late = scene.other.client().stats().reconnects;
     assert!(late <= 10, "no storm of connections: {late}");
     eventually(LONG, "the key ends with its lease", || server.pttl("n") == -2);
-}
-
-fn assert_refused<T: std::fmt::Debug>(result: redlatch::Result<T>, expected: &str) {
-    match result {
-        Err(error @ Error::Refused { .. }) => {
-            assert!(error.to_string().contains(expected), "{error}");
-            assert_eq!(error.applied(), Applied::No, "{error}");
-        }
-        other => panic!("expected {expected}, got {other:?}"),
-    }
 }
 
 #[test]

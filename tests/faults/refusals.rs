@@ -1,20 +1,12 @@
 //! Rows 8 to 10, 13 and 18: servers that answer, but do not do what they are asked.
 
-use crate::hasty;
 use crate::proxy::{Flow, Proxy, Step, pass};
 use crate::server::Server;
 use crate::threads::{LATE, LONG, SOON, WATCHED, eventually, finish, ms, spawn_asleep, timed};
+use crate::{assert_refused, hasty};
 use redlatch::{Applied, Client, Error, HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// That a call was refused with this code, for certain without an effect.
-#[track_caller]
-fn assert_refused<T: std::fmt::Debug>(result: redlatch::Result<T>, code: &str) -> Error {
-    let refused = matches!(&result, Err(Error::Refused { code: said, applied: Applied::No, .. }) if said == code);
-    assert!(refused, "expected {code}, got {result:?}");
-    result.unwrap_err()
-}
 
 fn set(server: &Server, setting: &str, value: &str) {
     server.ask::<String>(&["CONFIG", "SET", setting, value]);
