@@ -1,9 +1,12 @@
-//! The harness's fault proxy, from Unix socket to Unix socket: a test says what becomes of each piece of data.
+//! The harness's fault proxy, from a Unix socket or a TCP port to a Unix socket: a test says what becomes of each
+//! piece of data.
 
-use std::io::{Read, Write};
-use std::net::Shutdown;
+// SO_LINGER, which a reset needs, is not in std; redis-rs brings the crate that has it.
+use redis::io::tcp::socket2::Socket;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,19 +24,51 @@ pub(crate) enum Flow {
 pub(crate) enum Step {
     Send(Vec<u8>),
     Sleep(Duration),
+    /// Holds what comes after it, for ever if the gate is never opened.
+    Hold(Gate),
+    /// Sends it to the server over a connection of its own, and waits until it is answered.
+    Copy(Vec<u8>),
     /// Closes the connection on both sides.
     Cut,
+    /// The same, but a TCP client is sent a reset.
+    Reset,
+}
+
+/// What a piece of data, or a connection, waits for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Gate(Arc<AtomicBool>);
+
+impl Gate {
+    pub(crate) fn open(&self) {
+        self.0.store(true, SeqCst);
+    }
+
+    fn wait(&self, over: &AtomicBool) {
+        while !self.0.load(SeqCst) && !over.load(SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// Decides by the number of the connection, the direction and the data.
 type Rule = Box<dyn FnMut(usize, Flow, &[u8]) -> Vec<Step> + Send>;
-type SharedRule = Arc<Mutex<Option<Rule>>>;
+
+/// Where its clients find it.
+enum Address {
+    Path(PathBuf),
+    Port(u16),
+}
 
 /// A proxy in front of a server. Declare it between the server and its clients.
 pub(crate) struct Proxy {
-    path: PathBuf,
-    rule: SharedRule,
-    over: Arc<AtomicBool>,
+    address: Address,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    server: PathBuf,
+    rule: Mutex<Option<Rule>>,
+    over: AtomicBool,
 }
 
 impl Proxy {
@@ -43,15 +78,27 @@ impl Proxy {
         let path = std::env::temp_dir().join(format!("redlatch-px-{}-{number}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).expect("a socket for the proxy");
-        let proxy = Self { path, rule: Arc::default(), over: Arc::default() };
-        let (rule, over) = (Arc::clone(&proxy.rule), Arc::clone(&proxy.over));
+        Self::start(Address::Path(path), server, move || Ok(listener.accept()?.0.into()))
+    }
+
+    /// The same on a TCP port of 127.0.0.1.
+    pub(crate) fn on_tcp(server: PathBuf) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port for the proxy");
+        let port = listener.local_addr().unwrap().port();
+        Self::start(Address::Port(port), server, move || Ok(listener.accept()?.0.into()))
+    }
+
+    fn start(address: Address, server: PathBuf, accept: impl Fn() -> io::Result<Socket> + Send + 'static) -> Self {
+        let shared = Arc::new(Shared { server, rule: Mutex::default(), over: AtomicBool::new(false) });
+        let proxy = Self { address, shared: Arc::clone(&shared) };
         std::thread::spawn(move || {
-            for (connection, client) in listener.incoming().map_while(Result::ok).enumerate() {
-                if over.load(SeqCst) {
+            for number in 0.. {
+                let Ok(client) = accept() else { return };
+                if shared.over.load(SeqCst) {
                     return;
                 }
-                if let Ok(server) = UnixStream::connect(&server) {
-                    join(connection, client, server, &rule);
+                if let Ok(server) = UnixStream::connect(&shared.server) {
+                    Pipe::lay(number, client, server.into(), &shared);
                 }
             }
         });
@@ -59,16 +106,19 @@ impl Proxy {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("unix://{}", self.path.display())
+        match &self.address {
+            Address::Path(path) => format!("unix://{}", path.display()),
+            Address::Port(port) => format!("redis://127.0.0.1:{port}/"),
+        }
     }
 
     pub(crate) fn set(&self, rule: impl FnMut(usize, Flow, &[u8]) -> Vec<Step> + Send + 'static) {
-        *self.rule.lock().unwrap() = Some(Box::new(rule));
+        *self.shared.rule.lock().unwrap() = Some(Box::new(rule));
     }
 
     /// From now on it passes everything on.
     pub(crate) fn clear(&self) {
-        *self.rule.lock().unwrap() = None;
+        *self.shared.rule.lock().unwrap() = None;
     }
 
     /// Each reply comes later by so much.
@@ -79,36 +129,91 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.over.store(true, SeqCst);
-        let _ = UnixStream::connect(&self.path);
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// Starts to pass data on between the two ends.
-fn join(connection: usize, client: UnixStream, server: UnixStream, rule: &SharedRule) {
-    let (to_client, from_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-    for (flow, from, to) in [(Flow::Request, client, server), (Flow::Reply, from_server, to_client)] {
-        let rule = Arc::clone(rule);
-        std::thread::spawn(move || pump(connection, flow, from, to, &rule));
-    }
-}
-
-fn pump(connection: usize, flow: Flow, mut from: UnixStream, mut to: UnixStream, rule: &SharedRule) {
-    let mut buffer = [0; 65536];
-    'open: while let Ok(length @ 1..) = from.read(&mut buffer) {
-        let data = &buffer[..length];
-        let steps = rule.lock().unwrap().as_mut().map_or_else(|| pass(data), |rule| rule(connection, flow, data));
-        for step in steps {
-            match step {
-                Step::Send(data) if to.write_all(&data).is_ok() => {}
-                Step::Sleep(span) => std::thread::sleep(span),
-                Step::Send(_) | Step::Cut => break 'open,
+        self.shared.over.store(true, SeqCst);
+        match &self.address {
+            Address::Path(path) => {
+                let _ = UnixStream::connect(path);
+                let _ = std::fs::remove_file(path);
             }
+            Address::Port(port) => drop(TcpStream::connect(("127.0.0.1", *port))),
         }
     }
-    let _ = from.shutdown(Shutdown::Both);
-    let _ = to.shutdown(Shutdown::Both);
+}
+
+/// One connection through the proxy.
+struct Pipe {
+    number: usize,
+    client: Socket,
+    server: Socket,
+    reset: AtomicBool,
+    shared: Arc<Shared>,
+}
+
+impl Pipe {
+    /// Starts to pass data on between the two ends.
+    fn lay(number: usize, client: Socket, server: Socket, shared: &Arc<Shared>) {
+        let pipe = Arc::new(Self { number, client, server, reset: AtomicBool::new(false), shared: Arc::clone(shared) });
+        for flow in [Flow::Request, Flow::Reply] {
+            let pipe = Arc::clone(&pipe);
+            std::thread::spawn(move || pipe.pump(flow));
+        }
+    }
+
+    fn pump(&self, flow: Flow) {
+        let (mut from, to) = match flow {
+            Flow::Request => (&self.client, &self.server),
+            Flow::Reply => (&self.server, &self.client),
+        };
+        let mut buffer = [0; 65536];
+        while let Ok(length @ 1..) = from.read(&mut buffer) {
+            if !self.steps(flow, &buffer[..length]).into_iter().all(|step| self.take(step, to)) {
+                break;
+            }
+        }
+        self.close();
+    }
+
+    fn steps(&self, flow: Flow, data: &[u8]) -> Vec<Step> {
+        let mut rule = self.shared.rule.lock().unwrap();
+        rule.as_mut().map_or_else(|| pass(data), |rule| rule(self.number, flow, data))
+    }
+
+    /// Whether the connection goes on after this step.
+    fn take(&self, step: Step, mut to: &Socket) -> bool {
+        match step {
+            Step::Send(data) => return to.write_all(&data).is_ok(),
+            Step::Sleep(span) => std::thread::sleep(span),
+            Step::Hold(gate) => gate.wait(&self.shared.over),
+            Step::Copy(data) => drop(deliver(&self.shared.server, &data)),
+            Step::Cut => return false,
+            Step::Reset => {
+                self.reset.store(true, SeqCst);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A reset is sent by the system when the last owner drops a socket that does not linger. Until then the other
+    /// direction is only kept from reading: a shutdown of both would say an orderly good-bye.
+    fn close(&self) {
+        let _ = self.server.shutdown(Shutdown::Both);
+        if self.reset.load(SeqCst) {
+            let _ = self.client.set_linger(Some(Duration::ZERO));
+            let _ = self.client.shutdown(Shutdown::Read);
+        } else {
+            let _ = self.client.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Has the server execute a request that came over another connection, and gives the answer.
+pub(crate) fn deliver(server: &Path, request: &[u8]) -> io::Result<String> {
+    let mut stream = UnixStream::connect(server)?;
+    stream.write_all(request)?;
+    let mut answer = [0; 1024];
+    let length = stream.read(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
 }
 
 pub(crate) fn pass(data: &[u8]) -> Vec<Step> {
@@ -136,4 +241,14 @@ pub(crate) fn runs(name: &str) -> impl Fn(Flow, &[u8]) -> bool + Send + 'static 
     };
     let hash = redis::Script::new(text).get_hash().to_owned();
     move |flow, data| flow == Flow::Request && data.windows(hash.len()).any(|window| window == hash.as_bytes())
+}
+
+/// Numbers below a bound that look random and are the same in each run.
+pub(crate) fn numbers(mut seed: u64) -> impl FnMut(u64) -> u64 + Send {
+    move |below| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed % below
+    }
 }
