@@ -5,18 +5,15 @@
 #[allow(dead_code, reason = "each binary uses a part")]
 #[path = "../harness/mod.rs"]
 mod harness;
-
 use harness::{process, proxy, server, threads};
-use harness::{proxy, server, threads};
-use redlatch::{Applied, Error, ReentrantLock};
-use redlatch::{ClientBuilder, ReentrantLock};
+
+use redlatch::{Applied, ClientBuilder, Error, ReentrantLock};
 
 mod auth;
 mod client_process;
 mod clocks;
 mod data;
 mod failover;
-mod ghosts;
 mod network;
 mod outages;
 mod pubsub;
@@ -30,12 +27,15 @@ fn hasty(server: &server::Server) -> ReentrantLock {
     ReentrantLock::new(&builder.build().unwrap())
 }
 
-    assert!(refused, "expected {code}, got {result:?}");
-    let refused = matches!(&result, Err(Error::Refused { code: said, applied: Applied::No, .. }) if said == code);
-    result.unwrap_err()
-#[track_caller]
 /// That a call was refused with this code, for certain without an effect.
-/// The locks of a new client with these settings.
+#[track_caller]
 fn assert_refused<T: std::fmt::Debug>(result: redlatch::Result<T>, code: &str) -> Error {
+    let refused = matches!(&result, Err(Error::Refused { code: said, applied: Applied::No, .. }) if said == code);
+    assert!(refused, "expected {code}, got {result:?}");
+    result.unwrap_err()
+}
+
+/// The locks of a new client with these settings.
 fn locks_of(builder: ClientBuilder) -> ReentrantLock {
+    ReentrantLock::new(&builder.build().unwrap())
 }
