@@ -9,6 +9,7 @@ use crate::time::{Clock, Moment};
 use parking_lot::{Condvar, Mutex};
 use redis::{Msg, RedisError, Value};
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -26,6 +27,11 @@ const LINGER: Duration = Duration::from_secs(2);
 /// The pause before connecting again, doubled with each failure up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// An unlock's message is one digit. After a longer one than this the connection is dropped, and the memory that the
+/// message took with it. It has been read by then: what bounds it is the server, by its limit for the output of
+/// subscribers, 32 MB unless configured.
+const LONGEST_PAYLOAD: usize = 64 * 1024;
 
 /// The subscriber of one client. Its thread starts with the first waiter.
 pub(crate) struct PubSub {
@@ -291,10 +297,14 @@ impl Shared {
         }
     }
 
-    fn deliver(&self, message: &Msg) {
+    fn deliver(&self, message: &Msg) -> Result<(), RedisError> {
+        if message.get_payload_bytes().len() > LONGEST_PAYLOAD {
+            return Err(std::io::Error::new(ErrorKind::InvalidData, "a message of more than 64 KiB").into());
+        }
         if let Some(channel) = self.state.lock().channels.get(message.get_channel_name()) {
             channel.wake();
         }
+        Ok(())
     }
 }
 
@@ -343,7 +353,7 @@ impl<'a> Line<'a> {
         loop {
             let reply = self.connection.recv_response()?;
             match Msg::from_value(&reply) {
-                Some(message) => self.shared.deliver(&message),
+                Some(message) => self.shared.deliver(&message)?,
                 None => return Ok(reply),
             }
         }
@@ -357,10 +367,9 @@ impl<'a> Line<'a> {
         // Dropping it would unsubscribe everything; it owns nothing but an empty queue.
         std::mem::forget(pubsub);
         match message {
-            Ok(message) => self.shared.deliver(&message),
-            Err(error) if error.is_timeout() => return Ok(false),
-            Err(error) => return Err(error),
+            Ok(message) => self.shared.deliver(&message).map(|()| true),
+            Err(error) if error.is_timeout() => Ok(false),
+            Err(error) => Err(error),
         }
-        Ok(true)
     }
 }
