@@ -8,7 +8,7 @@ use crate::server::Server;
 use crate::threads::{LATE, LONG, SOON, elsewhere, eventually, finish, ms, spawn_asleep, timed};
 use redlatch::{CancelToken, ClientBuilder, RedLock, RedLockExt, ReentrantLock};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -75,23 +75,6 @@ fn a_force_unlock_wakes_a_waiter_in_another_client() {
         assert!(got && when - forced < SOON, "woken after {:?}", when - forced);
     });
     assert_err!(one.unlock("n"), Lost);
-}
-
-/// `fault_34`: an unlock between a try and the subscription must not be missed.
-#[test]
-fn no_hand_off_between_clients_is_missed() {
-    let server = Server::start();
-    let clients = [patient(server.builder()), patient(server.builder()), patient(server.builder())];
-    let inside = AtomicBool::new(false);
-    let work = |locks: &ReentrantLock| {
-        for _ in 0..100 {
-            assert!(locks.try_lock_for_with_lease("n", LONG, MINUTE).unwrap(), "a wake-up was lost");
-            assert!(!inside.swap(true, SeqCst), "two clients hold the lock");
-            inside.store(false, SeqCst);
-            locks.unlock("n").unwrap();
-        }
-    };
-    std::thread::scope(|scope| clients.iter().for_each(|locks| drop(scope.spawn(|| work(locks)))));
 }
 
 #[test]
@@ -166,121 +149,6 @@ fn the_next_waiter_contends_when_the_first_gives_up() {
         let (got, when) = finish(second);
         assert!(got && when - unlocked < SOON, "woken after {:?}", when - unlocked);
     });
-}
-
-/// `fault_31`.
-#[test]
-fn a_waiter_is_told_again_after_its_subscription_was_cut() {
-    let server = Server::start();
-    let (one, other) = (patient(server.builder()), patient(server.builder()));
-    one.lock("n").unwrap();
-    std::thread::scope(|scope| {
-        let waiter = spawn_asleep(scope, || pass(&other));
-        for _ in 0..3 {
-            assert_eq!(server.ask::<i64>(&["CLIENT", "KILL", "TYPE", "pubsub"]), 1);
-            eventually(LONG, "it subscribes again", || server.subscribers(CHANNEL) == 1);
-        }
-        assert!(!waiter.is_finished());
-        let unlocked = Instant::now();
-        one.unlock("n").unwrap();
-        let (got, when) = finish(waiter);
-        assert!(got && when - unlocked < SOON, "woken after {:?}", when - unlocked);
-    });
-}
-
-/// `fault_31`: a message that is published while the subscription is cut is made good for by the next look.
-#[test]
-fn an_unlock_while_the_subscription_is_cut_is_not_missed() {
-    let server = Server::start();
-    let (one, other) = (patient(server.builder()), patient(server.builder()));
-    for _ in 0..10 {
-        one.lock("n").unwrap();
-        std::thread::scope(|scope| {
-            let waiter = spawn_asleep(scope, || pass(&other));
-            server.ask::<i64>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-            let unlocked = Instant::now();
-            one.unlock("n").unwrap();
-            let (got, when) = finish(waiter);
-            assert!(got && when - unlocked < 2 * SOON, "woken after {:?}", when - unlocked);
-        });
-    }
-}
-
-/// `fault_33`: a message is a hint and proves nothing.
-#[test]
-fn messages_of_strangers_grant_nothing() {
-    let server = Server::start();
-    let (one, other) = (patient(server.builder()), patient(server.builder()));
-    let guard = one.guard("n").unwrap();
-    std::thread::scope(|scope| {
-        let waiter = spawn_asleep(scope, || pass(&other));
-        for payload in ["0", "1", "", "garbage", "\r\n", &"x".repeat(70_000)] {
-            assert_eq!(server.ask::<i64>(&["PUBLISH", CHANNEL, payload]), 1);
-        }
-        assert_eq!(server.owner("n").0, guard.owner());
-        assert!(!waiter.is_finished() && guard.is_valid());
-        drop(guard);
-        assert!(finish(waiter).0);
-    });
-}
-
-/// The locks of a user that may use any key, but these channels only.
-fn of_user(server: &Server, name: &str, channels: &[&str], cap: Duration) -> ReentrantLock {
-    let rules = [&["ACL", "SETUSER", name, "on", ">pw", "~*", "+@all", "resetchannels"], channels].concat();
-    server.ask::<String>(&rules);
-    let builder = redlatch::Client::builder(&server.url_as(name, "pw"));
-    ReentrantLock::new(&builder.poll_cap(cap).watchdog_timeout(MINUTE).build().unwrap())
-}
-
-/// `fault_35`: the holder may not publish.
-#[test]
-fn an_unlock_that_nobody_hears_of_is_found_by_the_poll_cap() {
-    let server = Server::start();
-    let quiet = of_user(&server, "quiet", &[], MINUTE);
-    let waiting = of_user(&server, "waiting", &["&*"], ms(300));
-    quiet.lock("n").unwrap();
-    std::thread::scope(|scope| {
-        let waiter = spawn_asleep(scope, || pass(&waiting));
-        let unlocked = Instant::now();
-        quiet.unlock("n").unwrap();
-        let (got, when) = finish(waiter);
-        assert!(got && when - unlocked < ms(300) + SOON, "found after {:?}", when - unlocked);
-    });
-}
-
-/// `fault_35`: an administrator deletes the key.
-#[test]
-fn a_deleted_key_is_found_by_the_poll_cap() {
-    let server = Server::start();
-    let waiting = of_user(&server, "waiting", &["&*"], ms(300));
-    let one = patient(server.builder());
-    one.lock("n").unwrap();
-    std::thread::scope(|scope| {
-        let waiter = spawn_asleep(scope, || pass(&waiting));
-        let deleted = Instant::now();
-        server.ask::<i64>(&["DEL", "n"]);
-        let (got, when) = finish(waiter);
-        assert!(got && when - deleted < ms(300) + SOON, "found after {:?}", when - deleted);
-    });
-    assert_err!(one.unlock("n"), Lost);
-}
-
-/// The waiter may not listen, neither to the lock nor to its own subscriber's channel.
-#[test]
-fn a_waiter_that_may_not_listen_polls() {
-    let server = Server::start();
-    let one = patient(server.builder());
-    let deaf = of_user(&server, "deaf", &[], MINUTE);
-    for _ in 0..2 {
-        one.lock("n").unwrap();
-        std::thread::scope(|scope| {
-            let waiter = spawn_asleep(scope, || pass(&deaf));
-            let unlocked = Instant::now();
-            one.unlock("n").unwrap();
-            let (got, when) = finish(waiter);
-            assert!(got && when - unlocked < 2 * SOON, "found after {:?}", when - unlocked);
-        });
-    }
 }
 
 #[test]
