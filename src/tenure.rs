@@ -344,6 +344,18 @@ mod tests {
     }
 
     #[test]
+    fn fault_39_a_hold_is_over_after_a_suspend() {
+        let (tenure, time) = tenure();
+        let sent = tenure.now();
+        assert!(tenure.confirm(sent, lease(30_000)));
+        go(&time, 3_600_000);
+        assert!(!tenure.is_valid(), "the first look after it");
+        assert!(!tenure.confirm(sent, lease(30_000)), "the answer to a renewal that was sent before it");
+        assert!(!tenure.confirm(tenure.now(), lease(30_000)), "a renewal after it");
+        assert!(!tenure.end() && tenure.standing() == Standing::Lost);
+    }
+
+    #[test]
     fn suspicion_passes_with_a_confirmed_renewal() {
         let (tenure, _) = tenure();
         assert!(tenure.confirm(tenure.now(), lease(1_000)));

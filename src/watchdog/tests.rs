@@ -81,6 +81,20 @@ fn an_unwatched_tenure_is_lost_at_its_deadline() {
     assert!(!tenure.is_valid());
 }
 
+/// The renewal that was due meanwhile is not sent: it could only revive what another may hold.
+#[test]
+fn fault_39_a_watched_tenure_is_lost_and_not_renewed_after_a_suspend() {
+    let time = Arc::new(std::sync::atomic::AtomicU64::new(1_000_000_000));
+    let clock = Clock::Manual(Arc::clone(&time));
+    let tenure = Arc::new(Tenure::new(Arc::new(Key::new(Naming::Redisson, "", "n")), "owner".into(), clock.clone()));
+    assert!(tenure.confirm(tenure.now(), lease()));
+    tenure.watch(true);
+    let (watchdog, (keeper, told)) = (Watchdog::new(lease(), clock), Told::new(false, false));
+    watchdog.keep(&tenure, keeper).unwrap();
+    time.fetch_add(3_600_000_000_000, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(told.recv_timeout(Duration::from_secs(5)), Ok(("lost", tenure.serial())));
+}
+
 #[test]
 fn a_failed_renewal_is_tried_again_until_the_deadline() {
     let (watchdog, tenure, (keeper, told)) = (watchdog(), tenure(true), Told::new(false, true));
