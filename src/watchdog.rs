@@ -292,13 +292,16 @@ fn by_keeper(jobs: Vec<Job>) -> Vec<Group> {
     groups
 }
 
-/// A panic on the way to a renewal: nobody knows what was done, so the holds are over. The thread goes on.
+/// A panic on the way to a renewal: nobody knows what was done, so the holds are over. The thread goes on, also when
+/// what panicked does so again: it may be the program's logger.
 fn fail_closed(keeper: &dyn Keeper, tenures: &[Arc<Tenure>]) {
-    log::error!("a watchdog thread panicked: {} holds are given up as lost", tenures.len());
     for tenure in tenures {
         tenure.lose();
-        keeper.lost(tenure, LossCause::Unwatched);
+        let _ = catch_unwind(AssertUnwindSafe(|| keeper.lost(tenure, LossCause::Unwatched)));
     }
+    let _ = catch_unwind(|| {
+        log::error!("a watchdog thread panicked: {} holds are given up as lost", tenures.len());
+    });
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {

@@ -375,8 +375,8 @@ impl Engine {
     /// Tells the world of a loss, once.
     pub(super) fn announce(&self, tenure: &Arc<Tenure>, cause: LossCause) {
         if let Some(hold) = registry().lose(self.space.id, tenure) {
-            log::warn!("lock {:?} was lost while held by {}: {cause:?}", hold.resource(), hold.owner());
             self.space.report(hold.announce(cause));
+            log::warn!("lock {:?} was lost while held by {}: {cause:?}", hold.resource(), hold.owner());
         }
     }
 
