@@ -1,8 +1,138 @@
-//! Rows 40 to 55: what the client's own process does, and what is done to it.
+//! Rows 40 to 42, 44 and 45: threads and processes that stop, end, panic or die while they hold locks.
 
+use crate::process::{alone, hear, tell, with_peer};
 use crate::server::Server;
-use crate::threads::{LATE, LONG, eventually, ms, timed};
-use redlatch::{RedLockExt, ReentrantLock};
+use crate::threads::{LATE, LONG, SOON, WATCHED, elsewhere, eventually, ms, timed};
+use redlatch::{Client, Hold, HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const LEASE: Duration = Duration::from_secs(1);
+
+fn locks_of_peer(url: &str) -> ReentrantLock {
+    ReentrantLock::new(&Client::builder(url).watchdog_timeout(LEASE).build().unwrap())
+}
+
+/// Holds the lock, and says when.
+fn peer_that_holds(url: &str) -> (ReentrantLock, Hold) {
+    let locks = locks_of_peer(url);
+    locks.lock("n").unwrap();
+    let hold = locks.hold("n").unwrap();
+    tell(url, "held");
+    (locks, hold)
+}
+
+/// Whoever comes after a process that ended with the lock gets it when the lease ends.
+fn assert_free_within_the_lease(server: &Server) {
+    let (locks, start) = (server.locks(), Instant::now());
+    assert!(locks.try_lock_for("n", LONG).unwrap());
+    assert!(start.elapsed() <= LEASE + LATE, "free after {:?}", start.elapsed());
+    println!("free {:?} after the end of a process with a lease of {LEASE:?}", start.elapsed());
+    locks.unlock("n").unwrap();
+}
+
+#[test]
+fn fault_40_a_process_that_was_stopped_beyond_its_lease_knows_at_once() {
+    with_peer(
+        |url| {
+            let (locks, hold) = peer_that_holds(url);
+            let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+            // Stopped in this wait. The lock goes to the parent meanwhile, so the answer comes after it.
+            let go: Option<(String, String)> = redis::cmd("BLPOP").arg("it:go").arg(20).query(&mut connection).unwrap();
+            assert!(!hold.is_valid() && go.is_some());
+            assert_eq!(hold.state(), HoldState::Lost);
+            assert_err!(locks.lock("n"), Lost);
+            assert_err!(locks.unlock("n"), Lost);
+            tell(url, "lost");
+        },
+        |start| {
+            let server = Server::start();
+            let locks = server.locks();
+            let peer = start(&server);
+            assert_eq!(hear(&server), "held");
+            peer.freeze();
+            let guard = locks.guard("n").unwrap();
+            server.ask::<i64>(&["RPUSH", "it:go", "go"]);
+            peer.thaw();
+            assert_eq!(hear(&server), "lost");
+            assert!(locks.verify(&guard).unwrap(), "the late unlock freed another's lock");
+            peer.join();
+        },
+    );
+}
+
+/// Nobody took the lock meanwhile, but somebody could have: the late renewal must not make it valid again.
+#[test]
+fn fault_40_a_hold_is_not_revived_by_the_renewal_after_a_stop() {
+    with_peer(
+        |url| {
+            let (locks, hold) = peer_that_holds(url);
+            let lost = hold.lost().recv_timeout(LONG).expect("told of the loss");
+            assert_eq!(lost.cause(), LossCause::Expired);
+            assert!(!hold.is_valid());
+            assert_err!(locks.unlock("n"), Lost);
+            tell(url, "lost");
+        },
+        |start| {
+            let server = Server::start();
+            let peer = start(&server);
+            assert_eq!(hear(&server), "held");
+            peer.freeze();
+            assert!(server.pttl("n") > 0);
+            // The key stays longer than the lease, so that a renewal would find it.
+            assert_eq!(server.ask::<i64>(&["PEXPIRE", "n", "60000"]), 1);
+            std::thread::sleep(LEASE + LATE);
+            peer.thaw();
+            assert_eq!(hear(&server), "lost");
+            eventually(LONG, "the key is gone", || server.pttl("n") == -2);
+            peer.join();
+        },
+    );
+}
+
+#[test]
+fn fault_41_a_thread_that_ends_while_it_holds_is_no_longer_renewed() {
+    let server = Server::start();
+    let locks = server.locks_watched(ms(400));
+    let (hold, lost) = elsewhere(|| {
+        let guard = locks.guard("n").unwrap();
+        let held = (guard.hold().clone(), guard.lost());
+        std::mem::forget(guard);
+        held
+    });
+    let ended = Instant::now();
+    assert_eq!(lost.recv_timeout(LONG).unwrap().cause(), LossCause::Expired);
+    assert!(ended.elapsed() <= ms(400) + LATE, "lost {:?} after its thread", ended.elapsed());
+    assert_eq!(hold.state(), HoldState::Lost);
+    assert!(locks.try_lock_for("n", SOON).unwrap(), "it is free again");
+    locks.unlock("n").unwrap();
+}
+
+/// The system gives the ids and the stacks of ended threads to new ones, which must not be taken for them.
+#[test]
+fn fault_42_a_new_thread_is_nobody_that_ended() {
+    let server = Server::start();
+    let locks = server.locks_watched(WATCHED);
+    let system_id = || std::fs::read_link("/proc/thread-self").unwrap();
+    let leak = || {
+        std::mem::forget(locks.guard("n").unwrap());
+        system_id()
+    };
+    let (first, mut numbers) = (elsewhere(leak), HashSet::new());
+    for turn in 0..200 {
+        let number = elsewhere(|| {
+            assert_err!(locks.unlock("n"), NotHeld);
+            assert!(turn > 0 || !locks.try_lock("n").unwrap(), "re-entered the hold of {first:?} as {:?}", system_id());
+            let guard = locks.guard("m").unwrap();
+            guard.owner().split(':').nth(1).unwrap().to_owned()
+        });
+        assert!(numbers.insert(number), "a thread number was used again");
+    }
+    assert!(locks.try_lock_for("n", LONG).unwrap());
+    locks.unlock("n").unwrap();
+}
 
 #[test]
 fn fault_44_a_guards_drop_is_bounded_by_one_answer() {
@@ -14,4 +144,156 @@ fn fault_44_a_guards_drop_is_bounded_by_one_answer() {
     assert!(took <= ms(300) + LATE, "took {took:?}");
     server.thaw();
     eventually(LONG, "the key is gone", || server.pttl("n") == -2);
+}
+
+#[test]
+fn fault_44_a_panic_under_the_lock_releases_every_level() {
+    let server = Server::start();
+    let locks = server.locks();
+    let ways: [&dyn Fn(); 3] = [
+        &|| locks.execute_in_lock("n", || panic!("on purpose")).unwrap(),
+        &|| drop((locks.guard("n").unwrap(), panic_under(&locks))),
+        &|| locks.request("n").execute(|_| panic_under(&locks)).map(drop).unwrap(),
+    ];
+    for way in ways {
+        assert!(catch_unwind(AssertUnwindSafe(way)).is_err());
+        assert_eq!((locks.hold_count("n"), server.pttl("n")), (0, -2));
+    }
+}
+
+fn panic_under(locks: &ReentrantLock) {
+    let _inner = locks.guard("n").unwrap();
+    panic!("on purpose");
+}
+
+/// A drop while the server is gone, during a panic: a second panic would abort the process.
+#[test]
+fn fault_44_a_drop_that_fails_in_a_panic_does_not_abort() {
+    let mut server = Server::start();
+    let locks = ReentrantLock::new(&server.builder().response_timeout(ms(300)).build().unwrap());
+    let killed = catch_unwind(AssertUnwindSafe(|| {
+        let _guard = locks.guard("n").unwrap();
+        server.kill();
+        panic!("on purpose");
+    }));
+    assert!(killed.is_err());
+    assert_eq!(locks.hold_count("n"), 0);
+    server.restart();
+    drop(locks.guard("n").unwrap());
+}
+
+/// Panics where the watchdog says that a renewal failed.
+struct Panicking;
+
+impl log::Log for Panicking {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let is_watchdog = std::thread::current().name() == Some("redlatch-watchdog");
+        assert!(!(is_watchdog && record.level() == log::Level::Warn), "on purpose");
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn fault_44_a_panic_in_the_watchdog_gives_its_holds_up_and_nothing_else() {
+    alone(|| {
+        log::set_logger(&Panicking).unwrap();
+        log::set_max_level(log::LevelFilter::Warn);
+        let server = Server::start();
+        let locks = server.locks_watched(WATCHED);
+        for _ in 0..3 {
+            locks.lock("n").unwrap();
+            let lost = locks.hold("n").unwrap().lost();
+            server.ask::<String>(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+            assert_eq!(lost.recv_timeout(LONG).unwrap().cause(), LossCause::Unwatched);
+            server.ask::<String>(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+            assert_err!(locks.unlock("n"), Lost);
+            let (guard, renewed) = (locks.guard("m").unwrap(), locks.client().stats().renewals);
+            eventually(LONG, "others are renewed", || locks.client().stats().renewals > renewed);
+            assert!(guard.is_valid());
+        }
+    });
+}
+
+/// With an abort nothing unwinds.
+#[test]
+fn fault_44_a_process_that_aborts_holds_its_lock_no_longer_than_the_lease() {
+    with_peer(
+        |url| {
+            let locks = locks_of_peer(url);
+            let aborted = locks.execute_in_lock("n", || {
+                tell(url, "held");
+                std::process::abort();
+            });
+            drop(aborted);
+        },
+        |start| {
+            let server = Server::start();
+            let _peer = start(&server);
+            assert_eq!(hear(&server), "held");
+            assert_free_within_the_lease(&server);
+        },
+    );
+}
+
+/// An exit runs no destructor of another frame.
+#[test]
+fn fault_45_a_process_that_exits_holds_its_lock_no_longer_than_the_lease() {
+    with_peer(
+        |url| {
+            let _guard = Arc::new(locks_of_peer(url)).owned_guard("n").unwrap();
+            tell(url, "held");
+            std::process::exit(0);
+        },
+        |start| {
+            let server = Server::start();
+            let _peer = start(&server);
+            assert_eq!(hear(&server), "held");
+            assert_free_within_the_lease(&server);
+        },
+    );
+}
+
+#[test]
+fn fault_45_a_killed_process_holds_its_lock_no_longer_than_the_lease() {
+    with_peer(
+        |url| {
+            let _held = peer_that_holds(url);
+            loop {
+                std::thread::park();
+            }
+        },
+        |start| {
+            let server = Server::start();
+            let peer = start(&server);
+            assert_eq!(hear(&server), "held");
+            assert!(!server.locks().try_lock("n").unwrap());
+            drop(peer);
+            assert_free_within_the_lease(&server);
+        },
+    );
+}
+
+/// Whoever can say good-bye does: then nobody waits for a lease.
+#[test]
+fn fault_45_a_shutdown_frees_every_lock_at_once() {
+    with_peer(
+        |url| {
+            let (locks, _) = peer_that_holds(url);
+            locks.lock_with_lease("m", Duration::from_secs(60)).unwrap();
+            locks.client().shutdown();
+            tell(url, "shut down");
+            std::process::exit(0);
+        },
+        |start| {
+            let server = Server::start();
+            let _peer = start(&server);
+            assert_eq!([hear(&server), hear(&server)], ["held", "shut down"]);
+            assert_eq!((server.pttl("n"), server.pttl("m")), (-2, -2));
+        },
+    );
 }

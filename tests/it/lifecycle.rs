@@ -1,11 +1,11 @@
-//! Beginning and end: of clients, of their threads, of threads and processes that hold locks.
+//! Beginning and end: of clients, of their threads, of threads that hold locks.
 
-use crate::process::{alone, hear, tell, with_peer};
+use crate::process::alone;
 use crate::server::Server;
 use crate::threads::{
-    LATE, LONG, OUTLIVED, SOON, WATCHED, elsewhere, eventually, finish, ms, of_redlatch, run_out, spawn_asleep,
+    LONG, OUTLIVED, SOON, WATCHED, elsewhere, eventually, finish, ms, of_redlatch, run_out, spawn_asleep,
 };
-use redlatch::{Client, Hold, HoldState, LocalRedLock, LossCause, RedLock, RedLockExt, ReentrantLock};
+use redlatch::{Hold, HoldState, LocalRedLock, RedLock, RedLockExt, ReentrantLock};
 use std::time::Instant;
 
 /// Uses a client so that all of its threads run: the pool, the timer, the renewals, the subscriber, the callback.
@@ -184,25 +184,6 @@ fn two_locks_in_memory_are_two_namespaces() {
     other.unlock("n").unwrap();
 }
 
-/// `fault_41`.
-#[test]
-fn a_thread_that_ends_while_it_holds_is_no_longer_renewed() {
-    let server = Server::start();
-    let locks = server.locks_watched(ms(400));
-    let (hold, lost) = elsewhere(|| {
-        let guard = locks.guard("n").unwrap();
-        let held = (guard.hold().clone(), guard.lost());
-        std::mem::forget(guard);
-        held
-    });
-    let ended = Instant::now();
-    assert_eq!(lost.recv_timeout(LONG).unwrap().cause(), LossCause::Expired);
-    assert!(ended.elapsed() <= ms(400) + LATE, "lost {:?} after its thread", ended.elapsed());
-    assert_eq!(hold.state(), HoldState::Lost);
-    assert!(locks.try_lock_for("n", SOON).unwrap(), "it is free again");
-    locks.unlock("n").unwrap();
-}
-
 #[test]
 fn the_end_of_a_thread_does_not_touch_the_holds_of_others() {
     let server = Server::start();
@@ -235,70 +216,6 @@ fn a_waiter_takes_over_from_a_thread_that_ended() {
         let (got, when) = finish(waiter);
         assert!(got && when - ended <= WATCHED + SOON, "taken over after {:?}", when - ended);
     });
-}
-
-/// Holds the lock for one second without renewing, and says when.
-fn peer_that_holds(url: &str) -> (ReentrantLock, Hold) {
-    let client = Client::builder(url).watchdog_timeout(ms(1_000)).build().unwrap();
-    let locks = ReentrantLock::new(&client);
-    let hold = locks.guard_forgotten("n");
-    tell(url, "held");
-    (locks, hold)
-}
-
-/// `fault_45`.
-#[test]
-fn a_killed_process_holds_its_lock_no_longer_than_the_lease() {
-    with_peer(
-        |url| {
-            let _held = peer_that_holds(url);
-            loop {
-                std::thread::park();
-            }
-        },
-        |start| {
-            let server = Server::start();
-            let locks = server.locks();
-            let peer = start(&server);
-            assert_eq!(hear(&server), "held");
-            assert!(!locks.try_lock("n").unwrap());
-            drop(peer);
-            let killed = Instant::now();
-            assert!(locks.try_lock_for("n", LONG).unwrap());
-            assert!(killed.elapsed() <= ms(1_000) + LATE, "free {:?} after the kill", killed.elapsed());
-            locks.unlock("n").unwrap();
-        },
-    );
-}
-
-/// `fault_40`.
-#[test]
-fn a_process_that_was_stopped_beyond_its_lease_knows_at_once() {
-    with_peer(
-        |url| {
-            let (locks, hold) = peer_that_holds(url);
-            let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
-            // Stopped in this wait. The lock goes to the parent meanwhile, so the answer comes after it.
-            let go: Option<(String, String)> = redis::cmd("BLPOP").arg("it:go").arg(20).query(&mut connection).unwrap();
-            assert!(!hold.is_valid() && go.is_some());
-            assert_eq!(hold.state(), HoldState::Lost);
-            assert_err!(locks.unlock("n"), Lost);
-            tell(url, "lost");
-        },
-        |start| {
-            let server = Server::start();
-            let locks = server.locks();
-            let peer = start(&server);
-            assert_eq!(hear(&server), "held");
-            peer.freeze();
-            let guard = locks.guard("n").unwrap();
-            server.ask::<i64>(&["RPUSH", "it:go", "go"]);
-            peer.thaw();
-            assert_eq!(hear(&server), "lost");
-            assert!(locks.verify(&guard).unwrap(), "the late unlock freed another's lock");
-            peer.join();
-        },
-    );
 }
 
 #[test]

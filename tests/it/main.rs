@@ -10,7 +10,6 @@ mod bad_input;
 mod bytes;
 mod conformance;
 mod endings;
-mod fork;
 mod lifecycle;
 mod many;
 mod max_hold;

@@ -1,4 +1,4 @@
-//! A forked child: it has its parent's locks, sockets and owner ids in memory, and may use none of them.
+//! Row 43, a forked child: it has its parent's locks, sockets and owner ids in memory, and may use none of them.
 
 #![expect(unsafe_code, reason = "fork and waitpid have no safe form")]
 
@@ -26,7 +26,7 @@ fn in_fork(act: impl FnOnce()) -> bool {
 }
 
 #[test]
-fn a_forked_child_is_told_closed_and_touches_nothing() {
+fn fault_43_a_forked_child_is_told_closed_and_touches_nothing() {
     alone(|| {
         let server = Server::start();
         let locks = server.locks();
