@@ -5,6 +5,7 @@
 //! and its untyped errors never come into play.
 
 mod single;
+mod wire;
 
 use crate::config::Config;
 use crate::error::{Applied, Cause, Error, Result, may_pass};
@@ -17,7 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-pub(crate) use single::{Server, Wire};
+pub(crate) use single::Server;
+pub(crate) use wire::Wire;
 
 /// A command once sent gets at least this long for its answer, so that a timed wait ends in a clear answer.
 pub(crate) const GRACE: Duration = Duration::from_millis(200);

@@ -125,9 +125,9 @@ impl News {
 const UNTOLD: Duration = Duration::from_secs(1);
 
 /// Whoever may publish can wake a waiter as often as he likes, and each look is a command. So many hints in a row
-/// are followed at once, more than a lock in demand gives in that time; in the long run one each 0.2 ms is.
+/// are followed at once, more than a lock in demand gives in that time; in the long run one each 2 ms is.
 const HINTS_AT_ONCE: u32 = 32;
-const HINT_EVERY: Duration = Duration::from_micros(200);
+const HINT_EVERY: Duration = Duration::from_millis(2);
 
 impl Contender<'_> {
     fn run(&self) -> Result<Option<Hold>> {
@@ -177,7 +177,7 @@ impl Contender<'_> {
         self.hints_paid.set(paid);
         let ahead = paid.since(now).saturating_sub(HINT_EVERY * HINTS_AT_ONCE);
         if !ahead.is_zero() {
-            std::thread::sleep(self.patience.at_most(ahead + jitter / 16));
+            std::thread::sleep(self.patience.at_most(ahead + jitter / 4));
         }
     }
 

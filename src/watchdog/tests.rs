@@ -89,7 +89,7 @@ fn fault_39_a_watched_tenure_is_lost_and_not_renewed_after_a_suspend() {
     let tenure = Arc::new(Tenure::new(Arc::new(Key::new(Naming::Redisson, "", "n")), "owner".into(), clock.clone()));
     assert!(tenure.confirm(tenure.now(), lease()));
     tenure.watch(true);
-    let (watchdog, (keeper, told)) = (Watchdog::new(lease(), clock), Told::new(false, false));
+    let (watchdog, (keeper, told)) = (Watchdog::new(lease(), Duration::MAX, clock), Told::new(false, false));
     watchdog.keep(&tenure, keeper).unwrap();
     time.fetch_add(3_600_000_000_000, std::sync::atomic::Ordering::SeqCst);
     assert_eq!(told.recv_timeout(Duration::from_secs(5)), Ok(("lost", tenure.serial())));

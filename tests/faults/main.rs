@@ -13,12 +13,9 @@ mod auth;
 mod client_process;
 mod clocks;
 mod data;
-<<<<<<< HEAD
 mod failover;
-=======
 mod fork;
 mod ghosts;
->>>>>>> ce69c44 (Test what stops, ends or dies with locks held: rows 40 to 45)
 mod network;
 mod outages;
 mod pubsub;

@@ -1,0 +1,208 @@
+//! One connection to a server, which throws itself away when anything about it is in doubt.
+
+use super::single::{Greeted, Server};
+use super::{Answer, Arg, Failure, GRACE, Limits, Reply, Request, Verb};
+use crate::time::{Clock, Moment};
+use redis::{Cmd, ConnectionLike, RedisError, Value};
+use std::time::Duration;
+
+/// A slot for one connection, made when it is first used and dropped when its state is in doubt.
+pub(crate) struct Wire {
+    server: Server,
+    live: Option<Live>,
+    was_live: bool,
+}
+
+struct Live {
+    connection: redis::Connection,
+    /// The server's clock minus ours, in microseconds, by the *receive* time of its answer: too small by the
+    /// way of the reply, so the server's deadline is never later than ours.
+    offset: i128,
+    run_id: String,
+    read_timeout: Duration,
+    /// Kept from one exchange to the next, so that sending allocates nothing.
+    command: Cmd,
+    packed: Vec<u8>,
+}
+
+/// One attempt's points in time.
+struct Schedule {
+    sent: Moment,
+    patience: Duration,
+    deadline: Moment,
+}
+
+impl Wire {
+    pub(crate) fn new(server: Server) -> Self {
+        Self { server, live: None, was_live: false }
+    }
+
+    /// Sends the request once, and once more when the server found it stale though it was in time.
+    /// `reach` bounds connecting.
+    pub(crate) fn attempt(&mut self, request: &Request<'_>, limits: Limits, reach: Moment) -> Result<Answer, Failure> {
+        match self.once(request, limits, reach)? {
+            Some(answer) => Ok(answer),
+            None => self.once(request, limits, reach)?.ok_or(Failure::Stale),
+        }
+    }
+
+    /// `None`: stale by an offset that is now corrected.
+    ///
+    /// While it runs the connection is out of its slot, so an unwinding or an early return drops it: after
+    /// a time-out a reply is still owed and must never be taken for the next one's.
+    fn once(&mut self, request: &Request<'_>, limits: Limits, reach: Moment) -> Result<Option<Answer>, Failure> {
+        let mut live = self.take_live(reach)?;
+        let schedule = self.schedule(limits);
+        match live.send(request, &schedule, &self.server.clock) {
+            Ok(value) => {
+                self.live = Some(live);
+                Ok(Some(Answer { reply: reply_of(value), sent: schedule.sent }))
+            }
+            Err(error) if error.code() == Some("STALE") => self.correct(live, &error, &schedule),
+            Err(error) => {
+                let failure = self.server.classify(&error, schedule.deadline);
+                self.live = Some(live).filter(|_| leaves_wire_clean(&failure));
+                Err(failure)
+            }
+        }
+    }
+
+    /// Takes the offset from the server's time, if the attempt was in time by our clock.
+    fn correct(&mut self, mut live: Live, error: &RedisError, schedule: &Schedule) -> Result<Option<Answer>, Failure> {
+        let received = self.server.clock.now();
+        live.offset = offset(stale_micros(error), received);
+        self.live = Some(live);
+        if received < schedule.deadline { Ok(None) } else { Err(Failure::Stale) }
+    }
+
+    fn schedule(&self, limits: Limits) -> Schedule {
+        let sent = self.server.clock.now();
+        let patience = limits.until.since(sent).max(GRACE).min(self.server.response_timeout());
+        Schedule { sent, patience, deadline: sent.plus(patience.min(limits.window)) }
+    }
+
+    fn take_live(&mut self, reach: Moment) -> Result<Live, Failure> {
+        if let Some(live) = self.live.take() {
+            return Ok(live);
+        }
+        let live = self.connect(reach)?;
+        if std::mem::replace(&mut self.was_live, true) {
+            self.server.count_reconnect();
+        }
+        Ok(live)
+    }
+
+    /// Connects, and takes the offset from the server's time.
+    fn connect(&self, reach: Moment) -> Result<Live, Failure> {
+        let open = || -> Result<Live, RedisError> {
+            let greeted = self.server.connect(reach)?;
+            let offset = offset(greeted.time, self.server.clock.now());
+            Ok(Live::new(greeted, offset))
+        };
+        open().map_err(|error| self.server.classify(&error, Moment::MAX).never_sent())
+    }
+}
+
+fn offset(server_micros: u64, local: Moment) -> i128 {
+    i128::from(server_micros) - i128::from(local.micros())
+}
+
+impl Live {
+    fn new(greeted: Greeted, offset: i128) -> Self {
+        let Greeted { connection, run_id, .. } = greeted;
+        Self { connection, offset, run_id, read_timeout: Duration::ZERO, command: Cmd::new(), packed: Vec::new() }
+    }
+
+    /// A script that the server does not know costs a second exchange, in what is left of the time.
+    fn send(&mut self, request: &Request<'_>, schedule: &Schedule, clock: &Clock) -> Result<Value, RedisError> {
+        self.set_read_timeout(schedule.patience)?;
+        let deadline = i128::from(schedule.deadline.micros()) + self.offset;
+        let reply = self.exchange(request, false, deadline);
+        match (&request.verb, &reply) {
+            (Verb::Script(_), Err(error)) if error.code() == Some("NOSCRIPT") => {
+                let spent = clock.now().since(schedule.sent);
+                self.set_read_timeout(schedule.patience.saturating_sub(spent).max(Duration::from_millis(1)))?;
+                self.exchange(request, true, deadline)
+            }
+            _ => reply,
+        }
+    }
+
+    fn exchange(&mut self, request: &Request<'_>, whole: bool, deadline: i128) -> Result<Value, RedisError> {
+        self.command.clear();
+        let known = Known { deadline, run_id: &self.run_id };
+        pack(&mut self.command, request, whole, known);
+        self.packed.clear();
+        self.command.write_packed_command(&mut self.packed);
+        self.connection.req_packed_command(&self.packed)?.extract_error()
+    }
+
+    /// Costs a system call, so only when it changes by a millisecond.
+    fn set_read_timeout(&mut self, patience: Duration) -> Result<(), RedisError> {
+        let patience = Duration::from_millis(u64::try_from(patience.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX));
+        if patience != self.read_timeout {
+            self.connection.set_read_timeout(Some(patience))?;
+            self.read_timeout = patience;
+        }
+        Ok(())
+    }
+}
+
+/// What only the connection knows: the attempt's deadline on the server's clock, and the server's process.
+struct Known<'a> {
+    deadline: i128,
+    run_id: &'a str,
+}
+
+/// EVALSHA, or EVAL for a server that does not know the script yet.
+fn pack(command: &mut Cmd, request: &Request<'_>, whole: bool, known: Known<'_>) {
+    match &request.verb {
+        Verb::Command(name) => {
+            command.arg(*name);
+        }
+        Verb::Script(script) => {
+            debug_assert!(script.fits(request.keys.len(), request.args.len()), "call of {}", script.name());
+            command.arg(if whole { "EVAL" } else { "EVALSHA" });
+            command.arg(if whole { script.text() } else { script.sha() }).arg(request.keys.len());
+        }
+    };
+    for key in request.keys {
+        command.arg(*key);
+    }
+    for arg in request.args {
+        match arg {
+            Arg::Text(text) => command.arg(*text),
+            Arg::Number(number) => command.arg(*number),
+            Arg::Deadline => command.arg(u64::try_from(known.deadline).unwrap_or(0)),
+            Arg::RunId => command.arg(known.run_id),
+        };
+    }
+}
+
+fn reply_of(value: Value) -> Reply {
+    match value {
+        Value::Nil => Reply::Nil,
+        Value::Int(number) => Reply::Number(number),
+        Value::Array(items) => {
+            items.into_iter().map(number_of).collect::<Option<_>>().map_or(Reply::Other, Reply::Numbers)
+        }
+        _ => Reply::Other,
+    }
+}
+
+fn number_of(value: Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => Some(number),
+        _ => None,
+    }
+}
+
+/// The server's time in a STALE error.
+fn stale_micros(error: &RedisError) -> u64 {
+    error.detail().unwrap_or_default().split_whitespace().next().and_then(|micros| micros.parse().ok()).unwrap_or(0)
+}
+
+/// Whether the connection can be used again: the answer was complete, and not of a kind that a new one may cure.
+fn leaves_wire_clean(failure: &Failure) -> bool {
+    matches!(failure, Failure::Refused { code, .. } if code != "READONLY" && code != "NOAUTH")
+}
