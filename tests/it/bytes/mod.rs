@@ -1,0 +1,222 @@
+//! Connections that fail in the middle of a request or a reply, at each of its bytes.
+//!
+//! Whatever became of the bytes, the call has its effect once or is known to have failed, nobody believes in a
+//! lock that is not theirs, the next call works, and no key is left.
+
+mod calls;
+mod random;
+mod subscriptions;
+
+use crate::proxy::{Flow, Proxy, Step, cut_after, pass};
+use crate::server::Server;
+use crate::threads::{LONG, eventually, finish};
+use redlatch::{Client, Hold, RedLock, ReentrantLock};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+/// What becomes of a connection after so many bytes of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// It is closed.
+    Cut,
+    /// It stays open, and nothing comes through any more.
+    Held,
+}
+
+const FAULTS: [Fault; 2] = [Fault::Cut, Fault::Held];
+
+/// How long a client waits for bytes that are held. The others wait for the default time: they never have to.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// So many cases run at once: most of the time they wait.
+const LANES: usize = 8;
+
+/// Owner ids and leases may be longer in a later case than in the one that was measured.
+const LONGER: usize = 4;
+
+/// One way to fail.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    fault: Fault,
+    flow: Flow,
+    at: usize,
+}
+
+/// Finds the data in which a request is made, by the name of its lock.
+type Finds = Box<dyn Fn(&[u8]) -> bool + Send>;
+
+/// A lock whose holder is behind the proxy, and somebody else who is not.
+struct Scene<'a> {
+    server: &'a Server,
+    proxy: &'a Proxy,
+    locks: &'a ReentrantLock,
+    direct: &'a ReentrantLock,
+    name: String,
+    case: Case,
+    find: fn(&str) -> Finds,
+    /// How long the message was in which it failed.
+    length: Arc<OnceLock<usize>>,
+}
+
+impl Scene<'_> {
+    /// Lets the next such request fail, or the reply to it.
+    fn arm(&self) {
+        let (case, length, find) = (self.case, Arc::clone(&self.length), (self.find)(&self.name));
+        let mut asked = None;
+        self.proxy.set(move |connection, flow, data| {
+            if asked.is_none() && flow == Flow::Request && find(data) {
+                asked = Some(connection);
+            }
+            if asked != Some(connection) || flow != case.flow {
+                return pass(data);
+            }
+            let first = length.set(data.len()).is_ok();
+            match case.fault {
+                Fault::Cut if first => cut_after(case.at, data),
+                Fault::Held if first => vec![Step::Send(data[..case.at.min(data.len())].to_vec())],
+                Fault::Cut | Fault::Held => Vec::new(),
+            }
+        });
+    }
+
+    /// Whether the whole message came through.
+    fn is_whole(&self) -> bool {
+        self.length.get().is_some_and(|length| self.case.at >= *length)
+    }
+
+    /// Whether a call that has time for one answer only gets none.
+    fn is_silent(&self) -> bool {
+        self.case.fault == Fault::Held && !self.is_whole()
+    }
+
+    fn lock(&self) -> Hold {
+        self.locks.lock(&self.name).unwrap();
+        self.locks.hold(&self.name).unwrap()
+    }
+
+    fn unlock(&self) {
+        self.locks.unlock(&self.name).unwrap();
+    }
+
+    /// The holder believes in its lock, and the server knows of it.
+    fn assert_held(&self, count: i64) {
+        self.assert_held_as(count, count);
+    }
+
+    /// The same where the server may show another depth.
+    fn assert_held_as(&self, count: i64, shown: i64) {
+        let hold = self.locks.hold(&self.name).unwrap();
+        assert!(hold.is_valid(), "{hold:?} {:?}", self.case);
+        assert_eq!(self.server.owner(&self.name), (hold.owner().to_string(), shown), "{:?}", self.case);
+        assert_eq!(self.locks.hold_count(&self.name), count as usize, "{:?}", self.case);
+        assert!(!self.direct.try_lock(&self.name).unwrap(), "{:?}", self.case);
+    }
+
+    fn assert_free(&self) {
+        assert!(self.locks.hold(&self.name).is_none_or(|hold| !hold.is_valid()), "{:?}", self.case);
+        assert!(self.direct.try_lock_for(&self.name, LONG).unwrap(), "{:?}", self.case);
+        self.direct.unlock(&self.name).unwrap();
+    }
+}
+
+/// A proxy with its clients, one for each fault.
+struct Lane {
+    proxy: Proxy,
+    clients: Vec<ReentrantLock>,
+    next: String,
+}
+
+impl Lane {
+    fn new(server: &Server, number: usize, watched: Option<Duration>) -> Self {
+        let proxy = Proxy::new(server.socket());
+        let client = |fault| {
+            let builder = Client::builder(&proxy.url());
+            let builder = if fault == Fault::Held { builder.response_timeout(PATIENCE) } else { builder };
+            let builder = if let Some(lease) = watched { builder.watchdog_timeout(lease) } else { builder };
+            let locks = ReentrantLock::new(&builder.build().unwrap());
+            load_scripts(&locks, &format!("warm{number}"));
+            locks
+        };
+        let clients = FAULTS.into_iter().map(client).collect();
+        Self { proxy, clients, next: format!("next{number}") }
+    }
+
+    fn locks(&self, fault: Fault) -> &ReentrantLock {
+        &self.clients[FAULTS.iter().position(|known| *known == fault).unwrap()]
+    }
+}
+
+/// What is run at every byte.
+struct EveryByte {
+    find: fn(&str) -> Finds,
+    watched: Option<Duration>,
+    lanes: usize,
+}
+
+impl EveryByte {
+    /// Of the request that `find` finds by the lock's name, and of its reply.
+    fn of(find: fn(&str) -> Finds) -> Self {
+        Self { find, watched: None, lanes: LANES }
+    }
+
+    /// Lets `act` run once for each fault at each byte.
+    fn run(self, act: impl Fn(&Scene) + Sync) {
+        let server = Server::start();
+        let direct = server.locks();
+        let lanes: Vec<_> = (0..self.lanes).map(|number| Lane::new(&server, number, self.watched)).collect();
+        let one = |lane: &Lane, case: Case| self.one(&server, &direct, lane, case, &act);
+        let cases = Mutex::new(cases(|flow| one(&lanes[0], Case { fault: Fault::Cut, flow, at: usize::MAX })));
+        println!("{} cases", cases.lock().unwrap().len());
+        let next = || cases.lock().unwrap().pop_front();
+        let work = |lane| std::iter::from_fn(next).for_each(|case| _ = one(lane, case));
+        std::thread::scope(|scope| {
+            let working: Vec<_> = lanes.iter().map(|lane| scope.spawn(|| work(lane))).collect();
+            working.into_iter().for_each(finish);
+        });
+        assert_nothing_left(&server, lanes.iter().flat_map(|lane| &lane.clients));
+    }
+
+    /// Runs one case, and the next call after it; gives the length of the message that failed.
+    fn one(&self, server: &Server, direct: &ReentrantLock, lane: &Lane, case: Case, act: &impl Fn(&Scene)) -> usize {
+        let name = format!("{:?}{:?}{:05}", case.fault, case.flow, case.at.min(99_999));
+        let (proxy, locks, length) = (&lane.proxy, lane.locks(case.fault), Arc::default());
+        let scene = Scene { server, proxy, locks, direct, name, case, find: self.find, length };
+        act(&scene);
+        proxy.clear();
+        locks.lock(&lane.next).unwrap();
+        locks.unlock(&lane.next).unwrap();
+        *scene.length.get().expect("it failed")
+    }
+}
+
+/// Every byte of the messages whose lengths are measured. Replies come first: they are short.
+fn cases(length: impl Fn(Flow) -> usize) -> VecDeque<Case> {
+    let ends = [Flow::Reply, Flow::Request].map(|flow| (flow, length(flow) + LONGER));
+    let at_each = |(flow, end)| (0..=end).flat_map(move |at| FAULTS.map(|fault| Case { fault, flow, at }));
+    ends.into_iter().flat_map(at_each).collect()
+}
+
+/// The server knows every script afterwards, so that requests have their hashes.
+fn load_scripts(locks: &ReentrantLock, name: &str) {
+    locks.lock(name).unwrap();
+    locks.lock(name).unwrap();
+    locks.hold(name).unwrap().extend(Duration::from_secs(60)).unwrap();
+    locks.unlock(name).unwrap();
+    locks.unlock(name).unwrap();
+    locks.force_unlock(name).unwrap();
+}
+
+fn assert_nothing_left<'a>(server: &Server, clients: impl Iterator<Item = &'a ReentrantLock>) {
+    eventually(LONG, "no key is left", || server.ask::<Vec<String>>(&["KEYS", "*"]).is_empty());
+    for locks in clients {
+        let stats = locks.client().stats();
+        assert_eq!((stats.holds, stats.waiters), (0, 0));
+    }
+}
+
+/// Whether data names this lock, alone or inside of another name.
+fn names(name: &str) -> impl Fn(&[u8]) -> bool + Send + use<> {
+    let name = name.as_bytes().to_vec();
+    move |data| data.windows(name.len()).any(|window| window == name)
+}

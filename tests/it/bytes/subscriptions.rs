@@ -1,0 +1,59 @@
+//! Subscriptions whose request or confirmation fails at any byte: the waiter gets its lock all the same.
+
+use super::{EveryByte, Fault, Finds, PATIENCE, Scene, names};
+use crate::proxy::Flow;
+use crate::threads::{LATE, LONG, SOON, eventually, finish, ms};
+use redlatch::{Client, RedLock, ReentrantLock};
+use std::time::{Duration, Instant};
+
+/// When a subscriber that hears nothing finds out by asking: its next ping is not answered.
+const PINGED: Duration = Duration::from_secs(4);
+
+/// The subscription to the channel of a lock, or to the private channel of a client.
+fn subscribes(channel: &str) -> Finds {
+    let (subscribes, names) = (names("\r\nSUBSCRIBE\r\n"), names(channel));
+    Box::new(move |data| subscribes(data) && names(data))
+}
+
+impl Scene<'_> {
+    /// A waiter of these locks whose subscription fails is served soon after the holder went.
+    fn assert_served(&self, locks: &ReentrantLock) {
+        self.direct.lock(&self.name).unwrap();
+        self.arm();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                assert!(locks.try_lock_for(&self.name, LONG).unwrap());
+                let got = Instant::now();
+                assert_eq!(self.server.owner(&self.name).0, locks.hold(&self.name).unwrap().owner());
+                locks.unlock(&self.name).unwrap();
+                got
+            });
+            eventually(LONG, "the subscription fails", || self.length.get().is_some());
+            let free = Instant::now();
+            self.direct.unlock(&self.name).unwrap();
+            let took = finish(waiter).saturating_duration_since(free);
+            let bound = if self.is_deaf() { PINGED } else { SOON } + LATE;
+            assert!(took <= bound, "{took:?} {:?}", self.case);
+        });
+        self.assert_free();
+    }
+
+    /// It was confirmed, and then no message comes.
+    fn is_deaf(&self) -> bool {
+        self.case.fault == Fault::Held && self.case.flow == Flow::Reply && self.is_whole()
+    }
+}
+
+#[test]
+fn a_waiter_is_served_whatever_becomes_of_its_subscription() {
+    EveryByte::of(|name| subscribes(&format!("{{{name}}}"))).run(|scene| scene.assert_served(scene.locks));
+}
+
+#[test]
+fn a_waiter_is_served_whatever_becomes_of_the_private_channel() {
+    EveryByte::of(|_| subscribes("{redlatch:")).run(|scene| {
+        let builder = Client::builder(&scene.proxy.url()).connect_timeout(ms(200));
+        let builder = if scene.case.fault == Fault::Held { builder.response_timeout(PATIENCE) } else { builder };
+        scene.assert_served(&ReentrantLock::new(&builder.build().unwrap()));
+    });
+}
