@@ -7,6 +7,7 @@ mod harness;
 use harness::{process, proxy, server, threads};
 
 mod bad_input;
+mod bounded;
 mod bytes;
 mod conformance;
 mod endings;
