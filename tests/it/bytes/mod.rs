@@ -7,10 +7,10 @@ mod calls;
 mod random;
 mod subscriptions;
 
-use crate::proxy::{Flow, Proxy, Step, cut_after, pass};
+use crate::proxy::{Flow, Proxy, Step, pass};
 use crate::server::Server;
 use crate::threads::{LONG, eventually, finish};
-use redlatch::{Client, Hold, RedLock, ReentrantLock};
+use redlatch::{Client, ClientBuilder, Hold, RedLock, ReentrantLock};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -22,9 +22,11 @@ enum Fault {
     Cut,
     /// It stays open, and nothing comes through any more.
     Held,
+    /// It is reset, which takes TCP.
+    Reset,
 }
 
-const FAULTS: [Fault; 2] = [Fault::Cut, Fault::Held];
+const FAULTS: [Fault; 3] = [Fault::Cut, Fault::Held, Fault::Reset];
 
 /// How long a client waits for bytes that are held. The others wait for the default time: they never have to.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -71,11 +73,14 @@ impl Scene<'_> {
             if asked != Some(connection) || flow != case.flow {
                 return pass(data);
             }
-            let first = length.set(data.len()).is_ok();
+            if length.set(data.len()).is_err() {
+                return Vec::new();
+            }
+            let start = Step::Send(data[..case.at.min(data.len())].to_vec());
             match case.fault {
-                Fault::Cut if first => cut_after(case.at, data),
-                Fault::Held if first => vec![Step::Send(data[..case.at.min(data.len())].to_vec())],
-                Fault::Cut | Fault::Held => Vec::new(),
+                Fault::Cut => vec![start, Step::Cut],
+                Fault::Held => vec![start],
+                Fault::Reset => vec![start, Step::Reset],
             }
         });
     }
@@ -120,31 +125,31 @@ impl Scene<'_> {
     }
 }
 
-/// A proxy with its clients, one for each fault.
+/// A proxy and its client for each fault.
 struct Lane {
-    proxy: Proxy,
-    clients: Vec<ReentrantLock>,
+    seats: [(Fault, Proxy, ReentrantLock); 3],
     next: String,
 }
 
 impl Lane {
     fn new(server: &Server, number: usize, watched: Option<Duration>) -> Self {
-        let proxy = Proxy::new(server.socket());
-        let client = |fault| {
-            let builder = Client::builder(&proxy.url());
-            let builder = if fault == Fault::Held { builder.response_timeout(PATIENCE) } else { builder };
+        let seat = |fault| {
+            let proxy =
+                if fault == Fault::Reset { Proxy::on_tcp(server.socket()) } else { Proxy::new(server.socket()) };
+            let builder = builder(&proxy, fault);
             let builder = if let Some(lease) = watched { builder.watchdog_timeout(lease) } else { builder };
             let locks = ReentrantLock::new(&builder.build().unwrap());
             load_scripts(&locks, &format!("warm{number}"));
-            locks
+            (fault, proxy, locks)
         };
-        let clients = FAULTS.into_iter().map(client).collect();
-        Self { proxy, clients, next: format!("next{number}") }
+        Self { seats: FAULTS.map(seat), next: format!("next{number}") }
     }
+}
 
-    fn locks(&self, fault: Fault) -> &ReentrantLock {
-        &self.clients[FAULTS.iter().position(|known| *known == fault).unwrap()]
-    }
+/// A client that meets this fault.
+fn builder(proxy: &Proxy, fault: Fault) -> ClientBuilder {
+    let builder = Client::builder(&proxy.url());
+    if fault == Fault::Held { builder.response_timeout(PATIENCE) } else { builder }
 }
 
 /// What is run at every byte.
@@ -174,13 +179,14 @@ impl EveryByte {
             let working: Vec<_> = lanes.iter().map(|lane| scope.spawn(|| work(lane))).collect();
             working.into_iter().for_each(finish);
         });
-        assert_nothing_left(&server, lanes.iter().flat_map(|lane| &lane.clients));
+        assert_nothing_left(&server, lanes.iter().flat_map(|lane| &lane.seats).map(|(.., locks)| locks));
     }
 
     /// Runs one case, and the next call after it; gives the length of the message that failed.
     fn one(&self, server: &Server, direct: &ReentrantLock, lane: &Lane, case: Case, act: &impl Fn(&Scene)) -> usize {
         let name = format!("{:?}{:?}{:05}", case.fault, case.flow, case.at.min(99_999));
-        let (proxy, locks, length) = (&lane.proxy, lane.locks(case.fault), Arc::default());
+        let (_, proxy, locks) = lane.seats.iter().find(|(fault, ..)| *fault == case.fault).unwrap();
+        let length = Arc::default();
         let scene = Scene { server, proxy, locks, direct, name, case, find: self.find, length };
         act(&scene);
         proxy.clear();

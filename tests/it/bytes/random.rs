@@ -1,23 +1,12 @@
 //! Connections that fail at random bytes while many threads contend.
 
 use super::assert_nothing_left;
-use crate::proxy::{Proxy, cut_after, pass, pass_after};
+use crate::proxy::{Proxy, cut_after, numbers, pass, pass_after};
 use crate::server::Server;
 use crate::threads::{LATE, SOON, ms, timed};
 use redlatch::{Client, RedLock, ReentrantLock};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
-
-/// Numbers that look random and are the same in each run.
-fn numbers() -> impl FnMut(u64) -> u64 + Send {
-    let mut seed: u64 = 88_172_645_463_325_252;
-    move |below| {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed % below
-    }
-}
 
 #[test]
 fn connections_cut_at_random_bytes_never_let_two_in() {
@@ -26,7 +15,7 @@ fn connections_cut_at_random_bytes_never_let_two_in() {
     let proxy = Proxy::new(server.socket());
     let builder = Client::builder(&proxy.url()).watchdog_timeout(Duration::from_secs(3)).response_timeout(ms(200));
     let locks = ReentrantLock::new(&builder.build().unwrap());
-    let mut random = numbers();
+    let mut random = numbers(88_172_645_463_325_252);
     proxy.set(move |_, _, data| match random(12) {
         0 => cut_after(random(data.len() as u64 + 1) as usize, data),
         1 => pass_after(ms(random(260)), data),

@@ -1,9 +1,9 @@
 //! Subscriptions whose request or confirmation fails at any byte: the waiter gets its lock all the same.
 
-use super::{EveryByte, Fault, Finds, PATIENCE, Scene, names};
+use super::{EveryByte, Fault, Finds, Scene, builder, names};
 use crate::proxy::Flow;
 use crate::threads::{LATE, LONG, SOON, eventually, finish, ms};
-use redlatch::{Client, RedLock, ReentrantLock};
+use redlatch::{RedLock, ReentrantLock};
 use std::time::{Duration, Instant};
 
 /// When a subscriber that hears nothing finds out by asking: its next ping is not answered.
@@ -52,8 +52,7 @@ fn a_waiter_is_served_whatever_becomes_of_its_subscription() {
 #[test]
 fn a_waiter_is_served_whatever_becomes_of_the_private_channel() {
     EveryByte::of(|_| subscribes("{redlatch:")).run(|scene| {
-        let builder = Client::builder(&scene.proxy.url()).connect_timeout(ms(200));
-        let builder = if scene.case.fault == Fault::Held { builder.response_timeout(PATIENCE) } else { builder };
-        scene.assert_served(&ReentrantLock::new(&builder.build().unwrap()));
+        let client = builder(scene.proxy, scene.case.fault).connect_timeout(ms(200)).build().unwrap();
+        scene.assert_served(&ReentrantLock::new(&client));
     });
 }
