@@ -11,6 +11,7 @@ mod bounded;
 mod bytes;
 mod conformance;
 mod endings;
+mod interleavings;
 mod lifecycle;
 mod many;
 mod max_hold;

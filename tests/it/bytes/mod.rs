@@ -204,7 +204,7 @@ fn cases(length: impl Fn(Flow) -> usize) -> VecDeque<Case> {
 }
 
 /// The server knows every script afterwards, so that requests have their hashes.
-fn load_scripts(locks: &ReentrantLock, name: &str) {
+pub(crate) fn load_scripts(locks: &ReentrantLock, name: &str) {
     locks.lock(name).unwrap();
     locks.lock(name).unwrap();
     locks.hold(name).unwrap().extend(Duration::from_secs(60)).unwrap();
