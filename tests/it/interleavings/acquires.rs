@@ -194,7 +194,7 @@ fn a_force_unlock_of_its_client_overtakes_the_answer_to_an_acquire() {
 /// other took is not touched.
 #[test]
 fn a_force_unlock_of_another_client_overtakes_the_answer_to_an_acquire() {
-    let scene = Scene::new();
+    let scene = Scene::renewing();
     let [acquired] = scene.hold([("acquire", Flow::Reply)]);
     std::thread::scope(|scope| {
         let acquiring = scope.spawn(|| {

@@ -2,7 +2,7 @@
 
 use super::{MINUTE, Scene, WATCHED, settle};
 use crate::proxy::{Flow, Step, pass, runs};
-use crate::threads::{LONG, elsewhere, eventually, ms, run_out};
+use crate::threads::{LONG, SOON, elsewhere, eventually, ms, run_out};
 use redlatch::{Hold, HoldState, LossCause, RedLock, RedLockExt};
 
 /// The server loses the lock, and the client learns it.
@@ -70,7 +70,7 @@ fn the_guard_of_a_lost_hold_does_not_free_the_hold_of_another_client() {
 /// Renewals fail until the deadline is near; the last one is executed, and its answer comes after the deadline.
 #[test]
 fn a_deadline_that_passes_while_the_renewal_is_answered_is_a_loss() {
-    let scene = Scene::new();
+    let scene = Scene::renewing();
     let hold = scene.lock();
     let [renewed] = scene.hold([("renew", Flow::Reply)]);
     let (renews, of, gate, came) = (runs("renew"), hold.clone(), renewed.gate.clone(), renewed.came.clone());
@@ -92,7 +92,7 @@ fn a_deadline_that_passes_while_the_renewal_is_answered_is_a_loss() {
     assert!(scene.server.pttl("n") > 2_000, "it was executed");
     run_out(&hold);
     renewed.go();
-    scene.assert_swept();
+    eventually(SOON, "it is swept, and does not last for its lease", || !scene.has_key());
     assert_lost_once(&scene, &hold);
 }
 
@@ -139,7 +139,7 @@ fn an_extension_answered_after_the_deadline_is_a_loss() {
 /// The force unlock comes to the server before the renewal: of this client, which ends the hold at once.
 #[test]
 fn a_renewal_executed_after_a_force_unlock_prolongs_nobody_elses_lock() {
-    let scene = Scene::new();
+    let scene = Scene::renewing();
     let hold = scene.lock();
     let told = hold.lost();
     let [renewal, renewed] = scene.hold([("renew", Flow::Request), ("renew", Flow::Reply)]);
@@ -160,7 +160,7 @@ fn a_renewal_executed_after_a_force_unlock_prolongs_nobody_elses_lock() {
 /// wrong until its next renewal, no longer.
 #[test]
 fn a_renewal_answered_after_a_force_unlock_is_the_last() {
-    let scene = Scene::new();
+    let scene = Scene::renewing();
     let hold = scene.lock();
     let told = hold.lost();
     let [renewed] = scene.hold([("renew", Flow::Reply)]);
@@ -176,7 +176,7 @@ fn a_renewal_answered_after_a_force_unlock_is_the_last() {
 /// The same by this client: the answer must not bring back what the force unlock ended.
 #[test]
 fn a_renewal_answered_after_a_force_unlock_of_its_client_revives_nothing() {
-    let scene = Scene::new();
+    let scene = Scene::renewing();
     let hold = scene.lock();
     let [renewed] = scene.hold([("renew", Flow::Reply)]);
     renewed.comes();

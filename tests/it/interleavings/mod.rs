@@ -41,9 +41,18 @@ impl Scene {
     }
 
     fn answering_in(answer: Duration) -> Self {
+        Self::with(MINUTE, answer)
+    }
+
+    /// In this one the watchdog has something to do.
+    fn renewing() -> Self {
+        Self::with(WATCHED, ANSWER)
+    }
+
+    fn with(lease: Duration, answer: Duration) -> Self {
         let server = Server::start();
         let proxy = Proxy::new(server.socket());
-        let builder = Client::builder(&proxy.url()).watchdog_timeout(WATCHED).response_timeout(answer);
+        let builder = Client::builder(&proxy.url()).watchdog_timeout(lease).response_timeout(answer);
         let locks = ReentrantLock::new(&builder.build().unwrap());
         load_scripts(&locks, "warm");
         Self { locks, other: server.locks(), proxy, server }

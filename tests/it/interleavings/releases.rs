@@ -7,7 +7,7 @@ use redlatch::{HoldState, RedLock, RedLockExt, ReentrantLock};
 
 #[test]
 fn a_renewal_answered_after_the_release_revives_nothing() {
-    let scene = Scene::new();
+    let scene = Scene::renewing();
     let [renewed] = scene.hold([("renew", Flow::Reply)]);
     let hold = scene.lock();
     renewed.comes();
@@ -21,7 +21,7 @@ fn a_renewal_answered_after_the_release_revives_nothing() {
 
 #[test]
 fn a_renewal_executed_after_the_release_prolongs_nobody_elses_lock() {
-    let scene = Scene::new();
+    let scene = Scene::renewing();
     let [renewal, renewed] = scene.hold([("renew", Flow::Request), ("renew", Flow::Reply)]);
     let hold = scene.lock();
     renewal.comes();
@@ -38,7 +38,7 @@ fn a_renewal_executed_after_the_release_prolongs_nobody_elses_lock() {
 
 #[test]
 fn a_renewal_answered_while_the_release_is_on_its_way_does_not_keep_the_lock() {
-    let scene = Scene::new();
+    let scene = Scene::renewing();
     let [renewal, release] = scene.hold([("renew", Flow::Request), ("release", Flow::Request)]);
     let hold = scene.lock();
     renewal.comes();
