@@ -179,6 +179,10 @@ fn parse(url: &str) -> Result<redis::ConnectionInfo> {
     })
 }
 
+/// The system takes milliseconds in an `int`, and refuses a longer one.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const LONGEST_USER_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
+
 /// A dead peer is noticed by traffic (user time-out) and without it (keepalive).
 fn tcp_settings(response_timeout: Duration) -> TcpSettings {
     let second = Duration::from_secs(1);
@@ -187,7 +191,7 @@ fn tcp_settings(response_timeout: Duration) -> TcpSettings {
     let keepalive = keepalive.with_retries(3);
     let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    let settings = settings.set_user_timeout(response_timeout);
+    let settings = settings.set_user_timeout(response_timeout.min(LONGEST_USER_TIMEOUT));
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     let _ = response_timeout;
     settings

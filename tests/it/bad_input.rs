@@ -284,3 +284,12 @@ fn a_setting_out_of_range_is_named() {
         assert!(matches!(error, Error::Config { .. }) && error.to_string().contains(setting), "{setting}: {error}");
     }
 }
+
+#[test]
+fn a_response_timeout_that_no_socket_option_can_hold_connects() {
+    let server = Server::start_on_tcp();
+    let (month, year) = (Duration::from_secs(30 * 24 * 3_600), Duration::from_secs(365 * 24 * 3_600));
+    let builder = Client::builder(&server.tcp_url()).watchdog_timeout(year).response_timeout(month);
+    let locks = ReentrantLock::new(&builder.outage_budget(SOON).build().unwrap());
+    locks.guard("n").unwrap().unlock().unwrap();
+}
