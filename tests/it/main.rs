@@ -16,6 +16,7 @@ mod lifecycle;
 mod many;
 mod max_hold;
 mod passing;
+mod properties;
 mod regressions;
 mod scripts;
 mod strict;
