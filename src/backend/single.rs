@@ -156,15 +156,16 @@ fn is_farewell(error: &RedisError) -> bool {
 const RIGHT: &str = "write redis://[user:password@]host[:port][/database], with %-escapes for special characters, or \
                      unix:///path/to/socket[?db=n&user=..&pass=..]";
 
-/// A misspelt or misplaced database number would silently be database 0.
+/// A misspelt or misplaced database number would silently be database 0. What is not known is not named: it may be
+/// a part of a password with a `?` or `&` in it.
 fn check_query(url: &str) -> Result<()> {
     let known: &[&str] = if url.starts_with("redis:") { &["protocol"] } else { &["db", "user", "pass", "protocol"] };
     let parsed = redis::parse_redis_url(url);
-    let keys = parsed.iter().flat_map(|url| url.query_pairs()).map(|(key, _)| key.into_owned());
-    match keys.into_iter().find(|key| !known.contains(&key.as_str())) {
-        Some(key) => Err(Error::config(format!("the server's URL has an unknown part ?{key}=; {RIGHT}"))),
-        None => Ok(()),
+    if parsed.iter().flat_map(|url| url.query_pairs()).all(|(key, _)| known.contains(&&*key)) {
+        return Ok(());
     }
+    let known = known.join(", ");
+    Err(Error::config(format!("the server's URL has something other than {known} after its `?`; {RIGHT}")))
 }
 
 /// The error names what is wrong, and never the URL: it may hold a password.

@@ -172,8 +172,10 @@ fn assert_no_secret(error: &Error) {
 
 #[test]
 fn a_url_that_is_none_is_an_error_without_its_secret() {
-    for url in ["", "nonsense", "http://u:Sesame-0815@h", "redis://u:Sesame-0815@h:port", "redis://u:Sesame-0815@h/db"]
-    {
+    let bad = ["", "nonsense", "http://u:Sesame-0815@h", "redis://u:Sesame-0815@h:port", "redis://u:Sesame-0815@h/db"];
+    // A password that is not escaped begins a query.
+    let unescaped = ["redis://u:?Sesame-0815@h", "unix:///socket?pass=12&Sesame-0815"];
+    for url in [&bad[..], &unescaped].concat() {
         let error = Client::connect(url).unwrap_err();
         assert!(matches!(error, Error::Config { .. }), "{url}: {error:?}");
         assert!(error.to_string().contains("redis://"), "it says what is right: {error}");
