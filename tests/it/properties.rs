@@ -5,6 +5,7 @@
 
 mod durations;
 mod names;
+mod secrets;
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestRunner};
