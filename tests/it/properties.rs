@@ -4,8 +4,10 @@
 //! to repeat it with; the test to keep it goes where its subject is. So no seeds are kept.
 
 mod durations;
+mod model;
 mod names;
 mod secrets;
+mod sequences;
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestRunner};
