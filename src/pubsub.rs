@@ -221,13 +221,14 @@ impl Shared {
         }
     }
 
-    /// After a lost connection nothing is subscribed. Waiters poll faster until it is again.
+    /// After a lost connection nothing is subscribed. Waiters who relied on it poll faster until it is again.
     fn forget_confirmations(&self) {
         let mut state = self.state.lock();
         for channel in state.channels.values_mut() {
             channel.asked = false;
-            channel.confirmed.store(false, SeqCst);
-            channel.wake();
+            if channel.confirmed.swap(false, SeqCst) {
+                channel.wake();
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a waiter sleeps on, and how it is told to stop waiting.
 
 use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -11,13 +12,31 @@ use std::time::{Duration, Instant};
 pub(crate) struct Semaphore {
     permit: Mutex<bool>,
     released: Condvar,
+    onward: Option<Arc<Semaphore>>,
+    deaf: AtomicBool,
 }
 
 impl Semaphore {
+    /// Keeps no permit, but passes each on while it is not deaf: for one of several sources of news.
+    pub(crate) fn relay(onward: &Arc<Self>) -> Self {
+        Self { onward: Some(Arc::clone(onward)), ..Self::default() }
+    }
+
+    /// Whether this relay drops what it is told from now on.
+    pub(crate) fn set_deaf(&self, deaf: bool) {
+        self.deaf.store(deaf, SeqCst);
+    }
+
     /// Lets the waiter through, now or at its next [`acquire`](Self::acquire). Never blocks.
     pub(crate) fn release(&self) {
-        *self.permit.lock() = true;
-        self.released.notify_one();
+        match &self.onward {
+            Some(_) if self.deaf.load(SeqCst) => {}
+            Some(onward) => onward.release(),
+            None => {
+                *self.permit.lock() = true;
+                self.released.notify_one();
+            }
+        }
     }
 
     /// Takes the permit; waits for one at most `limit`. Whether it got it.
@@ -116,6 +135,20 @@ mod tests {
         let sleeping = std::thread::spawn(move || sleeper.acquire(Duration::MAX));
         semaphore.release();
         assert!(sleeping.join().unwrap());
+    }
+
+    #[test]
+    fn a_relay_passes_on_what_it_hears() {
+        let semaphore = Arc::new(Semaphore::default());
+        let relay = Semaphore::relay(&semaphore);
+        relay.release();
+        assert!(semaphore.acquire(Duration::ZERO));
+        relay.set_deaf(true);
+        relay.release();
+        assert!(!semaphore.acquire(Duration::ZERO));
+        relay.set_deaf(false);
+        relay.release();
+        assert!(semaphore.acquire(Duration::ZERO));
     }
 
     #[test]
