@@ -15,6 +15,7 @@
 //! It brings its own `redis-server`. Without `--bench` (as `cargo test --benches` does) or with `--test`, it
 //! only shows that it works.
 
+#[allow(dead_code, reason = "each bench uses a part")]
 mod support;
 
 use redis::Connection;

@@ -12,7 +12,7 @@ use crate::pubsub::PubSub;
 use crate::registry::{registry, thread_number};
 use crate::stats::{Counters, Stats};
 use crate::sweeper::Sweeper;
-use crate::tenure::Tenure;
+use crate::tenure::{Standing, Tenure};
 use crate::time::{Clock, Moment};
 use crate::watchdog::Watchdog;
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -27,7 +27,7 @@ use uuid::Uuid;
 pub use builder::ClientBuilder;
 
 /// What is called when a hold is lost.
-type Callback = Arc<dyn Fn(LostHold) + Send + Sync>;
+pub(crate) type Callback = Arc<dyn Fn(LostHold) + Send + Sync>;
 
 /// One namespace of locks and its accounting: a client has one, and so has a lock in memory.
 pub(crate) struct Space {
@@ -64,7 +64,7 @@ impl Space {
 
     /// Whether this process is a fork of the one that made the namespace. Both would mint the same owner ids
     /// and share sockets, so a child may use neither.
-    fn is_forked(&self) -> bool {
+    pub(crate) fn is_forked(&self) -> bool {
         self.pid != std::process::id()
     }
 
@@ -110,6 +110,19 @@ impl Space {
         Arc::new(Tenure::new(Arc::clone(key), self.owners.mint(thread_number()), self.clock.clone()))
     }
 
+    /// A subscriber with a private control channel.
+    pub(crate) fn subscriber(&self, backend: &Arc<Backend>) -> Arc<PubSub> {
+        let control = Key::new(self.config.naming, &self.config.key_prefix, &format!("redlatch:{}", self.id));
+        Arc::new(PubSub::new(Arc::clone(backend), control.channel().to_owned()))
+    }
+
+    /// Puts a tenure with a new owner id in the place of one that ended.
+    pub(crate) fn replace_ended(&self, tenure: &mut Arc<Tenure>) {
+        if tenure.standing() == Standing::Ended {
+            *tenure = self.tenure(tenure.shared_key());
+        }
+    }
+
     /// How often a force unlock of this namespace ended. An acquire during which it changes is not believed: the
     /// force unlock may have freed what the acquire had just taken.
     pub(crate) fn forced(&self) -> u64 {
@@ -126,7 +139,7 @@ impl Space {
     }
 
     /// In a forked child the map may be locked for ever, so only the counts are given there.
-    fn stats(&self, outage: Option<Duration>) -> Stats {
+    pub(crate) fn stats(&self, outage: Option<Duration>) -> Stats {
         let census = if self.is_forked() { (0, 0) } else { registry().census(self.id) };
         self.counters.snapshot(census, outage)
     }
@@ -281,7 +294,7 @@ impl Client {
     /// Settings for the server at `url`: `redis://[user:password@]host[:port][/database]`,
     /// `unix:///path/to/socket[?db=n&user=..&pass=..]` or the same with `redis+unix://`.
     pub fn builder(url: &str) -> ClientBuilder {
-        ClientBuilder::new(url)
+        ClientBuilder::for_servers(vec![url.to_owned()])
     }
 
     /// Releases what this process holds through this client, wakes waiters with [`Error::Closed`] and ends the

@@ -90,6 +90,8 @@ pub(crate) struct Settings {
     pub(crate) pool_size: Option<u32>,
     pub(crate) connect_timeout: Option<Duration>,
     pub(crate) response_timeout: Option<Duration>,
+    /// Of a quorum.
+    pub(crate) node_timeout: Option<Duration>,
     pub(crate) outage_budget: Option<Duration>,
     pub(crate) poll_cap: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,

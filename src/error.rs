@@ -130,6 +130,11 @@ impl Error {
         Self::Cancelled { resource: resource.to_owned() }
     }
 
+    pub(crate) fn unwatched(resource: &str, error: &std::io::Error) -> Self {
+        let cause = Cause::new(format!("no thread to watch over the lock: {error}"));
+        Self::Unavailable { resource: resource.to_owned(), cause }
+    }
+
     pub(crate) fn closed(resource: &str) -> Self {
         Self::Closed { resource: resource.to_owned() }
     }

@@ -193,6 +193,18 @@ impl Hold {
         self.inner.tenure.owner()
     }
 
+    /// How many nodes of a [`QuorumLock`](crate::QuorumLock) confirmed the hold when they were last asked, and how
+    /// many nodes there are; `None` for other kinds.
+    ///
+    /// All of them are asked by an acquire, each re-entry and each renewal, and an answer counts when it comes: right
+    /// after an acquire it may be just the majority. A node that fails to answer, or lost the key (it came back
+    /// empty, or evicted it), is not counted; the latter does not get the key back for as long as the hold lasts. Below
+    /// a majority the hold turns [`Suspect`](HoldState::Suspect) or [`Lost`](HoldState::Lost) with the next renewal.
+    #[must_use]
+    pub fn confirmed_by(&self) -> Option<(usize, usize)> {
+        self.inner.tenure.nodes().confirmed()
+    }
+
     /// Prolongs the hold so that it lasts at least `lease` from now: one round trip. Never shortens it.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! sharing its locks with it on the wire.
 //!
 //! [`RedLock`] is the trait of every lock here, named after the Jedis version's interface. The *Redlock
-//! algorithm* over several masters is something else; a kind for it (`QuorumLock`) is planned.
+//! algorithm* over several masters is something else: that is [`QuorumLock`].
 //!
 //! It blocks, on purpose: a program of plain threads should not need an async runtime to take a lock. Threads
 //! and `std` types are all it asks for.
@@ -34,6 +34,7 @@
 //! | kind | what it is |
 //! | --- | --- |
 //! | [`ReentrantLock`] = [`RedisRedLock`] | Redisson's `RLock` on one Redis server |
+//! | [`QuorumLock`] | the Redlock algorithm over several independent masters |
 //! | [`LocalRedLock`] | the same in memory, for unit tests and single-process use |
 //!
 //! All are a [`RedLock`], also as `&T`, `Box<T>`, `Arc<T>` and `dyn RedLock`; closures, guards and requests come
@@ -115,6 +116,7 @@ mod error;
 mod hold;
 mod key;
 mod lock;
+mod nodes;
 mod owner;
 mod pubsub;
 mod registry;
@@ -131,7 +133,7 @@ pub use config::{HandOff, Reentry};
 pub use error::{Applied, Cause, Error, Result};
 pub use hold::{Hold, HoldState, LostHold};
 pub use key::Naming;
-pub use lock::{LocalRedLock, RedisRedLock, ReentrantLock};
+pub use lock::{LocalRedLock, QuorumLock, RedisRedLock, ReentrantLock};
 pub use lock::{LockAction, LockGuard, OwnedGuard, RedLock, RedLockExt, Request, Terms};
 pub use signal::CancelToken;
 pub use stats::Stats;

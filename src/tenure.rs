@@ -14,6 +14,7 @@
 
 use crate::error::Result;
 use crate::key::Key;
+use crate::nodes::Nodes;
 use crate::time::{Clock, Lease, Moment};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -58,6 +59,7 @@ pub(crate) struct Tenure {
     told: AtomicBool,
     held_since: AtomicU64,
     overheld: AtomicBool,
+    nodes: Nodes,
     open_until: AtomicU64,
     lease_until: AtomicU64,
 }
@@ -77,6 +79,7 @@ impl Tenure {
             told: AtomicBool::new(false),
             held_since: AtomicU64::new(u64::MAX),
             overheld: AtomicBool::new(false),
+            nodes: Nodes::default(),
             open_until: AtomicU64::new(0),
             lease_until: AtomicU64::new(0),
         }
@@ -86,9 +89,18 @@ impl Tenure {
         &self.key
     }
 
+    pub(crate) fn shared_key(&self) -> &Arc<Key> {
+        &self.key
+    }
+
     /// The field on the wire.
     pub(crate) fn owner(&self) -> &str {
         &self.owner
+    }
+
+    /// At which nodes of a quorum it is.
+    pub(crate) fn nodes(&self) -> &Nodes {
+        &self.nodes
     }
 
     /// Tells tenures apart, and orders those that are due at the same moment.
@@ -237,6 +249,16 @@ impl Tenure {
         self.lease_until.fetch_max(deadline.plus(std::time::Duration::from_millis(lease.millis())).0, SeqCst);
     }
 
+    /// Whether an attempt without an answer may still be executed.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open_until().is_some_and(|open| open >= self.now())
+    }
+
+    /// What was asked for keeps the key on the server at most until then.
+    pub(crate) fn may_last(&self, until: Moment) {
+        self.lease_until.fetch_max(until.0, SeqCst);
+    }
+
     /// Until when an unanswered attempt may still be executed; `None` when every attempt was answered.
     pub(crate) fn open_until(&self) -> Option<Moment> {
         let open = self.open_until.load(SeqCst);
@@ -250,7 +272,7 @@ pub(crate) trait Keeper: Send + Sync {
     fn renew(&self, batch: &[Arc<Tenure>]);
 
     /// Makes one attempt to free the key of a tenure that is over.
-    fn sweep(&self, tenure: &Tenure) -> Result<()>;
+    fn sweep(&self, tenure: &Arc<Tenure>) -> Result<()>;
 
     /// Tells the holder, the registry and the callbacks that this tenure is lost; does nothing the second time.
     fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause);

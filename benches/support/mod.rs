@@ -1,4 +1,4 @@
-//! What the bench needs around it: a server of its own, samples with quantiles, and a waiter in another process.
+//! What the benches need around them: servers of their own, samples with quantiles, and a waiter in another process.
 
 use redis::io::tcp::TcpSettings;
 use redis::{Connection, IntoConnectionInfo};
@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -24,7 +25,9 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Outcome<Self> {
-        let dir = std::env::temp_dir().join(format!("redlatch-bench-{}", std::process::id()));
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Relaxed);
+        let dir = std::env::temp_dir().join(format!("redlatch-bench-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir)?;
         let port = free_port()?;
         match spawn_server(&dir, port) {
@@ -49,6 +52,18 @@ impl Server {
 
     pub(crate) fn unix(&self) -> String {
         format!("unix://{}", self.dir.join("socket").display())
+    }
+
+    pub(crate) fn kill(&mut self) -> Outcome<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// It keeps its connections and answers nothing until it is killed.
+    pub(crate) fn stop(&self) -> Outcome<()> {
+        let stopped = Command::new("kill").args(["-STOP", &self.child.id().to_string()]).status()?.success();
+        if stopped { Ok(()) } else { Err("the server cannot be stopped".into()) }
     }
 
     pub(crate) fn tcp(&self) -> String {

@@ -241,6 +241,14 @@ impl Backend {
         result
     }
 
+    /// Makes a connection ready for later attempts, within the connect time-out.
+    pub(crate) fn warm(&self, lane: Lane) -> Result<(), Failure> {
+        let start = self.clock.now();
+        let reach = start.plus(self.server.connect_timeout());
+        let result = self.slot(lane, reach)?.warm(reach);
+        result.inspect_err(|failure| self.note_outage(start, failure))
+    }
+
     fn slot(&self, lane: Lane, reach: Moment) -> Result<r2d2::PooledConnection<Slots>, Failure> {
         let pool = match lane {
             Lane::Calls => &self.calls,
@@ -258,6 +266,11 @@ impl Backend {
         if failure.is_timeout() && now.since(start) < self.server.response_timeout() {
             return;
         }
+        self.note_outage(start, failure);
+    }
+
+    fn note_outage(&self, start: Moment, failure: &Failure) {
+        let now = self.clock.now();
         let since = self.outage_since(now).unwrap_or(start);
         self.failed_at.store(now.0, SeqCst);
         self.outage_since.store(since.0, SeqCst);

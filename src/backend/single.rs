@@ -75,6 +75,15 @@ impl Server {
         self.counters.reconnects.add(1);
     }
 
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.connect_timeout
+    }
+
+    /// Where it is, whoever logs in to which database.
+    pub(crate) fn address(&self) -> String {
+        self.info.addr().to_string()
+    }
+
     pub(crate) fn response_timeout(&self) -> Duration {
         self.response_timeout
     }

@@ -46,6 +46,13 @@ impl Wire {
         }
     }
 
+    /// Connects, if it is not connected.
+    pub(crate) fn warm(&mut self, reach: Moment) -> Result<(), Failure> {
+        let live = self.take_live(reach)?;
+        self.live = Some(live);
+        Ok(())
+    }
+
     /// `None`: stale by an offset that is now corrected.
     ///
     /// While it runs the connection is out of its slot, so an unwinding or an early return drops it: after

@@ -5,24 +5,26 @@ use crate::backend::Backend;
 use crate::config::{HandOff, Reentry, Settings};
 use crate::error::Result;
 use crate::hold::LostHold;
-use crate::key::{Key, Naming};
-use crate::pubsub::PubSub;
+use crate::key::Naming;
 use crate::stats::Counters;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The settings of a [`Client`]; they are checked together by [`build`](Self::build).
+/// The settings of a [`Client`], or of another thing that is made of servers; they are checked together when it is
+/// built.
 #[must_use]
-pub struct ClientBuilder {
-    url: String,
-    settings: Settings,
-    on_lost: Option<Callback>,
+pub struct ClientBuilder<T = Client> {
+    pub(crate) urls: Vec<String>,
+    pub(crate) settings: Settings,
+    pub(crate) on_lost: Option<Callback>,
+    makes: PhantomData<fn() -> T>,
 }
 
-impl ClientBuilder {
-    pub(super) fn new(url: &str) -> Self {
-        Self { url: url.to_owned(), settings: Settings::default(), on_lost: None }
+impl<T> ClientBuilder<T> {
+    pub(crate) fn for_servers(urls: Vec<String>) -> Self {
+        Self { urls, settings: Settings::default(), on_lost: None, makes: PhantomData }
     }
 
     /// The lease of a lock for which none is given; it is renewed every third of it. Default 30 s, at least 100 ms.
@@ -139,7 +141,9 @@ impl ClientBuilder {
         self.on_lost = Some(Arc::new(callback));
         self
     }
+}
 
+impl ClientBuilder {
     /// Checks every setting against the others. Nothing is connected yet.
     ///
     /// # Errors
@@ -147,15 +151,14 @@ impl ClientBuilder {
     pub fn build(self) -> Result<Client> {
         let config = self.settings.derive()?;
         let counters = Arc::new(Counters::default());
-        let backend = Arc::new(Backend::new(&self.url, &config, &counters)?);
+        let backend = Arc::new(Backend::new(&self.urls[0], &config, &counters)?);
         let space = Arc::new(Space::new(config, counters, self.on_lost));
-        let control = Key::new(space.config.naming, &space.config.key_prefix, &format!("redlatch:{}", space.id));
-        let pubsub = Arc::new(PubSub::new(Arc::clone(&backend), control.channel().to_owned()));
+        let pubsub = space.subscriber(&backend);
         Ok(Client { handle: Arc::new(Handle { space, backend, pubsub }) })
     }
 }
 
-impl fmt::Debug for ClientBuilder {
+impl<T> fmt::Debug for ClientBuilder<T> {
     /// The URL may hold a password: it is not shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientBuilder").field("settings", &self.settings).finish_non_exhaustive()

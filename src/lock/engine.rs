@@ -8,7 +8,7 @@ use super::primitive::{Primitive, Take, Taken};
 use crate::backend::Failure;
 use crate::client::Space;
 use crate::config::Reentry;
-use crate::error::{Applied, Cause, Error, Result};
+use crate::error::{Applied, Error, Result};
 use crate::hold::{Hold, HoldState};
 use crate::registry::registry;
 use crate::tenure::{Keeper, LossCause, Standing, Tenure};
@@ -50,7 +50,7 @@ impl Engine {
     /// Tries to acquire the lock for the current thread, with the owner id of this tenure.
     pub(crate) fn try_take(
         &self,
-        tenure: &Arc<Tenure>,
+        tenure: &mut Arc<Tenure>,
         lease: Option<Lease>,
         patience: &Patience<'_>,
     ) -> Result<Taken> {
@@ -63,8 +63,11 @@ impl Engine {
 
     /// Asks the store until it answers, the patience ends, or it refuses for good. On `Err`, and when the lock
     /// is busy, the tenure is dead if any attempt of it may still be executed, and is swept after that.
-    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, patience: &Patience<'_>) -> Result<Take> {
-        let take = patience.persist(|until| self.note_open(tenure, lease, self.primitive.take(tenure, lease, until)));
+    fn take(&self, tenure: &mut Arc<Tenure>, lease: Lease, patience: &Patience<'_>) -> Result<Take> {
+        let take = patience.persist(|until| {
+            self.space.replace_ended(tenure);
+            self.note_open(tenure, lease, self.primitive.take(tenure, lease, until))
+        });
         if !matches!(take, Ok((Take::Acquired(_), _))) {
             self.sweep_open(tenure);
         }
@@ -97,7 +100,7 @@ impl Engine {
     /// Has the watchdog take care of the hold, or of a change in what it asks for.
     fn keep(&self, hold: &Hold) -> Result<()> {
         let keeper = self.strong_keeper().ok_or_else(|| Error::closed(hold.resource()))?;
-        self.space.watchdog.keep(hold.tenure(), keeper).map_err(|error| no_thread(hold.resource(), &error))
+        self.space.watchdog.keep(hold.tenure(), keeper).map_err(|error| Error::unwatched(hold.resource(), &error))
     }
 
     /// Takes over a hold that was passed on. False when its tenure ended on the way: then nothing is held.
@@ -398,9 +401,4 @@ impl Engine {
         }
         result
     }
-}
-
-fn no_thread(resource: &str, error: &std::io::Error) -> Error {
-    let cause = Cause::new(format!("no thread to watch over the lock: {error}"));
-    Error::Unavailable { resource: resource.to_owned(), cause }
 }

@@ -4,7 +4,7 @@ use super::engine::Engine;
 use crate::backend::{Failure, Lane};
 use crate::error::Result;
 use crate::tenure::{Keeper, LossCause, Standing, Tenure};
-use crate::time::Lease;
+use crate::time::{Lease, Moment};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,11 +19,12 @@ impl Engine {
         }
     }
 
-    fn note_renewal(&self, tenure: &Tenure, held: bool) {
-        if let Some(deadline) = tenure.deadline().filter(|_| held) {
+    fn book_renewal(&self, tenure: &Arc<Tenure>, answer: Option<Moment>, lease: Lease) {
+        if let Some(deadline) = tenure.deadline().filter(|_| answer.is_some()) {
             self.space.counters.renewals.add(1);
             self.space.counters.note_margin(deadline.since(self.space.clock.now()));
         }
+        let _ = self.book(tenure, answer, lease);
     }
 
     fn renew_failed(&self, batch: &[Arc<Tenure>], lease: Lease, failure: Failure) {
@@ -45,8 +46,10 @@ impl Keeper for Engine {
                     log::info!("renewals are confirmed again");
                 }
                 for (tenure, held) in batch.iter().zip(held) {
-                    self.note_renewal(tenure, held);
-                    let _ = self.book(tenure, held.then_some(sent), lease);
+                    match held {
+                        Ok(held) => self.book_renewal(tenure, held.then_some(sent), lease),
+                        Err(failure) => self.renew_failed(std::slice::from_ref(tenure), lease, failure),
+                    }
                 }
             }
             // One key may be refused to us: that is no reason to lose the others.
@@ -57,9 +60,9 @@ impl Keeper for Engine {
         }
     }
 
-    fn sweep(&self, tenure: &Tenure) -> Result<()> {
-        let released = self.primitive.release(tenure, 0, self.space.one_answer());
-        released.map(drop).map_err(|failure| failure.into_error(tenure.key().resource()))
+    fn sweep(&self, tenure: &Arc<Tenure>) -> Result<()> {
+        let swept = self.primitive.sweep(tenure, self.space.one_answer());
+        swept.map_err(|failure| failure.into_error(tenure.key().resource()))
     }
 
     fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause) {
@@ -73,12 +76,13 @@ impl Keeper for Engine {
     fn extend(&self, tenure: &Arc<Tenure>, lease: Lease) -> Result<()> {
         self.space.check_open(tenure.key().resource())?;
         let lease = self.space.config.lease(Duration::from_millis(lease.millis()))?;
-        let one = [Arc::clone(tenure)];
         let limit = tenure.deadline().unwrap_or(self.space.clock.now());
-        let ((sent, held), _) = self
-            .patience(tenure.key().resource())
-            .until(limit)
-            .persist(|until| self.note_open(tenure, lease, self.primitive.renew(Lane::Calls, &one, lease, until)))?;
-        self.book(tenure, held.first().copied().unwrap_or(false).then_some(sent), lease)
+        let renew = |until| {
+            let (sent, held) = self.primitive.renew(Lane::Calls, std::slice::from_ref(tenure), lease, until)?;
+            Ok(held.into_iter().next().unwrap_or(Ok(false))?.then_some(sent))
+        };
+        let patience = self.patience(tenure.key().resource()).until(limit);
+        let (answer, _) = patience.persist(|until| self.note_open(tenure, lease, renew(until)))?;
+        self.book(tenure, answer, lease)
     }
 }

@@ -3,7 +3,7 @@
 use super::RedLock;
 use super::engine::Engine;
 use super::patience::Terms;
-use super::primitive::{Primitive, Renewed, Take};
+use super::primitive::{Listening, Primitive, Renewed, Take};
 use super::wait;
 use crate::backend::{Failure, Lane};
 use crate::client::Space;
@@ -11,7 +11,6 @@ use crate::config::Settings;
 use crate::error::Result;
 use crate::hold::Hold;
 use crate::key::Key;
-use crate::pubsub::Subscription;
 use crate::signal::Semaphore;
 use crate::tenure::Tenure;
 use crate::time::{Clock, Lease, Moment};
@@ -139,7 +138,7 @@ fn end_of(lease: Lease, now: Moment) -> Moment {
 }
 
 impl Primitive for Memory {
-    fn take(&self, tenure: &Tenure, lease: Lease, _: Moment) -> Result<Take, Failure> {
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, _: Moment) -> Result<Take, Failure> {
         self.with(tenure.key(), |locks, now| match locks.get(tenure.key().full()) {
             Some(kept) => Ok(Take::Busy(Some(kept.until.since(now)))),
             None => {
@@ -150,7 +149,7 @@ impl Primitive for Memory {
         })
     }
 
-    fn reenter(&self, tenure: &Tenure, _: usize, lease: Lease, _: Moment) -> Result<Option<Moment>, Failure> {
+    fn reenter(&self, tenure: &Arc<Tenure>, _: usize, lease: Lease, _: Moment) -> Result<Option<Moment>, Failure> {
         self.with(tenure.key(), |locks, now| {
             let kept = locks.get_mut(tenure.key().full()).filter(|kept| kept.owner == tenure.owner());
             Ok(kept.map(|kept| {
@@ -163,10 +162,10 @@ impl Primitive for Memory {
     fn renew(&self, _: Lane, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<Renewed, Failure> {
         let sent = Clock::Boot.now();
         let renewed = tenures.iter().map(|tenure| self.reenter(tenure, 0, lease, until).map(|held| held.is_some()));
-        Ok((sent, renewed.collect::<Result<_, _>>()?))
+        Ok((sent, renewed.collect()))
     }
 
-    fn release(&self, tenure: &Tenure, left: usize, _: Moment) -> Result<bool, Failure> {
+    fn release(&self, tenure: &Arc<Tenure>, left: usize, _: Moment) -> Result<bool, Failure> {
         self.with(tenure.key(), |locks, _| {
             let held = locks.get(tenure.key().full()).is_some_and(|kept| kept.owner == tenure.owner());
             if held && left == 0 {
@@ -188,7 +187,7 @@ impl Primitive for Memory {
         true
     }
 
-    fn listen(&self, _: &Key, _: &Arc<Semaphore>) -> Option<Subscription> {
+    fn listen(&self, _: &Key, _: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
         None
     }
 

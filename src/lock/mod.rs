@@ -10,6 +10,7 @@
 //! | `keeping.rs` | what background threads do to what is held |
 //! | `wait.rs` | the waiting loop |
 //! | `reentrant.rs` | [`ReentrantLock`] on one Redis server |
+//! | `quorum.rs` and `quorum/` | [`QuorumLock`], the Redlock algorithm over several Redis masters |
 //! | `local.rs` | [`LocalRedLock`] in memory |
 //!
 //! A new kind is one file here with the same verbs in the same order: its commands as a `Primitive`, and the
@@ -23,6 +24,7 @@ mod keeping;
 mod local;
 mod patience;
 mod primitive;
+mod quorum;
 mod reentrant;
 mod wait;
 
@@ -36,6 +38,7 @@ use std::time::Duration;
 pub use guard::{LockAction, LockGuard, OwnedGuard, Request};
 pub use local::LocalRedLock;
 pub use patience::Terms;
+pub use quorum::QuorumLock;
 pub use reentrant::{RedisRedLock, ReentrantLock};
 
 /// A blocking lock on resources that are known by name: 1 to 1,024 bytes, any characters.

@@ -27,25 +27,49 @@ pub(crate) enum Taken {
     Busy(Option<Duration>),
 }
 
-/// When a renewal was sent, and for each tenure whether it was in the store.
-pub(crate) type Renewed = (Moment, Vec<bool>);
+/// When a renewal was sent, and for each tenure whether it was in the store, or why that is not known.
+pub(crate) type Renewed = (Moment, Vec<Result<bool, Failure>>);
+
+/// A waiter's place where unlocks are told; given up when dropped.
+pub(crate) trait Listening: Send {
+    /// Whether an unlock from now on will be heard.
+    fn is_confirmed(&self) -> bool;
+}
+
+impl Listening for Subscription {
+    fn is_confirmed(&self) -> bool {
+        self.is_confirmed()
+    }
+}
 
 /// What one command does at the store of a kind. Each method makes one attempt and never repeats it.
 ///
 /// The contract: every method is idempotent for the same tenure and count, answers by `until` (a command once
 /// sent gets 200 ms beyond it), and reports as [`Failure::Unknown`] whatever may have been executed unanswered.
 pub(crate) trait Primitive: Send + Sync {
-    /// Takes the lock for the tenure, or confirms that it has it.
-    fn take(&self, tenure: &Tenure, lease: Lease, until: Moment) -> Result<Take, Failure>;
+    /// Takes the lock for the tenure, or confirms that it has it. A kind that ends a tenure which it could not take
+    /// gets one with a new owner id for the next attempt.
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, until: Moment) -> Result<Take, Failure>;
 
     /// Writes the count and prolongs; `None` when the tenure is not in the store.
-    fn reenter(&self, tenure: &Tenure, count: usize, lease: Lease, until: Moment) -> Result<Option<Moment>, Failure>;
+    fn reenter(
+        &self,
+        tenure: &Arc<Tenure>,
+        count: usize,
+        lease: Lease,
+        until: Moment,
+    ) -> Result<Option<Moment>, Failure>;
 
     /// Prolongs all.
     fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<Renewed, Failure>;
 
     /// Writes the count that is left, and frees the lock at zero; whether the tenure was in the store.
-    fn release(&self, tenure: &Tenure, left: usize, until: Moment) -> Result<bool, Failure>;
+    fn release(&self, tenure: &Arc<Tenure>, left: usize, until: Moment) -> Result<bool, Failure>;
+
+    /// Frees what may still be there of a tenure that is over.
+    fn sweep(&self, tenure: &Arc<Tenure>, until: Moment) -> Result<(), Failure> {
+        self.release(tenure, 0, until).map(drop)
+    }
 
     /// Frees the lock, whoever has it; whether anyone had.
     fn force_unlock(&self, key: &Key, until: Moment) -> Result<bool, Failure>;
@@ -59,7 +83,7 @@ pub(crate) trait Primitive: Send + Sync {
     }
 
     /// Releases the semaphore whenever the lock may have become free. `None`: nobody tells, so poll.
-    fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Subscription>;
+    fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>>;
 
     /// What the last attempt that failed met, whoever made it.
     fn last_failure(&self) -> Option<Failure>;

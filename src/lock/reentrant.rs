@@ -3,7 +3,7 @@
 use super::RedLock;
 use super::engine::Engine;
 use super::patience::Terms;
-use super::primitive::{Primitive, Renewed, Take};
+use super::primitive::{Listening, Primitive, Renewed, Take};
 use super::wait;
 use crate::backend::{Answer, Arg, Backend, Failure, Lane, Limits, Reply, Request, Verb};
 use crate::client::Client;
@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::error::{Applied, Cause, Result};
 use crate::hold::Hold;
 use crate::key::Key;
-use crate::pubsub::{PubSub, Subscription};
+use crate::pubsub::PubSub;
 use crate::script::{self, Script};
 use crate::signal::Semaphore;
 use crate::tenure::Tenure;
@@ -48,9 +48,8 @@ impl ReentrantLock {
     #[must_use]
     pub fn new(client: &Client) -> Self {
         let (backend, pubsub) = (Arc::clone(client.backend()), Arc::clone(client.pubsub()));
-        let epoch = epoch_of(&client.space().config);
-        let primitive = Keys { backend, pubsub, epoch, unheard: AtomicBool::new(false), quiet: AtomicBool::new(false) };
-        let engine = Engine::new(Arc::clone(client.space()), Arc::new(primitive));
+        let keys = Keys::new(backend, pubsub, &client.space().config);
+        let engine = Engine::new(Arc::clone(client.space()), Arc::new(keys));
         Self { client: client.clone(), engine }
     }
 
@@ -110,7 +109,7 @@ impl RedLock for ReentrantLock {
 }
 
 /// The commands of this kind at a server.
-struct Keys {
+pub(super) struct Keys {
     backend: Arc<Backend>,
     pubsub: Arc<PubSub>,
     /// Of a strict client: the key that tells whether the server lost its data, and the quarantine in ms.
@@ -121,11 +120,13 @@ struct Keys {
     quiet: AtomicBool,
 }
 
-fn epoch_of(config: &Config) -> Option<(String, u64)> {
-    config.strict.then(|| (format!("{}redlatch:epoch", config.key_prefix), config.watchdog_lease.millis()))
-}
-
 impl Keys {
+    pub(super) fn new(backend: Arc<Backend>, pubsub: Arc<PubSub>, config: &Config) -> Self {
+        let epoch = || (format!("{}redlatch:epoch", config.key_prefix), config.watchdog_lease.millis());
+        let (unheard, quiet) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { backend, pubsub, epoch: config.strict.then(epoch), unheard, quiet }
+    }
+
     fn call(
         &self,
         script: &'static Script,
@@ -202,7 +203,7 @@ fn not_understood() -> Failure {
 }
 
 impl Primitive for Keys {
-    fn take(&self, tenure: &Tenure, lease: Lease, until: Moment) -> Result<Take, Failure> {
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, until: Moment) -> Result<Take, Failure> {
         let answer = self.ask_for(tenure, lease, until)?;
         match answer.reply {
             Reply::Nil => Ok(Take::Acquired(answer.sent)),
@@ -212,7 +213,13 @@ impl Primitive for Keys {
         }
     }
 
-    fn reenter(&self, tenure: &Tenure, count: usize, lease: Lease, until: Moment) -> Result<Option<Moment>, Failure> {
+    fn reenter(
+        &self,
+        tenure: &Arc<Tenure>,
+        count: usize,
+        lease: Lease,
+        until: Moment,
+    ) -> Result<Option<Moment>, Failure> {
         let count = Arg::Number(count as u64);
         let args = [Arg::Text(tenure.owner()), count, Arg::Number(lease.millis()), Arg::Deadline];
         let limits = Limits { until, window: lease.validity() };
@@ -228,13 +235,13 @@ impl Primitive for Keys {
         let answer = self.backend.attempt(lane, &request, Limits { until, window: lease.validity() })?;
         match answer.reply {
             Reply::Numbers(held) if held.len() == tenures.len() => {
-                Ok((answer.sent, held.into_iter().map(|held| held == 1).collect()))
+                Ok((answer.sent, held.into_iter().map(|held| Ok(held == 1)).collect()))
             }
             _ => Err(not_understood()),
         }
     }
 
-    fn release(&self, tenure: &Tenure, left: usize, until: Moment) -> Result<bool, Failure> {
+    fn release(&self, tenure: &Arc<Tenure>, left: usize, until: Moment) -> Result<bool, Failure> {
         let key = tenure.key();
         let args = [Arg::Text(tenure.owner()), Arg::Number(left as u64), Arg::Text(key.channel())];
         let answer = self.call(&script::RELEASE, &[key.full()], &args, any_time(until))?;
@@ -258,9 +265,11 @@ impl Primitive for Keys {
         }
     }
 
-    fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Subscription> {
+    fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
         let listening = self.pubsub.listen(key.channel(), semaphore);
-        listening.inspect_err(|error| log::warn!("no thread for the subscriber, waiters poll: {error}")).ok()
+        let listening =
+            listening.inspect_err(|error| log::warn!("no thread for the subscriber, waiters poll: {error}"));
+        listening.ok().map(|subscription| Box::new(subscription) as _)
     }
 
     fn last_failure(&self) -> Option<Failure> {

@@ -6,11 +6,10 @@
 
 use super::engine::Engine;
 use super::patience::{Patience, Terms};
-use super::primitive::Taken;
+use super::primitive::{Listening, Taken};
 use crate::error::{Cause, Error, Result};
 use crate::hold::Hold;
 use crate::key::Key;
-use crate::pubsub::Subscription;
 use crate::registry::{Entered, Left, Waiter, registry};
 use crate::time::{Lease, Moment};
 use std::cell::Cell;
@@ -58,8 +57,8 @@ fn try_now(engine: &Engine, key: &Arc<Key>, patience: &Patience<'_>, lease: Opti
         Some(Entered::Sibling) => return Ok(busy(engine)),
         _ => {}
     }
-    let tenure = engine.space.tenure(key);
-    match engine.try_take(&tenure, lease, patience)? {
+    let mut tenure = engine.space.tenure(key);
+    match engine.try_take(&mut tenure, lease, patience)? {
         Taken::Held(hold) => Ok(Some(hold)),
         Taken::Disbelieved | Taken::Busy(_) => Ok(busy(engine)),
     }
@@ -112,12 +111,12 @@ struct Contender<'a> {
 /// Whether a subscription tells the contender when to look.
 enum News {
     NotAsked,
-    Asked(Option<Subscription>),
+    Asked(Option<Box<dyn Listening>>),
 }
 
 impl News {
     fn is_confirmed(&self) -> bool {
-        matches!(self, Self::Asked(Some(subscription)) if subscription.is_confirmed())
+        matches!(self, Self::Asked(Some(listening)) if listening.is_confirmed())
     }
 }
 
@@ -139,7 +138,7 @@ impl Contender<'_> {
             let last = self.patience.is_over();
             self.place.waiter.semaphore.acquire(Duration::ZERO);
             self.patience.check_stopped()?;
-            match self.engine.try_take(&tenure, self.lease, self.patience)? {
+            match self.engine.try_take(&mut tenure, self.lease, self.patience)? {
                 Taken::Held(hold) => return Ok(Some(hold)),
                 // The answer itself may have taken longer than the caller waits.
                 _ if last || self.patience.is_over() => return Ok(None),
@@ -181,7 +180,7 @@ impl Contender<'_> {
         }
     }
 
-    fn listen(&self, left: Option<Duration>) -> Option<Subscription> {
+    fn listen(&self, left: Option<Duration>) -> Option<Box<dyn Listening>> {
         self.place.count_contended();
         if left.is_none() {
             let name = self.key.resource();

@@ -13,7 +13,7 @@ struct Nobody;
 
 impl Keeper for Nobody {
     fn renew(&self, _: &[Arc<Tenure>]) {}
-    fn sweep(&self, _: &Tenure) -> Result<()> {
+    fn sweep(&self, _: &Arc<Tenure>) -> Result<()> {
         Ok(())
     }
     fn lost(&self, _: &Arc<Tenure>, _: LossCause) {}

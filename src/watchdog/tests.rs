@@ -32,7 +32,7 @@ impl Keeper for Told {
         }
     }
 
-    fn sweep(&self, _: &Tenure) -> Result<()> {
+    fn sweep(&self, _: &Arc<Tenure>) -> Result<()> {
         Ok(())
     }
 

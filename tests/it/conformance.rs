@@ -9,7 +9,7 @@ mod losses;
 mod waits;
 
 use crate::server::Server;
-use redlatch::{HandOff, LocalRedLock, RedLock, ReentrantLock};
+use redlatch::{HandOff, LocalRedLock, QuorumLock, RedLock, ReentrantLock};
 use std::ops::Deref;
 use std::process::Command;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ trait Kind {
 /// A lock and what it needs; it derefs to the lock.
 struct Fixture<L> {
     lock: Arc<L>,
-    /// Dropped after the lock, and then checks that nothing is left on it.
-    _server: Option<Server>,
+    /// Dropped after the lock, and then each checks that nothing is left on it.
+    _servers: Vec<Server>,
 }
 
 impl<L> Deref for Fixture<L> {
@@ -39,11 +39,20 @@ impl<L> Fixture<L> {
     /// A lock on a server of its own.
     fn on_server(make: impl FnOnce(ReentrantLock) -> L) -> Self {
         let server = Server::start();
-        Self { lock: Arc::new(make(server.locks())), _server: Some(server) }
+        Self { lock: Arc::new(make(server.locks())), _servers: vec![server] }
     }
 
     fn in_memory(lock: L) -> Self {
-        Self { lock: Arc::new(lock), _server: None }
+        Self { lock: Arc::new(lock), _servers: Vec::new() }
+    }
+}
+
+impl Fixture<QuorumLock> {
+    /// A lock on three servers.
+    fn on_servers() -> Self {
+        let servers: Vec<_> = std::iter::repeat_with(Server::start).take(3).collect();
+        let lock = QuorumLock::connect(servers.iter().map(Server::url)).unwrap();
+        Self { lock: Arc::new(lock), _servers: servers }
     }
 }
 
@@ -51,7 +60,7 @@ impl Fixture<ReentrantLock> {
     fn handing_off(how: HandOff) -> Self {
         let server = Server::start();
         let lock = ReentrantLock::new(&server.builder().hand_off(how).build().unwrap());
-        Self { lock: Arc::new(lock), _server: Some(server) }
+        Self { lock: Arc::new(lock), _servers: vec![server] }
     }
 }
 
@@ -90,6 +99,7 @@ conformance! {
         reentrant: ReentrantLock = Fixture::on_server(|lock| lock);
         never_passed_on: ReentrantLock = Fixture::handing_off(HandOff::off());
         passed_on_in_order: ReentrantLock = Fixture::handing_off(HandOff::default().in_order());
+        quorum: QuorumLock = Fixture::on_servers();
         local: LocalRedLock = Fixture::in_memory(LocalRedLock::new());
         arc_dyn: Arc<dyn RedLock> = Fixture::on_server(|lock| Arc::new(lock) as Arc<dyn RedLock>);
         box_dyn: Box<dyn RedLock> = Fixture::in_memory(Box::new(LocalRedLock::new()) as Box<dyn RedLock>);
@@ -195,7 +205,8 @@ fn no_combination_of_case_and_kind_is_missing() {
 #[test]
 fn no_kind_of_the_library_is_missing() {
     let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/lock")).unwrap();
-    let sources = files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+    let files = files.map(|file| file.unwrap().path()).filter(|path| path.is_file());
+    let sources = files.map(|path| std::fs::read_to_string(path).unwrap());
     let kinds: Vec<_> = sources.flat_map(|source| kinds_in(&source)).collect();
     assert!(kinds.len() >= 2, "the kinds were not found: {kinds:?}");
     assert!(kinds.iter().all(|kind| TYPES.contains(&kind.as_str())), "{kinds:?} are not all in {TYPES:?}");

@@ -17,6 +17,8 @@ mod many;
 mod max_hold;
 mod passing;
 mod properties;
+mod quorum;
+mod quorum_chaos;
 mod regressions;
 mod scripts;
 mod strict;

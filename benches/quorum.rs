@@ -1,0 +1,219 @@
+//! What a quorum of five costs: `cargo bench --bench quorum`, with all nodes up, two killed, and two stopped.
+//!
+//! Ours is `lock` + `unlock` of a `QuorumLock`. Its floor is the two scripts by EVALSHA on private connections to the
+//! nodes that are up, once each pair by a thread for each node, all at the same time, and once by one thread that
+//! writes to all and then reads from all. The contenders take turns in short rounds and are compared round by round,
+//! because on a shared machine the minute counts for more than the program; hence a plain `main`.
+//!
+//! It brings its own `redis-server`s. Without `--bench` (as `cargo test --benches` does) or with `--test`, it only
+//! shows that it works.
+
+#[allow(dead_code, reason = "each bench uses a part")]
+mod support;
+
+use redis::{Cmd, Connection, Value};
+use redlatch::{QuorumLock, RedLock};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use support::{Outcome, Samples, Server, connect};
+
+const NODES: usize = 5;
+
+/// How many rounds of how many pairs.
+#[derive(Clone, Copy)]
+struct Scale {
+    rounds: usize,
+    pairs: usize,
+}
+
+const FULL: Scale = Scale { rounds: 20, pairs: 200 };
+const TINY: Scale = Scale { rounds: 2, pairs: 3 };
+
+fn main() -> Outcome<()> {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let has = |wanted: &str| args.iter().any(|arg| arg == wanted);
+    if has("--list") {
+        return Ok(());
+    }
+    let tiny = has("--test") || !has("--bench");
+    match servers() {
+        Ok(servers) => run(servers, if tiny { TINY } else { FULL }),
+        Err(error) if tiny => {
+            println!("not run: {error}");
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn servers() -> Outcome<Vec<Server>> {
+    std::iter::repeat_with(Server::start).take(NODES).collect()
+}
+
+fn run(mut up: Vec<Server>, scale: Scale) -> Outcome<()> {
+    println!(
+        "{:42}{:>12}{:>12}{:>12}",
+        format!("{} rounds of {} pairs each", scale.rounds, scale.pairs),
+        "p50",
+        "p90",
+        "p99"
+    );
+    println!("5 nodes up");
+    compare(&up, NODES, scale)?;
+    println!("5 nodes, 2 of them killed");
+    up.iter_mut().take(2).try_for_each(Server::kill)?;
+    compare(&up, 2, scale)?;
+    drop(up);
+    println!("5 nodes, 2 of them stopped");
+    let stopped = servers()?;
+    stopped.iter().take(2).try_for_each(Server::stop)?;
+    compare(&stopped, 2, scale)
+}
+
+fn show(name: &str, samples: &Samples) {
+    let at = |share| format!("{:.1} µs", samples.quantile(share) / 1_000.0);
+    println!("  {name:40}{:>12}{:>12}{:>12}", at(0.5), at(0.9), at(0.99));
+}
+
+fn repeat(times: usize, act: &mut dyn FnMut() -> Outcome<()>) -> Outcome<Samples> {
+    let mut samples = Samples::default();
+    for _ in 0..times {
+        samples.time(&mut *act)?;
+    }
+    Ok(samples)
+}
+
+/// One contender: its name, a pair, and the samples so far.
+type Contender<'a> = (&'a str, Box<dyn FnMut() -> Outcome<()> + 'a>, Samples);
+
+/// Ours first and then the floors; `down`: so many of the first nodes do not answer, or none if it is all of them.
+fn compare(servers: &[Server], down: usize, scale: Scale) -> Outcome<()> {
+    let up = if down == NODES { servers } else { &servers[down..] };
+    let locks = QuorumLock::connect(servers.iter().map(Server::unix))?;
+    let (mut threads, mut by_one) = (Threads::start(up)?, ByOne::new(up)?);
+    let mut contenders: Vec<Contender<'_>> = vec![
+        (
+            "ours: lock + unlock",
+            Box::new(|| Ok(locks.lock(OURS).and_then(|()| locks.unlock(OURS))?)),
+            Samples::default(),
+        ),
+        ("floor: a thread for each node", Box::new(|| threads.pair()), Samples::default()),
+        ("floor: one thread for all", Box::new(|| by_one.pair()), Samples::default()),
+    ];
+    let mut ratios = [Samples::default(), Samples::default()];
+    for (_, pair, _) in &mut contenders {
+        repeat(scale.pairs, pair)?;
+    }
+    for round in 0..scale.rounds {
+        let mut medians = [0.0; 3];
+        // Who goes first changes: what is measured later finds a warmer server.
+        for turn in 0..contenders.len() {
+            let number = (turn + round) % contenders.len();
+            let (_, pair, samples) = &mut contenders[number];
+            let one = repeat(scale.pairs, pair)?;
+            medians[number] = one.p50();
+            samples.extend(one);
+        }
+        ratios[0].push(medians[0] / medians[1]);
+        ratios[1].push(medians[0] / medians[2]);
+    }
+    contenders.iter().for_each(|(name, _, samples)| show(name, samples));
+    for (ratio, floor) in ratios.iter().zip(["a thread for each node", "one thread"]) {
+        let (least, middle, most) = (ratio.quantile(0.0), ratio.p50(), ratio.quantile(1.0));
+        println!("  ours / floor with {floor}: by rounds {least:.3} to {most:.3}, median {middle:.3}");
+    }
+    Ok(())
+}
+
+/// Names of one length.
+const OURS: &str = "bench:quorum:o";
+const FLOOR: &str = "bench:quorum:f";
+const OWNER: &str = "01234567-89ab-cdef-0123-456789abcdef:1:12345";
+
+/// The two commands of a pair, packed, and a connection.
+struct Scripts {
+    connection: Connection,
+    acquire: Vec<u8>,
+    release: Vec<u8>,
+}
+
+impl Scripts {
+    fn new(server: &Server) -> Outcome<Self> {
+        let mut connection = connect(&server.unix())?;
+        let mut load = |text| redis::cmd("SCRIPT").arg("LOAD").arg(text).query::<String>(&mut connection);
+        let acquire = load(include_str!("../src/lua/acquire.lua"))?;
+        let release = load(include_str!("../src/lua/release.lua"))?;
+        let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection)?;
+        let deadline = (seconds + 3_600) * 1_000_000;
+        let call = |hash: &str| redis::cmd("EVALSHA").arg(hash).arg(1).arg(FLOOR).arg(OWNER).take();
+        let pack = |command: &mut Cmd| command.get_packed_command();
+        let acquire = pack(call(&acquire).arg(1).arg(30_000).arg(deadline));
+        let release = pack(call(&release).arg(0).arg(format!("redisson_lock__channel:{{{FLOOR}}}")));
+        Ok(Self { connection, acquire, release })
+    }
+
+    fn expect(&mut self, reply: &Value) -> Outcome<()> {
+        let got = self.connection.recv_response()?;
+        if got == *reply { Ok(()) } else { Err(format!("the floor got {got:?}").into()) }
+    }
+
+    fn take(&mut self) -> Outcome<()> {
+        self.connection.send_packed_command(&self.acquire)?;
+        self.expect(&Value::Nil)
+    }
+
+    fn free(&mut self) -> Outcome<()> {
+        self.connection.send_packed_command(&self.release)?;
+        self.expect(&Value::Int(1))
+    }
+}
+
+/// A thread that writes to all and then reads from all.
+struct ByOne {
+    nodes: Vec<Scripts>,
+}
+
+impl ByOne {
+    fn new(servers: &[Server]) -> Outcome<Self> {
+        Ok(Self { nodes: servers.iter().map(Scripts::new).collect::<Outcome<_>>()? })
+    }
+
+    fn pair(&mut self) -> Outcome<()> {
+        self.nodes.iter_mut().try_for_each(|node| node.connection.send_packed_command(&node.acquire))?;
+        self.nodes.iter_mut().try_for_each(|node| node.expect(&Value::Nil))?;
+        self.nodes.iter_mut().try_for_each(|node| node.connection.send_packed_command(&node.release))?;
+        self.nodes.iter_mut().try_for_each(|node| node.expect(&Value::Int(1)))
+    }
+}
+
+/// A thread for each node; a pair is over when each has acquired, and then each has released.
+struct Threads {
+    orders: Vec<Sender<bool>>,
+    done: Receiver<Outcome<()>>,
+}
+
+impl Threads {
+    fn start(servers: &[Server]) -> Outcome<Self> {
+        let (tell, done) = channel();
+        let tell = Arc::new(tell);
+        let mut orders = Vec::new();
+        for server in servers {
+            let (mut node, tell, (order, wanted)) = (Scripts::new(server)?, Arc::clone(&tell), channel());
+            std::thread::spawn(move || {
+                for take in wanted {
+                    let _ = tell.send(if take { node.take() } else { node.free() });
+                }
+            });
+            orders.push(order);
+        }
+        Ok(Self { orders, done })
+    }
+
+    fn pair(&mut self) -> Outcome<()> {
+        for take in [true, false] {
+            self.orders.iter().try_for_each(|order| order.send(take))?;
+            self.orders.iter().try_for_each(|_| self.done.recv()?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,265 @@
+//! [`QuorumLock`]: the Redlock algorithm over several independent Redis masters.
+
+mod ears;
+mod node;
+mod store;
+mod tally;
+
+use super::RedLock;
+use super::engine::Engine;
+use super::patience::Terms;
+use super::wait;
+use crate::backend::Backend;
+use crate::client::{ClientBuilder, Space};
+use crate::error::{Error, Result};
+use crate::hold::Hold;
+use crate::nodes::MOST_NODES;
+use crate::pubsub::PubSub;
+use crate::stats::{Counters, Stats};
+use crate::tenure::Keeper;
+use crate::time::Clock;
+use node::Node;
+use once_cell::sync::OnceCell;
+use std::sync::{Arc, Weak};
+use std::thread::ThreadId;
+use std::time::Duration;
+use store::{Broom, Quorum};
+use tally::majority;
+
+/// A re-entrant lock on several independent Redis masters, held while more than half of them agree: the Redlock
+/// algorithm. It works on while a minority is down, hangs or is out of reach, at the speed of the others.
+///
+/// The nodes know nothing of each other: no replicas, no cluster. Three or five are usual; an even number bears no
+/// more failures than one less. On each node the lock is a key like a [`ReentrantLock`](crate::ReentrantLock)'s.
+///
+/// ```no_run
+/// use redlatch::{QuorumLock, RedLock};
+/// use std::time::Duration;
+///
+/// let locks = QuorumLock::connect(["redis://10.0.0.1/", "redis://10.0.0.2/", "redis://10.0.0.3/"])?;
+/// locks.lock("order:42")?;
+/// assert_eq!(locks.hold("order:42").and_then(|hold| hold.confirmed_by()), Some((3, 3)));
+/// locks.unlock("order:42")?;
+///
+/// let urls = ["redis://10.0.0.1/", "redis://10.0.0.2/", "redis://10.0.0.3/"];
+/// let locks = QuorumLock::builder(urls)
+///     .watchdog_timeout(Duration::from_secs(10))
+///     .node_timeout(Duration::from_millis(20))
+///     .build()?;
+/// # Ok::<(), redlatch::Error>(())
+/// ```
+///
+/// # How it works
+///
+/// All nodes are asked at the same time, and none is waited for longer than
+/// [`node_timeout`](ClientBuilder::node_timeout). The lock is acquired when a majority granted it, and valid for the
+/// lease less the time since the asking began, less 1 % and 2 ms. A round that gets no majority gives back what it
+/// got, everywhere, and the next takes a new owner id after a random pause, so that of several who got a part each
+/// one comes first. Releases go to every node that may have the key, and are repeated in the background where there
+/// was no answer, until the lease ends. A waiter hears of unlocks at any node.
+///
+/// A renewal counts when a majority confirms it. It never puts the key back on a node that lost it: another client
+/// may have a majority with that node already, which would make two. [`Hold::confirmed_by`] tells how many confirm.
+/// A hold that neither has nor surely lacks a majority is [`Suspect`](crate::HoldState::Suspect) until one or the
+/// other, or its deadline.
+///
+/// # What it does not give
+///
+/// What Redlock promises rests on time, and on nodes that remember. That was discussed at length: the algorithm at
+/// <https://redis.io/docs/latest/develop/use/patterns/distributed-locks/>, Martin Kleppmann's analysis at
+/// <https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html>, and the reply at
+/// <http://antirez.com/news/101>.
+///
+/// * **Clock drift.** Lease and holder are measured on different clocks. Rates that differ by less than 1 % are
+///   allowed for. A node whose clock jumps forward drops its locks early: a majority of such nodes makes two holders.
+/// * **A node that restarts without its data** grants again what it had granted: a hold that 3 of 5 confirmed and a
+///   second one that has the other 2 and the restarted node. The first learns of it at its next renewal, up to a
+///   third of the lease too late. Either keep the data (`appendonly yes`, `appendfsync always`), or start such a node
+///   only when it was down for longer than the longest lease, so that nothing is left that it could have forgotten.
+/// * **Pauses of a process.** A holder that is stopped for longer than its lease goes on where it was: ask
+///   [`Hold::is_valid`] before each step that must not happen twice.
+/// * **Fencing.** The nodes have no common counter, so there is no token that grows with each hold. If what the lock
+///   protects can refuse a stale writer by itself, let it do so.
+#[derive(Clone)]
+pub struct QuorumLock {
+    handle: Arc<Handle>,
+}
+
+/// What the user's clones share.
+struct Handle {
+    space: Arc<Space>,
+    engine: Arc<Engine>,
+    servers: Vec<(Arc<Backend>, Arc<PubSub>)>,
+}
+
+impl Handle {
+    fn close(&self) {
+        if !self.space.is_forked() {
+            self.space.close();
+            self.servers.iter().for_each(|(_, pubsub)| pubsub.close());
+        }
+    }
+
+    /// For how long so many nodes have been out of reach that no majority was left.
+    fn outage(&self) -> Option<Duration> {
+        let mut outages: Vec<_> = self.servers.iter().filter_map(|(backend, _)| backend.outage()).collect();
+        outages.sort_unstable_by(|a, b| b.cmp(a));
+        outages.get(self.servers.len() - majority(self.servers.len())).copied()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.close();
+        if self.space.is_forked() {
+            // Dropping a pool or a connection may use its locks and sockets, which belong to the parent.
+            std::mem::forget((Arc::clone(&self.engine), self.servers.clone()));
+        }
+    }
+}
+
+/// How long an answer of a node is waited for by default: long for a network that works, short for a caller.
+const NODE_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// The connections to each node that calls may use, when nothing else is set.
+const CONNECTIONS: u32 = 2;
+
+impl QuorumLock {
+    /// The locks of independent masters, with every setting at its default.
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::build`](ClientBuilder#method.build-1). Nothing is connected yet.
+    pub fn connect<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Self> {
+        Self::builder(urls).build()
+    }
+
+    /// Settings for the locks of these masters; each URL is one as of
+    /// [`Client::builder`](crate::Client::builder).
+    pub fn builder<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> ClientBuilder<Self> {
+        ClientBuilder::for_servers(urls.into_iter().map(|url| url.as_ref().to_owned()).collect())
+    }
+
+    /// Releases what this process holds through these locks, wakes waiters with [`Error::Closed`] and ends the
+    /// background threads. The second time it does nothing. Dropping the last clone does the same.
+    pub fn shutdown(&self) {
+        self.handle.close();
+    }
+
+    /// What these locks did since they were made, and what they have now. No round trip. An outage is one of so many
+    /// nodes that there is no majority.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.handle.space.stats(self.handle.outage())
+    }
+}
+
+impl ClientBuilder<QuorumLock> {
+    /// How long the answer of a node is waited for, 1 ms to the response time-out. Default 50 ms, or the response
+    /// time-out if that is shorter. Set it to several round trips of the farthest node that should count.
+    pub fn node_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.node_timeout = Some(timeout);
+        self
+    }
+
+    /// Checks every setting against the others. Nothing is connected yet. Here [`pool_size`](Self::pool_size) is by
+    /// node, and 2 by default.
+    ///
+    /// # Errors
+    /// [`Error::Config`] names the setting that is wrong: also for fewer than 3 nodes, more than 64, or two at the
+    /// same address.
+    pub fn build(mut self) -> Result<QuorumLock> {
+        check_count(self.urls.len())?;
+        self.settings.pool_size.get_or_insert(CONNECTIONS);
+        let node_timeout = self.settings.node_timeout;
+        let config = self.settings.derive()?;
+        let node_timeout = node_timeout.unwrap_or(NODE_TIMEOUT.min(config.response_timeout));
+        check_timeout(node_timeout, config.response_timeout)?;
+        let counters = Arc::new(Counters::default());
+        let backends = self.urls.iter().map(|url| Backend::new(url, &config, &counters).map(Arc::new));
+        let backends = backends.collect::<Result<Vec<_>>>()?;
+        check_addresses(&backends)?;
+        let space = Arc::new(Space::new(config, counters, self.on_lost));
+        let servers: Vec<_> =
+            backends.into_iter().map(|backend| (Arc::clone(&backend), space.subscriber(&backend))).collect();
+        let node = |(number, (backend, pubsub)): (usize, &(Arc<Backend>, Arc<PubSub>))| {
+            Node::new(number, Arc::clone(backend), Arc::clone(pubsub), &space.config)
+        };
+        let nodes = servers.iter().enumerate().map(node).collect();
+        let broom = Arc::new(Broom { space: Arc::clone(&space), keeper: OnceCell::new() });
+        let quorum =
+            Quorum { nodes, node_timeout, clock: Clock::Boot, ears: Arc::default(), broom: Arc::clone(&broom) };
+        let engine = Engine::new(Arc::clone(&space), Arc::new(quorum));
+        let keeper: Weak<dyn Keeper> = Arc::<Engine>::downgrade(&engine);
+        let _ = broom.keeper.set(keeper);
+        Ok(QuorumLock { handle: Arc::new(Handle { space, engine, servers }) })
+    }
+}
+
+fn check_count(nodes: usize) -> Result<()> {
+    if (3..=MOST_NODES).contains(&nodes) {
+        return Ok(());
+    }
+    Err(Error::config(format!(
+        "a quorum of {nodes} nodes: give it 3 to {MOST_NODES} independent masters, best an odd number; with fewer none \
+         may fail, and a ReentrantLock on one server is as good"
+    )))
+}
+
+fn check_timeout(node_timeout: Duration, response_timeout: Duration) -> Result<()> {
+    if node_timeout >= Duration::from_millis(1) && node_timeout <= response_timeout {
+        return Ok(());
+    }
+    Err(Error::config("node_timeout must be 1 ms to response_timeout"))
+}
+
+/// A server that votes twice makes no majority.
+fn check_addresses(backends: &[Arc<Backend>]) -> Result<()> {
+    let mut addresses: Vec<_> = backends.iter().map(|backend| backend.server().address()).collect();
+    addresses.sort_unstable();
+    match addresses.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => {
+            Err(Error::config(format!("{} is in the quorum twice: each node must be a server of its own", pair[0])))
+        }
+        None => Ok(()),
+    }
+}
+
+impl std::fmt::Debug for QuorumLock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("QuorumLock").field("id", &self.handle.space.id).finish_non_exhaustive()
+    }
+}
+
+impl RedLock for QuorumLock {
+    fn acquire(&self, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
+        wait::acquire(&self.handle.engine, resource, terms)
+    }
+
+    fn release(&self, hold: &Hold) -> Result<()> {
+        self.handle.engine.release(hold)
+    }
+
+    fn verify(&self, hold: &Hold) -> Result<bool> {
+        self.handle.engine.verify(hold)
+    }
+
+    fn hold_of(&self, resource: &str, thread: ThreadId) -> Option<Hold> {
+        self.handle.engine.hold_of(resource, thread)
+    }
+
+    fn force_unlock(&self, resource: &str) -> Result<bool> {
+        self.handle.engine.force_unlock(resource)
+    }
+
+    fn is_locked(&self, resource: &str) -> Result<bool> {
+        self.handle.engine.is_locked(resource)
+    }
+
+    fn remaining_time_to_live(&self, resource: &str) -> Result<Option<Duration>> {
+        self.handle.engine.remaining_time_to_live(resource)
+    }
+
+    fn unlock(&self, resource: &str) -> Result<()> {
+        self.handle.engine.unlock(resource)
+    }
+}

@@ -1,0 +1,162 @@
+//! One node of a quorum: its connections, and the threads that ask it.
+//!
+//! `redis::Connection` neither shows its socket nor can it be polled, so a thread that waits for several nodes needs
+//! somebody who waits for each. Each node has a few threads, started with their first job: one for renewals, and one
+//! for each connection that calls may use. Jobs for one key take turns on one thread, in order: a release never
+//! overtakes the acquire whose key it frees.
+//!
+//! A node that hangs delays nobody else. Its jobs do not pile up either: the queue is short, and a job whose time
+//! has passed when its turn comes is told so and not run.
+
+use super::super::reentrant::Keys;
+use crate::backend::{Backend, Broken, Failure, Lane};
+use crate::config::Config;
+use crate::pubsub::PubSub;
+use crate::time::{Clock, Moment};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use once_cell::sync::OnceCell;
+use parking_lot::Mutex;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A node that could not be connected to is left alone for so long: connecting costs more than a command.
+const LEFT_ALONE: Duration = Duration::from_millis(100);
+
+/// More jobs than that are not kept for a thread.
+const QUEUE: usize = 64;
+
+/// What the threads of a node have.
+pub(super) struct At {
+    /// Its number in the quorum.
+    pub(super) node: usize,
+    pub(super) backend: Arc<Backend>,
+    pub(super) keys: Keys,
+    clock: Clock,
+    /// Until when it is left alone, and why.
+    down: Mutex<Option<(Moment, Failure)>>,
+}
+
+/// Told whether its turn came in time on a live connection; whether the node answered.
+type Run = Box<dyn FnOnce(&At, Result<(), Failure>) -> bool + Send>;
+
+pub(super) struct Job {
+    /// When nobody waits for it any more.
+    pub(super) until: Moment,
+    /// Run it on a thread of the node also while that is left alone.
+    pub(super) whenever: bool,
+    pub(super) run: Run,
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy)]
+pub(super) enum Turn<'a> {
+    Renewals,
+    Of(&'a str),
+}
+
+pub(super) struct Node {
+    at: Arc<At>,
+    renewals: OnceCell<Sender<Job>>,
+    calls: Vec<OnceCell<Sender<Job>>>,
+}
+
+impl Node {
+    pub(super) fn new(node: usize, backend: Arc<Backend>, pubsub: Arc<PubSub>, config: &Config) -> Self {
+        let keys = Keys::new(Arc::clone(&backend), pubsub, config);
+        let at = Arc::new(At { node, backend, keys, clock: Clock::Boot, down: Mutex::default() });
+        let calls = std::iter::repeat_with(OnceCell::new).take(config.pool_size as usize).collect();
+        Self { at, renewals: OnceCell::new(), calls }
+    }
+
+    pub(super) fn backend(&self) -> &Backend {
+        &self.at.backend
+    }
+
+    /// Has a thread of the node run the job. If none can, the job is told so here and now.
+    pub(super) fn submit(&self, turn: Turn<'_>, job: Job) {
+        if let Some(failure) = self.at.down().filter(|_| !job.whenever) {
+            (job.run)(&self.at, Err(failure));
+            return;
+        }
+        let refused = match self.queue(turn) {
+            Ok(queue) => {
+                queue.try_send(job).err().map(|full| (full.into_inner(), "too many commands wait for it".into()))
+            }
+            Err(error) => Some((job, format!("no thread for it: {error}"))),
+        };
+        if let Some((job, why)) = refused {
+            (job.run)(&self.at, Err(self.at.unreached(&why)));
+        }
+    }
+
+    fn queue(&self, turn: Turn<'_>) -> std::io::Result<&Sender<Job>> {
+        let (queue, lane) = match turn {
+            Turn::Renewals => (&self.renewals, Lane::Renewals),
+            Turn::Of(key) => (&self.calls[hash(key) as usize % self.calls.len()], Lane::Calls),
+        };
+        queue.get_or_try_init(|| start(Arc::clone(&self.at), lane))
+    }
+}
+
+/// The same for the same text in one process.
+pub(super) fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// A thread that ends when its node is dropped and every job had its turn.
+fn start(at: Arc<At>, lane: Lane) -> std::io::Result<Sender<Job>> {
+    let (queue, jobs) = bounded(QUEUE);
+    let name = format!("redlatch-node-{}", at.node);
+    std::thread::Builder::new().name(name).spawn(move || at.work(lane, jobs))?;
+    Ok(queue)
+}
+
+impl At {
+    fn work(&self, lane: Lane, jobs: Receiver<Job>) {
+        let mut cold = true;
+        for job in jobs {
+            let ready = self.ready(lane, job.until, cold);
+            let reached = ready.is_ok();
+            match catch_unwind(AssertUnwindSafe(|| (job.run)(self, ready))) {
+                Ok(answered) if reached => cold = !answered,
+                Ok(_) => {}
+                // Nobody is told an answer: for the quorum the node did not give one.
+                Err(_) => log::error!("a thread of node {} panicked and goes on", self.backend.server().address()),
+            }
+        }
+    }
+
+    /// After a failure the connection is made anew here, within the connect time-out: a node that is slow to connect
+    /// to would otherwise never be reached in a caller's time.
+    fn ready(&self, lane: Lane, until: Moment, cold: bool) -> Result<(), Failure> {
+        self.in_time(until)?;
+        if cold {
+            self.down().map_or(Ok(()), Err)?;
+            self.backend.warm(lane).inspect_err(|failure| self.leave_alone(failure))?;
+            self.in_time(until)?;
+        }
+        Ok(())
+    }
+
+    fn leave_alone(&self, failure: &Failure) {
+        *self.down.lock() = Some((self.clock.now().plus(LEFT_ALONE), failure.clone()));
+    }
+
+    fn down(&self) -> Option<Failure> {
+        let mut down = self.down.lock();
+        down.take_if(|(until, _)| *until <= self.clock.now());
+        down.as_ref().map(|(_, failure)| failure.clone())
+    }
+
+    fn in_time(&self, until: Moment) -> Result<(), Failure> {
+        if self.clock.now() < until { Ok(()) } else { Err(self.unreached("no answer in time to an earlier command")) }
+    }
+
+    pub(super) fn unreached(&self, why: &str) -> Failure {
+        Failure::Unreached(Broken::new(format!("{}: {why}", self.backend.server().address())))
+    }
+}

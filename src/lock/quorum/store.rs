@@ -1,0 +1,451 @@
+//! The Redlock algorithm: what one round of asking all nodes does, and what it means.
+
+use super::super::primitive::{Listening, Primitive, Renewed, Take};
+use super::ears::{AllEars, Ears};
+use super::node::{At, Job, Node, Turn, hash};
+use super::tally::{Tally, left};
+use crate::backend::{Failure, GRACE, Lane};
+use crate::client::Space;
+use crate::error::Applied;
+use crate::key::Key;
+use crate::signal::Semaphore;
+use crate::tenure::{Keeper, Standing, Tenure};
+use crate::time::{Clock, Lease, Moment};
+use crossbeam_channel::{Receiver, bounded};
+use once_cell::sync::OnceCell;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How long a release may wait for its turn: longer than an acquire before it may take.
+const LATE_RELEASE: Duration = Duration::from_secs(1);
+
+/// How long a job that nobody waits for may wait for its turn.
+const WHENEVER: Duration = Duration::from_secs(60);
+
+/// The most that a round waits after one in which several had a part of the lock.
+const LONGEST_REST: Duration = Duration::from_millis(100);
+
+/// What the nodes of a quorum are asked, and what is made of their answers.
+pub(super) struct Quorum {
+    pub(super) nodes: Vec<Node>,
+    pub(super) node_timeout: Duration,
+    pub(super) clock: Clock,
+    pub(super) ears: Arc<AllEars>,
+    pub(super) broom: Arc<Broom>,
+}
+
+/// Has a tenure swept at the nodes that its release did not reach.
+pub(super) struct Broom {
+    pub(super) space: Arc<Space>,
+    pub(super) keeper: OnceCell<Weak<dyn Keeper>>,
+}
+
+impl Broom {
+    /// Once a tenure: the sweeper goes on by itself.
+    fn sweep_later(&self, tenure: &Arc<Tenure>) {
+        let keeper = self.keeper.get().and_then(Weak::upgrade);
+        if let Some(keeper) = keeper.filter(|_| tenure.nodes().sweep_once()) {
+            let open = tenure.open_until().map_or(Moment(0), |open| open.plus(Duration::from_millis(1)));
+            self.space.sweeper.sweep(tenure, keeper, open.max(tenure.now()));
+        }
+    }
+}
+
+/// The answers of nodes as they come, until the round ends.
+struct Answers<T> {
+    answers: Receiver<(usize, Result<T, Failure>)>,
+    ends: Moment,
+    clock: Clock,
+}
+
+impl<T> Iterator for Answers<T> {
+    type Item = (usize, Result<T, Failure>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.answers.recv_timeout(self.ends.since(self.clock.now())).ok()
+    }
+}
+
+/// One round: when it began, when answers are not waited for any more, and how long its jobs may wait for a turn.
+#[derive(Clone, Copy)]
+struct Round {
+    sent: Moment,
+    ends: Moment,
+    turn_until: Moment,
+    whenever: bool,
+}
+
+impl Round {
+    fn patient(self) -> Self {
+        Self { turn_until: self.sent.plus(LATE_RELEASE).max(self.ends), ..self }
+    }
+
+    /// The latest time at which a node may execute what it did not answer.
+    fn open_until(self) -> Moment {
+        self.turn_until.plus(GRACE)
+    }
+}
+
+impl Quorum {
+    /// A node that does not answer in the node time-out is not waited for.
+    fn round(&self, until: Moment) -> Round {
+        let sent = self.clock.now();
+        let ends = sent.plus(self.node_timeout).min(until.max(sent.plus(GRACE)));
+        Round { sent, ends, turn_until: ends, whenever: false }
+    }
+
+    /// Asks all nodes at the same time. `act` runs on the thread of each.
+    fn ask<T: Send + 'static>(
+        &self,
+        turn: Turn<'_>,
+        round: Round,
+        act: impl Fn(&At, Result<(), Failure>) -> Result<T, Failure> + Send + Sync + 'static,
+    ) -> Answers<T> {
+        let (sender, answers) = bounded(self.nodes.len());
+        let act = Arc::new(act);
+        for (number, node) in self.nodes.iter().enumerate() {
+            let (act, sender) = (Arc::clone(&act), sender.clone());
+            let run = move |at: &At, ready: Result<(), Failure>| {
+                let answer = act(at, ready);
+                let answered = !matches!(answer, Err(Failure::Unreached(_) | Failure::Unknown { .. }));
+                let _ = sender.send((number, answer));
+                answered
+            };
+            node.submit(turn, Job { until: round.turn_until, whenever: round.whenever, run: Box::new(run) });
+        }
+        Answers { answers, ends: round.ends, clock: self.clock.clone() }
+    }
+
+    fn tally(&self) -> Tally {
+        Tally::new(self.nodes.len())
+    }
+
+    /// Counts until the round is decided, or over.
+    fn count(&self, answers: Answers<bool>) -> Tally {
+        let mut tally = self.tally();
+        for (_, answer) in answers {
+            tally.count(answer);
+            if tally.is_decided() {
+                break;
+            }
+        }
+        tally
+    }
+
+    /// A round failed: its owner id is dead, and what it got is given back everywhere. Nobody waits for that: the
+    /// next round's command takes its turn after the release at each node.
+    fn retreat(&self, tenure: &Arc<Tenure>, lease: Lease, round: Round, ears: Option<Arc<Ears>>) {
+        tenure.end();
+        tenure.may_last(round.open_until().plus(Duration::from_millis(lease.millis())));
+        if let Some(ears) = ears {
+            ears.ignore(|node| tenure.nodes().may_have(node));
+            if tenure.nodes().is_confirmed_anywhere() {
+                ears.rest_until(self.clock.now().plus(self.rest(tenure, round)));
+            }
+        }
+        drop(self.free(tenure, round));
+    }
+
+    /// A random time of several rounds' length, so that of those who got a part of the lock each, one comes first.
+    fn rest(&self, tenure: &Tenure, round: Round) -> Duration {
+        let took = self.clock.now().since(round.sent);
+        let most = (took * 4 + Duration::from_millis(2)).min(LONGEST_REST);
+        // No two owner ids are the same, in whichever process.
+        Duration::from_nanos(hash(tenure.owner()) % u64::try_from(most.as_nanos()).unwrap_or(u64::MAX).max(1))
+    }
+
+    /// Sends the final release to every node that may have the key.
+    fn free(&self, tenure: &Arc<Tenure>, round: Round) -> Answers<bool> {
+        let (round, share, broom) = (round.patient(), Arc::clone(tenure), Arc::clone(&self.broom));
+        self.ask(Turn::Of(tenure.key().full()), round, move |at, ready| {
+            let (freed, done) = free_at(at, ready, &share, round);
+            if !done {
+                broom.sweep_later(&share);
+            }
+            freed
+        })
+    }
+
+    fn release_last(&self, tenure: &Arc<Tenure>, until: Moment) -> Result<bool, Failure> {
+        let round = self.round(until);
+        let tally = self.count(self.free(tenure, round));
+        // Free at a majority, and nothing says that it was not ours until now.
+        if !tally.is_decided() && tally.is_answered() {
+            return Ok(true);
+        }
+        tally.result(round.patient().open_until())
+    }
+
+    fn release_level(&self, tenure: &Arc<Tenure>, left: usize, until: Moment) -> Result<bool, Failure> {
+        let (round, share) = (self.round(until), Arc::clone(tenure));
+        let answers = self.ask(Turn::Of(tenure.key().full()), round, move |at, ready| {
+            ask_holder(at, &share, || ready.and_then(|()| at.keys.release(&share, left, round.ends)))
+        });
+        self.count(answers).result(round.open_until())
+    }
+}
+
+/// The acquire at one node. The answer is booked also when nobody waits for it any more.
+fn take_at(
+    at: &At,
+    ready: Result<(), Failure>,
+    tenure: &Arc<Tenure>,
+    lease: Lease,
+    round: Round,
+) -> Result<Take, Failure> {
+    let over = || matches!(tenure.standing(), Standing::Ended | Standing::Lost);
+    let taken = ready.and_then(|()| match over() {
+        true => Err(at.unreached("the round is over")),
+        false => at.keys.take(tenure, lease, round.ends),
+    });
+    let nodes = tenure.nodes();
+    match &taken {
+        Ok(Take::Acquired(_)) => nodes.confirm(at.node),
+        Err(failure) if failure.applied() != Applied::No => {
+            let open_until = if let Failure::Unknown { open_until, .. } = failure { *open_until } else { tenure.now() };
+            tenure.leave_open(open_until, lease);
+        }
+        Ok(Take::Busy(_)) | Err(_) => drop(nodes.miss(at.node)),
+    }
+    taken
+}
+
+/// Asks a node that may have the key, and books what it says. One that surely has not is not asked.
+fn ask_holder(at: &At, tenure: &Tenure, ask: impl FnOnce() -> Result<bool, Failure>) -> Result<bool, Failure> {
+    if !tenure.nodes().may_have(at.node) {
+        return Ok(false);
+    }
+    let held = ask();
+    note_holder(at, tenure, &held);
+    held
+}
+
+/// A node that lost the key is said once a hold: it came back empty, or evicts what it should keep.
+fn note_holder(at: &At, tenure: &Tenure, held: &Result<bool, Failure>) {
+    let nodes = tenure.nodes();
+    match held {
+        Ok(true) => nodes.confirm(at.node),
+        // An acquire that was not answered may still be executed.
+        Ok(false) if tenure.is_open() => drop(nodes.doubt(at.node)),
+        Ok(false) if nodes.miss(at.node) && tenure.is_valid() => {
+            let (left, count) = nodes.confirmed().unwrap_or_default();
+            let (resource, node) = (tenure.key().resource(), at.backend.server().address());
+            log::warn!("node {node} has lost lock {resource:?}, which {left} of {count} nodes confirm now");
+        }
+        Ok(false) => {}
+        Err(_) => drop(nodes.doubt(at.node)),
+    }
+}
+
+/// The final release at one node: whether the key was there, or was until an earlier release; and whether it surely
+/// is not there any more.
+fn free_at(at: &At, ready: Result<(), Failure>, tenure: &Arc<Tenure>, round: Round) -> (Result<bool, Failure>, bool) {
+    let nodes = tenure.nodes();
+    if !nodes.may_have(at.node) {
+        return (Ok(nodes.may_have_freed(at.node)), true);
+    }
+    let freed = ready.and_then(|()| at.keys.release(tenure, 0, round.ends));
+    if matches!(freed, Ok(true) | Err(Failure::Unknown { .. })) {
+        nodes.free(at.node);
+    }
+    let done = freed.is_ok() && !tenure.is_open();
+    if done {
+        nodes.miss(at.node);
+    }
+    (freed.map(|held| held || nodes.may_have_freed(at.node)), done)
+}
+
+/// The renewals at one node, of the tenures that it may have.
+fn renew_at(
+    at: &At,
+    lane: Lane,
+    tenures: &[Arc<Tenure>],
+    lease: Lease,
+    until: Moment,
+) -> Result<Vec<Result<bool, Failure>>, Failure> {
+    let asked: Vec<_> = tenures.iter().filter(|tenure| tenure.nodes().may_have(at.node)).cloned().collect();
+    let mut held = if asked.is_empty() { Vec::new() } else { renew_all(at, lane, &asked, lease, until)? }.into_iter();
+    let mut asked = asked.iter().peekable();
+    let answers = tenures.iter().map(|tenure| match asked.next_if(|asked| Arc::ptr_eq(asked, tenure)) {
+        Some(_) => held.next().unwrap_or(Ok(false)),
+        None => Ok(false),
+    });
+    Ok(answers.collect())
+}
+
+/// One key may be refused to us: that is no reason to lose the others.
+fn renew_all(
+    at: &At,
+    lane: Lane,
+    tenures: &[Arc<Tenure>],
+    lease: Lease,
+    until: Moment,
+) -> Result<Vec<Result<bool, Failure>>, Failure> {
+    match at.keys.renew(lane, tenures, lease, until) {
+        Ok((_, held)) => Ok(held),
+        Err(failure) if tenures.len() > 1 && !failure.may_pass() => {
+            Ok(tenures.chunks(1).map(|one| renew_all(at, lane, one, lease, until)?.remove(0)).collect())
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+impl Primitive for Quorum {
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, until: Moment) -> Result<Take, Failure> {
+        let ears = self.ears.of(tenure.key());
+        if let Some(ears) = &ears {
+            std::thread::sleep(ears.rest(&self.clock));
+            ears.hear_all();
+        }
+        let (round, share) = (self.round(until), Arc::clone(tenure));
+        tenure.nodes().ask(self.nodes.len());
+        let key = Turn::Of(tenure.key().full());
+        let answers = self.ask(key, round, move |at, ready| take_at(at, ready, &share, lease, round));
+        let (mut tally, mut locked, mut granted) = (self.tally(), Vec::new(), 0);
+        for (_, answer) in answers {
+            tally.count(answer.map(|take| match take {
+                Take::Acquired(_) => {
+                    granted += 1;
+                    true
+                }
+                Take::Busy(left) => {
+                    locked.push(left);
+                    false
+                }
+            }));
+            if tally.is_decided() {
+                break;
+            }
+        }
+        if tally.is_won() {
+            return Ok(Take::Acquired(round.sent));
+        }
+        self.retreat(tenure, lease, round, ears);
+        if tally.is_answered() {
+            return Ok(Take::Busy(left(self.nodes.len(), granted, locked)));
+        }
+        Err(tally.failure(round.open_until()))
+    }
+
+    fn reenter(
+        &self,
+        tenure: &Arc<Tenure>,
+        count: usize,
+        lease: Lease,
+        until: Moment,
+    ) -> Result<Option<Moment>, Failure> {
+        let (round, share) = (self.round(until), Arc::clone(tenure));
+        let answers = self.ask(Turn::Of(tenure.key().full()), round, move |at, ready| {
+            let reenter = || at.keys.reenter(&share, count, lease, round.ends).map(|sent| sent.is_some());
+            ask_holder(at, &share, || ready.and_then(|()| reenter()))
+        });
+        self.count(answers).result(round.open_until()).map(|held| held.then_some(round.sent))
+    }
+
+    /// Waits for all nodes, so that the hold knows who confirms it.
+    fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<Renewed, Failure> {
+        let (round, shares): (_, Arc<[_]>) = (self.round(until), tenures.into());
+        let turn = match lane {
+            Lane::Renewals => Turn::Renewals,
+            Lane::Calls => tenures.first().map_or(Turn::Renewals, |tenure| Turn::Of(tenure.key().full())),
+        };
+        let answers = self.ask(turn, round, move |at, ready| {
+            let held = ready.and_then(|()| renew_at(at, lane, &shares, lease, round.ends));
+            for (number, tenure) in shares.iter().enumerate() {
+                note_holder(
+                    at,
+                    tenure,
+                    &held.as_ref().map_or_else(|failure| Err(failure.clone()), |held| held[number].clone()),
+                );
+            }
+            held
+        });
+        let mut tallies: Vec<_> = tenures.iter().map(|_| self.tally()).collect();
+        for (_, held) in answers {
+            for (number, tally) in tallies.iter_mut().enumerate() {
+                tally.count(held.as_ref().map_or_else(|failure| Err(failure.clone()), |held| held[number].clone()));
+            }
+        }
+        let results: Vec<_> = tallies.into_iter().map(|tally| tally.result(round.open_until())).collect();
+        match results.iter().all(Result::is_err) {
+            true => Err(results.into_iter().find_map(Result::err).expect("a renewal is of at least one")),
+            false => Ok((round.sent, results)),
+        }
+    }
+
+    fn release(&self, tenure: &Arc<Tenure>, left: usize, until: Moment) -> Result<bool, Failure> {
+        if left > 0 { self.release_level(tenure, left, until) } else { self.release_last(tenure, until) }
+    }
+
+    fn sweep(&self, tenure: &Arc<Tenure>, until: Moment) -> Result<(), Failure> {
+        if !tenure.nodes().is_anywhere() {
+            return Ok(());
+        }
+        let round = self.round(until);
+        let failure = self.free(tenure, round).filter_map(|(_, freed)| freed.err()).last();
+        match failure {
+            _ if !tenure.nodes().is_anywhere() => Ok(()),
+            Some(failure) => Err(failure),
+            None => Err(self.tally().failure(round.open_until())),
+        }
+    }
+
+    fn force_unlock(&self, key: &Key, until: Moment) -> Result<bool, Failure> {
+        let (round, share) = (self.round(until).patient(), key.clone());
+        let answers = self.ask(Turn::Of(key.full()), round, move |at, ready| {
+            ready.and_then(|()| at.keys.force_unlock(&share, round.ends))
+        });
+        let mut tally = self.tally();
+        answers.for_each(|(_, existed)| tally.count(existed));
+        if tally.is_answered() { Ok(tally.is_no_a_minority()) } else { Err(tally.failure(round.open_until())) }
+    }
+
+    fn time_to_live(&self, key: &Key, until: Moment) -> Result<Option<Option<Duration>>, Failure> {
+        let (round, share) = (self.round(until), key.clone());
+        let answers = self.ask(Turn::Of(key.full()), round, move |at, ready| {
+            ready.and_then(|()| at.keys.time_to_live(&share, round.ends))
+        });
+        let (mut tally, mut locked, mut free) = (self.tally(), Vec::new(), 0);
+        for (_, answer) in answers {
+            tally.count(answer.map(|left| {
+                free += usize::from(left.is_none());
+                locked.extend(left);
+                left.is_none()
+            }));
+            if tally.is_decided() {
+                break;
+            }
+        }
+        match tally.is_answered() {
+            true if tally.is_won() => Ok(None),
+            true => Ok(Some(left(self.nodes.len(), free, locked))),
+            false => Err(tally.failure(round.open_until())),
+        }
+    }
+
+    fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
+        let ears = self.ears.open(key, semaphore, self.nodes.len());
+        let (weak, share) = (Arc::downgrade(&ears), key.clone());
+        let turn_until = self.clock.now().plus(WHENEVER);
+        let round = Round { turn_until, whenever: true, ..self.round(Moment::MAX) };
+        drop(self.ask(Turn::Of(key.full()), round, move |at, _| {
+            let place =
+                weak.upgrade().and_then(|ears| at.keys.listen(&share, ears.relay(at.node)).map(|place| (ears, place)));
+            place.into_iter().for_each(|(ears, place)| ears.add(place));
+            Ok(())
+        }));
+        Some(Box::new(ears))
+    }
+
+    fn last_failure(&self) -> Option<Failure> {
+        let failing = self.nodes.iter().filter(|node| node.backend().outage().is_some());
+        failing.filter_map(|node| node.backend().last_failure()).last()
+    }
+
+    /// The outage is of a majority: it began when so many nodes were out of reach that none was left.
+    fn outage_ends(&self) -> Moment {
+        let mut ends: Vec<_> = self.nodes.iter().map(|node| node.backend().outage_ends()).collect();
+        ends.sort_unstable();
+        ends[super::tally::majority(ends.len()) - 1]
+    }
+}

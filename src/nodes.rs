@@ -1,0 +1,107 @@
+//! At which nodes of a quorum the key of a tenure is, as far as they answered.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+/// The nodes of a quorum are the bits of a word.
+pub(crate) const MOST_NODES: usize = 64;
+
+/// One bit for each node in each word; nothing at all for a kind that has one store.
+///
+/// | word | a node is in it | and leaves it |
+/// | --- | --- | --- |
+/// | `holding` | when it is asked for the key | when it surely has not got it any more |
+/// | `confirming` | when it answered that it has it | with any other answer, or none |
+/// | `freed` | when it executed a release, or may have | never |
+#[derive(Debug, Default)]
+pub(crate) struct Nodes {
+    count: AtomicUsize,
+    holding: AtomicU64,
+    confirming: AtomicU64,
+    freed: AtomicU64,
+    swept: AtomicBool,
+}
+
+impl Nodes {
+    /// So many are about to be asked for the key.
+    pub(crate) fn ask(&self, count: usize) {
+        self.count.store(count, SeqCst);
+        self.holding.store(u64::MAX >> (MOST_NODES - count), SeqCst);
+    }
+
+    /// It said that it has the key.
+    pub(crate) fn confirm(&self, node: usize) {
+        self.holding.fetch_or(bit(node), SeqCst);
+        self.confirming.fetch_or(bit(node), SeqCst);
+    }
+
+    /// It did not answer. Whether it had confirmed before.
+    pub(crate) fn doubt(&self, node: usize) -> bool {
+        self.confirming.fetch_and(!bit(node), SeqCst) & bit(node) != 0
+    }
+
+    /// It has not got the key. Whether it had confirmed before.
+    pub(crate) fn miss(&self, node: usize) -> bool {
+        self.holding.fetch_and(!bit(node), SeqCst);
+        self.doubt(node)
+    }
+
+    /// A release was executed there, or may have been.
+    pub(crate) fn free(&self, node: usize) {
+        self.freed.fetch_or(bit(node), SeqCst);
+    }
+
+    pub(crate) fn may_have(&self, node: usize) -> bool {
+        self.holding.load(SeqCst) & bit(node) != 0
+    }
+
+    pub(crate) fn may_have_freed(&self, node: usize) -> bool {
+        self.freed.load(SeqCst) & bit(node) != 0
+    }
+
+    pub(crate) fn is_anywhere(&self) -> bool {
+        self.holding.load(SeqCst) != 0
+    }
+
+    pub(crate) fn is_confirmed_anywhere(&self) -> bool {
+        self.confirming.load(SeqCst) != 0
+    }
+
+    /// How many confirmed when they were last asked, of how many; `None`: it is no quorum's.
+    pub(crate) fn confirmed(&self) -> Option<(usize, usize)> {
+        let count = self.count.load(SeqCst);
+        (count != 0).then(|| (self.confirming.load(SeqCst).count_ones() as usize, count))
+    }
+
+    /// True for the first caller only: whoever has the tenure swept.
+    pub(crate) fn sweep_once(&self) -> bool {
+        !self.swept.swap(true, SeqCst)
+    }
+}
+
+fn bit(node: usize) -> u64 {
+    1 << node
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_kinds_have_none() {
+        let nodes = Nodes::default();
+        assert_eq!((nodes.confirmed(), nodes.is_anywhere()), (None, false));
+    }
+
+    #[test]
+    fn what_was_asked_may_have_the_key_until_it_says_no() {
+        let nodes = Nodes::default();
+        nodes.ask(MOST_NODES);
+        assert!(nodes.may_have(0) && nodes.may_have(63));
+        nodes.confirm(63);
+        assert_eq!(nodes.confirmed(), Some((1, 64)));
+        assert!(nodes.doubt(63) && !nodes.doubt(63));
+        assert_eq!((nodes.confirmed(), nodes.may_have(63)), (Some((0, 64)), true));
+        (0..MOST_NODES).for_each(|node| assert!(!nodes.miss(node)));
+        assert!(!nodes.is_anywhere());
+    }
+}
