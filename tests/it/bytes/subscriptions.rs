@@ -28,7 +28,7 @@ impl Scene<'_> {
                 locks.unlock(&self.name).unwrap();
                 got
             });
-            eventually(LONG, "the subscription fails", || self.length.get().is_some());
+            eventually(LONG, &format!("the subscription fails: {:?}", self.case), || self.length.get().is_some());
             let free = Instant::now();
             self.direct.unlock(&self.name).unwrap();
             let took = finish(waiter).saturating_duration_since(free);
