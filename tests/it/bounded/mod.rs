@@ -43,8 +43,10 @@ impl Gate {
     }
 }
 
-/// How often the machine's own lateness is looked at.
+/// How often the machine's own lateness is looked at, and by how many threads: fewer than the calls and their server
+/// have.
 const TICK: Duration = Duration::from_millis(5);
+const LOOKS: usize = 8;
 
 /// What one call needs: a client that is not yet in trouble, and the moment at which it is.
 struct Stage<'a> {
@@ -121,10 +123,10 @@ impl Fault<'_> {
             let calling: Vec<_> = CALLS.iter().map(make).collect();
             prepared.await_all(CALLS.len());
             (self.begin)(&mut server);
-            let lateness = scope.spawn(|| lateness(&made));
+            let late = [(); LOOKS].map(|()| scope.spawn(|| lateness(&made)));
             begun.arrive();
             made.await_all(CALLS.len());
-            let lateness = finish(lateness);
+            let lateness = late.map(finish).into_iter().max().unwrap_or_default();
             println!("bounded | {} | the machine itself | 0 | {:.0}", self.name, lateness.as_secs_f64() * 1_000.0);
             (self.end)(&mut server);
             over.arrive();
