@@ -77,6 +77,7 @@ fn fault_19_a_lock_that_was_not_replicated_is_lost_with_its_master() {
     assert_eq!(lost.recv_timeout(LONG).unwrap().cause(), LossCause::Removed);
     let took = promoted.elapsed();
     assert!(took <= LEASE / 3 + LATE, "told after {took:?}");
+    assert!(first.is_locked("n").unwrap());
     assert_err!(guard.unlock(), Lost);
     assert!(second.verify(&successor).unwrap());
 }
@@ -112,6 +113,7 @@ fn fault_19_a_split_brain_ends_with_the_demotion_of_the_old_master() {
     let demoted = Instant::now();
     assert_eq!(lost.recv_timeout(LONG).unwrap().cause(), LossCause::Removed);
     assert!(demoted.elapsed() <= LEASE / 3 + SOON, "told after {:?}", demoted.elapsed());
+    assert!(first.is_locked("n").unwrap());
     assert_err!(guard.unlock(), Lost);
     assert!(second.verify(&successor).unwrap());
     pair.master.ask::<String>(&["REPLICAOF", "NO", "ONE"]);

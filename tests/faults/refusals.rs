@@ -213,16 +213,26 @@ fn fault_10_work_is_done_though_its_release_is_refused() {
     eventually(LONG, "it is released in the background", || !locks.is_locked("n").unwrap());
 }
 
+/// Ends the script that the server runs, also for a test that fails.
+struct EndScript<'s>(&'s Server);
+
+impl Drop for EndScript<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.try_ask::<String>(&["SCRIPT", "KILL"]);
+    }
+}
+
 /// Runs `act` while a script runs for ever and the server says so, and ends the script.
 fn while_busy(server: &Server, act: impl FnOnce()) {
     set(server, "lua-time-limit", "100");
     std::thread::scope(|scope| {
+        let end = EndScript(server);
         let mut connection = server.connection();
         scope.spawn(move || redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut connection).unwrap_err());
         let busy = || server.try_ask::<String>(&["PING"]).is_err_and(|error| error.code() == Some("BUSY"));
         eventually(LONG, "the server is busy", busy);
         act();
-        server.ask::<String>(&["SCRIPT", "KILL"]);
+        drop(end);
     });
 }
 

@@ -53,6 +53,7 @@ fn fault_01_what_an_emptied_server_grants_is_reported_to_the_former_holder() {
     assert_eq!(lost.recv_timeout(LONG).unwrap().cause(), LossCause::Removed);
     let took = restarted.elapsed();
     assert!(took <= LEASE / 3 + LATE, "told after {took:?}");
+    assert!(first.is_locked("n").unwrap());
     assert_err!(guard.unlock(), Lost);
     assert!(second.verify(&successor).unwrap(), "the late release of the first does not free the second's");
 }
