@@ -199,3 +199,20 @@ impl Primitive for Memory {
         Moment::MAX
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn fault_49_a_count_at_its_end_is_an_error_and_stays() {
+        let locks = LocalRedLock::new();
+        locks.lock("n").unwrap();
+        let hold = locks.hold("n").unwrap();
+        hold.deepen(usize::MAX, false);
+        assert!(matches!(locks.lock("n"), Err(Error::Config { .. })));
+        assert_eq!(hold.count(), usize::MAX);
+        assert!(hold.is_valid());
+    }
+}

@@ -16,6 +16,8 @@ mod data;
 mod failover;
 mod fork;
 mod ghosts;
+mod inputs;
+mod misuse;
 mod network;
 mod outages;
 mod pubsub;
