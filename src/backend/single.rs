@@ -213,13 +213,22 @@ fn may_have_written(code: &str) -> bool {
     matches!(code, "NOPERM" | "ERR")
 }
 
-/// The code of an error; older servers wrap a script's error into an `ERR`, so it is looked for inside.
+/// The code of an error; older servers wrap a script's error into an `ERR`, so it is looked for inside. What a script
+/// may not do for its user Redis 7.0 tells without a code.
 fn code_of(error: &RedisError) -> Option<String> {
-    const WRAPPED: [&str; 6] = ["WRONGTYPE", "OOM", "READONLY", "MISCONF", "NOREPLICAS", "NOPERM"];
+    const WRAPPED: [(&str, &str); 7] = [
+        ("WRONGTYPE", "WRONGTYPE"),
+        ("OOM", "OOM"),
+        ("READONLY", "READONLY"),
+        ("MISCONF", "MISCONF"),
+        ("NOREPLICAS", "NOREPLICAS"),
+        ("NOPERM", "NOPERM"),
+        ("The user executing the script can't", "NOPERM"),
+    ];
     let code = error.code()?;
     let detail = error.detail().unwrap_or_default();
-    let inner = WRAPPED.iter().find(|inner| code == "ERR" && detail.contains(**inner));
-    Some((*inner.unwrap_or(&code)).to_owned())
+    let inner = WRAPPED.iter().find(|(sign, _)| code == "ERR" && detail.contains(sign));
+    Some(inner.map_or(code, |(_, inner)| inner).to_owned())
 }
 
 #[cfg(test)]
