@@ -140,7 +140,7 @@ fn fault_51_settings_without_an_end_work() {
             let wait = || locks.lock("n").is_ok() && locks.unlock("n").is_ok();
             let waiters = [spawn_asleep(scope, wait), spawn_asleep(scope, wait)];
             drop(guard);
-            waiters.map(|waiter| assert!(finish(waiter).0));
+            waiters.into_iter().for_each(|waiter| assert!(finish(waiter).0));
         });
         longest.lock("n").unwrap();
         let hold = longest.hold("n").unwrap();

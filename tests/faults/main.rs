@@ -17,6 +17,7 @@ mod failover;
 mod fork;
 mod ghosts;
 mod inputs;
+mod limits;
 mod misuse;
 mod network;
 mod outages;
