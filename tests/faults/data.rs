@@ -1,18 +1,19 @@
 //! Rows 5 to 7 and 14 to 17: keys that vanish, change or are not ours.
 
+use crate::LEASE;
 use crate::process::alone;
 use crate::server::Server;
-use crate::threads::{LATE, LONG, SOON, WATCHED, eventually, finish, ms, spawn_asleep, timed};
+use crate::threads::{LONG, SOON, eventually, finish, ms, spawn_asleep, timed};
 use redlatch::{Applied, Error, HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A watched hold notices within a third of its lease that its key is gone.
-const NOTICED: Duration = Duration::from_millis(WATCHED.as_millis() as u64 / 3);
+const NOTICED: Duration = Duration::from_secs(LEASE.as_secs() / 3);
 
 /// That a hold learns soon that its key was taken away, and what came in its place is left alone.
 fn assert_noticed(server: &Server, commands: &[&[&str]], left: Option<&str>) {
-    let locks = server.locks_watched(WATCHED);
+    let locks = server.locks_watched(LEASE);
     let guard = locks.guard("n").unwrap();
     let lost = guard.lost();
     for command in commands {
@@ -20,7 +21,7 @@ fn assert_noticed(server: &Server, commands: &[&[&str]], left: Option<&str>) {
     }
     let (told, took) = timed(|| lost.recv_timeout(LONG).unwrap());
     assert_eq!(told.cause(), LossCause::Removed, "{commands:?}");
-    assert!(took <= NOTICED + LATE, "{commands:?}: noticed after {took:?}");
+    assert!(took <= NOTICED + SOON, "{commands:?}: noticed after {took:?}");
     assert!(!guard.is_valid());
     assert_err!(locks.lock("n"), Lost);
     assert_err!(guard.unlock(), Lost);
@@ -68,7 +69,7 @@ fn fault_05_a_waiter_finds_the_lock_free_after_a_flush() {
 #[test]
 fn fault_05_a_flush_loses_every_hold() {
     let server = Server::start();
-    let locks = server.locks_watched(WATCHED);
+    let locks = server.locks_watched(LEASE);
     let guards = ["a", "b", "c"].map(|name| locks.guard(name).unwrap());
     server.ask::<String>(&["FLUSHALL"]);
     for guard in guards {
@@ -80,7 +81,7 @@ fn fault_05_a_flush_loses_every_hold() {
 #[test]
 fn fault_06_renewals_and_waiters_do_not_notice_a_flush_of_the_scripts() {
     let server = Server::start();
-    let (locks, other) = (server.locks_watched(WATCHED), server.locks());
+    let (locks, other) = (server.locks_watched(LEASE), server.locks());
     let guard = locks.guard("n").unwrap();
     std::thread::scope(|scope| {
         let waiter = spawn_asleep(scope, || other.try_lock_for("n", LONG).unwrap() && other.unlock("n").is_ok());
@@ -119,13 +120,13 @@ fn fill(server: &Server, policy: &str, enough: impl Fn() -> bool) {
 
 fn assert_lost_when_evicted(policy: &str) {
     let server = Server::start();
-    let locks = server.locks_watched(WATCHED);
+    let locks = server.locks_watched(LEASE);
     let guard = locks.guard("n").unwrap();
     let lost = guard.lost();
     fill(&server, policy, || server.pttl("n") == -2);
     let (told, took) = timed(|| lost.recv_timeout(LONG).unwrap());
     assert_eq!(told.cause(), LossCause::Removed);
-    assert!(took <= NOTICED + LATE, "{policy}: noticed after {took:?}");
+    assert!(took <= NOTICED + SOON, "{policy}: noticed after {took:?}");
     assert_err!(guard.unlock(), Lost);
     server.ask::<String>(&["CONFIG", "SET", "maxmemory", "0"]);
     server.clear();
@@ -149,7 +150,7 @@ fn fault_07_a_lock_evicted_like_any_key_is_lost_at_the_next_renewal() {
 #[test]
 fn fault_07_a_full_server_that_evicts_nothing_keeps_the_lock() {
     let server = Server::start();
-    let locks = server.locks_watched(WATCHED);
+    let locks = server.locks_watched(LEASE);
     let guard = locks.guard("n").unwrap();
     fill(&server, "noeviction", || server.try_ask::<String>(&["SET", "fill:more", &"x".repeat(10_000)]).is_err());
     let before = locks.client().stats().renewals;
@@ -187,14 +188,14 @@ fn fault_14_a_key_of_another_type_is_refused_and_untouched() {
 #[test]
 fn fault_14_a_hold_whose_key_became_something_else_is_lost() {
     let server = Server::start();
-    let locks = server.locks_watched(WATCHED);
+    let locks = server.locks_watched(LEASE);
     let guard = locks.guard("n").unwrap();
     let kept = locks.guard("m").unwrap();
     let lost = guard.lost();
     server.ask::<String>(&["SET", "n", "precious"]);
     let (told, took) = timed(|| lost.recv_timeout(LONG).unwrap());
     assert_eq!(told.cause(), LossCause::Removed);
-    assert!(took <= NOTICED + LATE, "noticed after {took:?}");
+    assert!(took <= NOTICED + SOON, "noticed after {took:?}");
     assert_err!(guard.unlock(), Lost);
     assert_eq!(server.ask::<String>(&["GET", "n"]), "precious");
     let before = locks.client().stats().renewals;
@@ -252,7 +253,7 @@ fn fault_15_a_hash_without_end_is_warned_of_once_a_wait() {
         let locks = ReentrantLock::new(&server.builder().poll_cap(ms(20)).build().unwrap());
         server.ask::<i64>(&["HSET", "n", "a stranger", "1"]);
         for waits in 1..=2 {
-            assert!(!locks.try_lock_for("n", ms(300)).unwrap());
+            assert!(!locks.try_lock_for("n", SOON).unwrap());
             let warnings = WARNINGS.lock().unwrap();
             assert_eq!(warnings.len(), waits, "{warnings:?}");
             assert!(warnings.iter().all(|warning| warning.contains("\"n\"")), "{warnings:?}");

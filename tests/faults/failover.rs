@@ -2,14 +2,12 @@
 //!
 //! The client follows by its address, as with a name or an address that moves: a link to the master's socket.
 
+use crate::LEASE;
 use crate::server::Server;
 use crate::threads::{LATE, LONG, SOON, eventually};
 use redlatch::{Client, HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
-/// Renewed every second.
-const LEASE: Duration = Duration::from_secs(3);
+use std::time::Instant;
 
 /// Where nobody listens.
 const NOWHERE: [&str; 2] = ["127.0.0.1", "1"];

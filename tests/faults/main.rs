@@ -7,7 +7,10 @@
 mod harness;
 use harness::{process, proxy, server, threads};
 
+use crate::server::Server;
+use crate::threads::{LONG, SOON, eventually, ms};
 use redlatch::{Applied, ClientBuilder, Error, ReentrantLock};
+use std::time::Duration;
 
 mod auth;
 mod client_process;
@@ -26,10 +29,32 @@ mod refusals;
 mod servers;
 mod topology;
 
+/// Renewed every second: time for a machine that stalls.
+const LEASE: Duration = Duration::from_secs(3);
+
 /// The locks of a client that gives up soon.
-fn hasty(server: &server::Server) -> ReentrantLock {
-    let builder = server.builder().watchdog_timeout(threads::WATCHED).outage_budget(threads::ms(500));
+fn hasty(server: &Server) -> ReentrantLock {
+    let builder = server.builder().watchdog_timeout(LEASE).response_timeout(ms(300)).outage_budget(ms(500));
     ReentrantLock::new(&builder.build().unwrap())
+}
+
+/// That a call is refused with this code sooner or later: on a busy machine an answer may take too long.
+#[track_caller]
+fn assert_told<T: std::fmt::Debug>(code: &str, mut call: impl FnMut() -> redlatch::Result<T>) {
+    eventually(LONG, code, || match call() {
+        Err(Error::OutcomeUnknown { .. } | Error::Unavailable { .. }) => false,
+        refused => {
+            assert_refused(refused, code);
+            true
+        }
+    });
+}
+
+/// That a call gave up at the end of the outage budget of [`hasty`], and may be repeated.
+#[track_caller]
+fn assert_given_up<T: std::fmt::Debug>((result, took): (redlatch::Result<T>, Duration)) {
+    assert!(result.as_ref().is_err_and(Error::is_retryable), "{result:?}");
+    assert!(took >= ms(400) && took <= ms(500) + SOON, "took {took:?}");
 }
 
 /// That a call was refused with this code, for certain without an effect.

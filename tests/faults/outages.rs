@@ -221,7 +221,8 @@ fn fault_06_its_scripts_are_flushed_between_every_pair_of_calls() {
 fn fault_12_loading_its_data() {
     let mut server = Server::start_with_data();
     let url = server.url();
-    let scene = Scene::made_by(|| builder(&url).response_timeout(ms(600)).watchdog_timeout(4 * LEASE));
+    let scene =
+        Scene::made_by(|| builder(&url).response_timeout(ms(600)).watchdog_timeout(4 * LEASE).outage_budget(LONG));
     let hold = scene.hold();
     server.fill(30_000);
     scope(|scope| {

@@ -1,13 +1,10 @@
 //! Rows 1, 3, 4 and 12: servers that die, stop or load.
 
-use crate::hasty;
 use crate::server::Server;
 use crate::threads::{LATE, LONG, OUTLIVED, SOON, eventually, finish, ms, spawn_asleep, timed};
+use crate::{LEASE, hasty};
 use redlatch::{Error, HoldState, LossCause, RedLock, RedLockExt, ReentrantLock, Result};
 use std::time::{Duration, Instant};
-
-/// Renewed every second.
-const LEASE: Duration = Duration::from_secs(3);
 
 #[test]
 fn fault_01_a_server_that_restarts_empty_loses_the_holds() {
@@ -146,7 +143,8 @@ fn runs_of(server: &Server, command: &str) -> u64 {
 fn fault_04_what_waited_at_a_stopped_server_takes_no_lock() {
     let server = Server::start();
     let locks = hasty(&server);
-    drop(locks.guard("n").unwrap());
+    assert!(locks.try_lock("n").unwrap());
+    locks.unlock("n").unwrap();
     let (scripts, taken) = (runs_of(&server, "evalsha"), runs_of(&server, "hset"));
     server.freeze();
     assert!(locks.try_lock("n").is_err());
