@@ -350,3 +350,42 @@ impl fmt::Debug for Hold {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{Key, Naming};
+    use crate::time::Clock;
+
+    /// A hold on a tenure that is held, whose client is gone.
+    fn hold() -> Hold {
+        struct Nobody;
+
+        impl Keeper for Nobody {
+            fn renew(&self, _: &[Arc<Tenure>]) {}
+            fn sweep(&self, _: &Tenure) -> Result<()> {
+                Ok(())
+            }
+            fn lost(&self, _: &Arc<Tenure>, _: LossCause) {}
+            fn extend(&self, _: &Arc<Tenure>, _: Lease) -> Result<()> {
+                Ok(())
+            }
+        }
+
+        let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", "n")), "owner".into(), Clock::Boot);
+        assert!(tenure.confirm(tenure.now(), Lease::new(Duration::from_secs(60)).unwrap()));
+        Hold::new(Uuid::nil(), Arc::new(tenure), Weak::<Nobody>::new(), false)
+    }
+
+    #[test]
+    fn how_a_hold_ended_does_not_depend_on_its_tenure() {
+        let (released, lost) = (hold(), hold());
+        released.close(true);
+        lost.close(false);
+        assert_eq!((released.state(), lost.state()), (HoldState::Released, HoldState::Lost));
+        for hold in [released, lost] {
+            assert_eq!(hold.tenure().standing(), Standing::Held);
+            assert!(!hold.is_valid() && hold.remaining().is_zero() && hold.count() == 0);
+        }
+    }
+}

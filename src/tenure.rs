@@ -365,6 +365,32 @@ mod tests {
         assert_eq!(tenure.standing(), Standing::Lost);
     }
 
+    /// What becomes of a deadline that was seen passed, when the word was changed before that could be written.
+    fn expired_over(word: u64) -> (bool, u64) {
+        let (tenure, _) = tenure();
+        tenure.word.store(word, SeqCst);
+        (tenure.expire(500_000_000), tenure.word.load(SeqCst))
+    }
+
+    #[test]
+    fn an_expiry_gives_way_to_what_came_before_it() {
+        let now = tenure().0.now().0;
+        assert_eq!(expired_over(now + 1), (true, now + 1), "it was renewed meanwhile");
+        assert_eq!(expired_over(now), (false, LOST), "it was renewed, and that is over too");
+        assert_eq!(expired_over(ENDED), (false, ENDED), "it was released meanwhile");
+        assert_eq!(expired_over(LOST), (false, LOST));
+    }
+
+    #[test]
+    fn an_id_is_unused_until_something_was_acquired_or_left_unanswered() {
+        let [(fresh, _), (held, _), (open, _)] = [tenure(), tenure(), tenure()];
+        assert!(fresh.is_unused() && fresh.deadline().is_none());
+        assert!(held.confirm(held.now(), lease(1_000)) && !held.is_unused());
+        open.leave_open(open.now(), lease(1_000));
+        assert!(!open.is_unused());
+        assert!(!fresh.end() && !fresh.is_unused(), "an id that ended is dead");
+    }
+
     #[test]
     fn fault_39_a_hold_is_over_after_a_suspend() {
         let (tenure, time) = tenure();

@@ -294,4 +294,71 @@ fn who_was_roused_is_forgotten_with_the_tenure() {
     assert!(is_woken(&third), "else the tenure is kept and nobody comes");
     let last = given(map, space, &third);
     map.clear(space, &last);
+
+#[test]
+fn keys_that_share_a_shard_do_not_meet() {
+    let (space, map) = (Uuid::new_v4(), registry());
+    let holds: Vec<_> = (0..1_000).map(|number| (format!("n{number}"), hold("n"))).collect();
+    holds.iter().for_each(|(key, hold)| map.settle(space, key, hold));
+    for (key, hold) in &holds {
+        assert!(map.current(space, key).is_some_and(|found| found.is(hold)), "{key} is another");
+        assert!(map.current(space, &format!("no {key}")).is_none(), "{key} is found by another name");
+    }
+    for (key, _) in &holds {
+        map.with(space, key, |entry| entry.hold = None);
+        count_holds(-1);
+    }
+}
+
+#[test]
+fn a_hold_without_levels_is_not_kept_once_it_is_lost() {
+    let (space, map, hold) = (Uuid::new_v4(), registry(), hold("n"));
+    map.settle(space, "n", &hold);
+    hold.close(false);
+    hold.tenure().lose();
+    map.lose(space, hold.tenure());
+    assert!(map.look(space, "n", |_| Some(())).is_none());
+    count_holds(-1);
+}
+
+#[test]
+fn waiters_are_counted_and_woken_by_their_namespace() {
+    let (here, there, map, held) = (Uuid::new_v4(), Uuid::new_v4(), registry(), hold("held"));
+    map.settle(here, "held", &held);
+    let waiters = [(here, "a"), (here, "a"), (here, "a"), (there, "a"), (here, "b")].map(|(space, key)| {
+        let waiter = waiter();
+        drop(map.enter(space, key, &waiter));
+        (space, key, waiter)
+    });
+    assert_eq!((map.census(here), map.census(there)), ((1, 4), (0, 1)));
+    let woken = || waiters.each_ref().map(|(.., waiter)| is_woken(waiter));
+    map.wake(here, "a");
+    assert_eq!(woken(), [true, false, false, false, false], "the one that contends");
+    map.wake_all(here);
+    assert_eq!(woken(), [true, true, true, false, true]);
+    waiters.iter().for_each(|(space, key, waiter)| map.leave(*space, key, waiter));
+    map.clear(here, &held);
+    assert_eq!((map.census(here), map.census(there)), ((0, 0), (0, 0)));
+}
+
+#[test]
+fn a_hold_that_another_thread_cleared_is_not_counted_as_given_back_by_that_one() {
+    let (space, theirs) = (Uuid::new_v4(), hold("theirs"));
+    registry().settle(space, "theirs", &theirs);
+    let ended = std::thread::spawn(move || {
+        registry().clear(space, &theirs);
+        let hold = hold("n");
+        registry().settle(space, "n", &hold);
+        hold
+    });
+    let ended = ended.join().unwrap();
+    assert!(ended.is_orphan(), "its thread's end was not noticed");
+    registry().clear(space, &ended);
+}
+
+#[test]
+fn a_thread_has_a_number_of_its_own() {
+    let number = thread_number();
+    assert_eq!(thread_number(), number);
+    assert_ne!(std::thread::spawn(thread_number).join().unwrap(), number);
 }
