@@ -10,7 +10,7 @@ use crate::threads::ms;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use redlatch::{Applied, Client, Error, OwnedGuard, RedLock, RedLockExt, ReentrantLock, Terms};
+use redlatch::{Applied, Client, ClientBuilder, Error, OwnedGuard, RedLock, RedLockExt, ReentrantLock, Terms};
 use std::error::Error as _;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -103,9 +103,12 @@ fn keep_log() {
     log::set_max_level(log::LevelFilter::Trace);
 }
 
-/// The locks of a client that soon gives up.
-fn locks(password: &Password, url: &str) -> ReentrantLock {
-    let builder = Client::builder(url).response_timeout(ms(50)).connect_timeout(ms(50)).outage_budget(ms(20));
+/// A client that soon gives up.
+fn hasty(url: &str) -> ClientBuilder {
+    Client::builder(url).response_timeout(ms(50)).connect_timeout(ms(50)).outage_budget(ms(20))
+}
+
+fn locks(password: &Password, builder: ClientBuilder) -> ReentrantLock {
     password.assert_hidden_by(&builder);
     let locks = ReentrantLock::new(&builder.build().unwrap());
     password.assert_hidden_by(locks.client());
@@ -156,7 +159,7 @@ fn a_server_out_of_reach_does_not_show_it() {
             let inside = password.escaped();
             let tcp_url = format!("redis://u:{inside}@127.0.0.1:{port}/");
             let url = if tcp { tcp_url } else { format!("unix:///nowhere/at/all?user=u&pass={inside}") };
-            let locks = locks(&password, &url);
+            let locks = locks(&password, hasty(&url));
             let error = password.assert_hidden_by_failure(locks.lock("n"));
             assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
             assert!(!password.assert_hidden_by_failure(locks.try_lock_for("n", ms(5))).to_string().is_empty());
@@ -183,10 +186,10 @@ fn a_server_that_refuses_or_lets_in_does_not_show_it() {
                 "+@all",
                 "-publish",
             ]);
-            let refused = locks(&wrong, &server.url_as("u", &wrong.escaped()));
+            let refused = locks(&wrong, Client::builder(&server.url_as("u", &wrong.escaped())));
             let error = wrong.assert_hidden_by_failure(refused.lock("n"));
             assert!(matches!(&error, Error::Refused { code, .. } if code == "WRONGPASS"), "{error:?}");
-            let right = locks(&password, &server.url_as("u", &password.escaped()));
+            let right = locks(&password, Client::builder(&server.url_as("u", &password.escaped())));
             use_all(&password, &right);
             let error = password.assert_hidden_by_failure(right.lock("other"));
             assert!(matches!(&error, Error::Refused { code, .. } if code == "NOPERM"), "{error:?}");
@@ -232,7 +235,7 @@ fn a_server_that_does_not_answer_does_not_show_it() {
                 "&*",
                 "+@all",
             ]);
-            let locks = locks(&password, &server.url_as("u", &password.escaped()));
+            let locks = locks(&password, hasty(&server.url_as("u", &password.escaped())));
             let guard = loop {
                 // The time-outs are short for a busy machine.
                 match locks.guard(name) {
