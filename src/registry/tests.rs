@@ -294,6 +294,7 @@ fn who_was_roused_is_forgotten_with_the_tenure() {
     assert!(is_woken(&third), "else the tenure is kept and nobody comes");
     let last = given(map, space, &third);
     map.clear(space, &last);
+}
 
 #[test]
 fn keys_that_share_a_shard_do_not_meet() {
@@ -336,7 +337,7 @@ fn waiters_are_counted_and_woken_by_their_namespace() {
     assert_eq!(woken(), [true, false, false, false, false], "the one that contends");
     map.wake_all(here);
     assert_eq!(woken(), [true, true, true, false, true]);
-    waiters.iter().for_each(|(space, key, waiter)| map.leave(*space, key, waiter));
+    waiters.iter().for_each(|(space, key, waiter)| drop(map.leave(*space, key, waiter)));
     map.clear(here, &held);
     assert_eq!((map.census(here), map.census(there)), ((0, 0), (0, 0)));
 }

@@ -5,7 +5,7 @@ use crate::server::Server;
 use crate::threads::{
     LONG, OUTLIVED, SOON, WATCHED, elsewhere, eventually, finish, ms, of_redlatch, run_out, spawn_asleep,
 };
-use redlatch::{Hold, HoldState, LocalRedLock, RedLock, RedLockExt, ReentrantLock};
+use redlatch::{Client, Hold, HoldState, LocalRedLock, LossCause, RedLock, RedLockExt, ReentrantLock, Reentry};
 use std::time::Instant;
 
 /// Uses a client so that all of its threads run: the pool, the timer, the renewals, the subscriber, the callback.
@@ -251,4 +251,19 @@ fn a_callback_that_blocks_does_not_hold_up_renewals() {
     });
     drop(go);
     assert_err!(locks.unlock("a"), Lost);
+}
+
+/// Each re-entry tells the watchdog of a change at most, and never puts off a renewal that is due.
+#[test]
+fn a_hold_that_is_entered_again_and_again_is_renewed() {
+    let server = Server::start();
+    let builder = server.builder().watchdog_timeout(WATCHED).reentry(Reentry::Local);
+    let locks = ReentrantLock::new(&builder.build().unwrap());
+    let guard = locks.guard("n").unwrap();
+    let end = Instant::now() + OUTLIVED;
+    while Instant::now() < end {
+        locks.execute_in_lock("n", || std::thread::sleep(ms(1))).unwrap();
+    }
+    assert!(guard.is_valid());
+    guard.unlock().unwrap();
 }
