@@ -363,7 +363,7 @@ mod tests {
 
         impl Keeper for Nobody {
             fn renew(&self, _: &[Arc<Tenure>]) {}
-            fn sweep(&self, _: &Tenure) -> Result<()> {
+            fn sweep(&self, _: &Arc<Tenure>) -> Result<()> {
                 Ok(())
             }
             fn lost(&self, _: &Arc<Tenure>, _: LossCause) {}

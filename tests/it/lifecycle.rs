@@ -5,7 +5,7 @@ use crate::server::Server;
 use crate::threads::{
     LONG, OUTLIVED, SOON, WATCHED, elsewhere, eventually, finish, ms, of_redlatch, run_out, spawn_asleep,
 };
-use redlatch::{Client, Hold, HoldState, LocalRedLock, LossCause, RedLock, RedLockExt, ReentrantLock, Reentry};
+use redlatch::{Hold, HoldState, LocalRedLock, RedLock, RedLockExt, ReentrantLock, Reentry};
 use std::time::Instant;
 
 /// Uses a client so that all of its threads run: the pool, the timer, the renewals, the subscriber, the callback.
