@@ -74,6 +74,11 @@ impl Node {
         &self.at.backend
     }
 
+    /// Whether it could not be connected to a moment ago.
+    pub(super) fn is_left_alone(&self) -> bool {
+        self.at.down().is_some()
+    }
+
     /// Has a thread of the node run the job. If none can, the job is told so here and now.
     pub(super) fn submit(&self, turn: Turn<'_>, job: Job) {
         if let Some(failure) = self.at.down().filter(|_| !job.whenever) {
@@ -119,7 +124,7 @@ impl At {
     fn work(&self, lane: Lane, jobs: Receiver<Job>) {
         let mut cold = true;
         for job in jobs {
-            let ready = self.ready(lane, job.until, cold);
+            let ready = self.ready(lane, (job.until, job.whenever), cold);
             let reached = ready.is_ok();
             match catch_unwind(AssertUnwindSafe(|| (job.run)(self, ready))) {
                 Ok(answered) if reached => cold = !answered,
@@ -132,10 +137,12 @@ impl At {
 
     /// After a failure the connection is made anew here, within the connect time-out: a node that is slow to connect
     /// to would otherwise never be reached in a caller's time.
-    fn ready(&self, lane: Lane, until: Moment, cold: bool) -> Result<(), Failure> {
+    fn ready(&self, lane: Lane, (until, whenever): (Moment, bool), cold: bool) -> Result<(), Failure> {
         self.in_time(until)?;
         if cold {
-            self.down().map_or(Ok(()), Err)?;
+            if !whenever {
+                self.down().map_or(Ok(()), Err)?;
+            }
             self.backend.warm(lane).inspect_err(|failure| self.leave_alone(failure))?;
             self.in_time(until)?;
         }

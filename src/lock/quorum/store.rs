@@ -3,7 +3,7 @@
 use super::super::primitive::{Listening, Primitive, Renewed, Take};
 use super::ears::{AllEars, Ears};
 use super::node::{At, Job, Node, Turn, hash};
-use super::tally::{Tally, left};
+use super::tally::{Tally, left, majority};
 use crate::backend::{Failure, GRACE, Lane};
 use crate::client::Space;
 use crate::error::Applied;
@@ -103,6 +103,9 @@ impl Quorum {
     ) -> Answers<T> {
         let (sender, answers) = bounded(self.nodes.len());
         let act = Arc::new(act);
+        // Without a majority a node that was down a moment ago is the only hope.
+        let left_alone = self.nodes.iter().filter(|node| node.is_left_alone()).count();
+        let whenever = round.whenever || left_alone > self.nodes.len() - majority(self.nodes.len());
         for (number, node) in self.nodes.iter().enumerate() {
             let (act, sender) = (Arc::clone(&act), sender.clone());
             let run = move |at: &At, ready: Result<(), Failure>| {
@@ -111,7 +114,7 @@ impl Quorum {
                 let _ = sender.send((number, answer));
                 answered
             };
-            node.submit(turn, Job { until: round.turn_until, whenever: round.whenever, run: Box::new(run) });
+            node.submit(turn, Job { until: round.turn_until, whenever, run: Box::new(run) });
         }
         Answers { answers, ends: round.ends, clock: self.clock.clone() }
     }
@@ -255,6 +258,11 @@ fn free_at(at: &At, ready: Result<(), Failure>, tenure: &Arc<Tenure>, round: Rou
     (freed.map(|held| held || nodes.may_have_freed(at.node)), done)
 }
 
+/// What a node said of one of several tenures.
+fn held_by(held: &Result<Vec<Result<bool, Failure>>, Failure>, number: usize) -> Result<bool, Failure> {
+    held.as_ref().map_err(Failure::clone).and_then(|held| held[number].clone())
+}
+
 /// The renewals at one node, of the tenures that it may have.
 fn renew_at(
     at: &At,
@@ -342,35 +350,39 @@ impl Primitive for Quorum {
         self.count(answers).result(round.open_until()).map(|held| held.then_some(round.sent))
     }
 
-    /// Waits for all nodes, so that the hold knows who confirms it.
+    /// No caller waits for the watchdog: it waits for a majority as long as an answer may take, and for the others for
+    /// the node time-out, so that the hold knows who confirms it.
     fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<Renewed, Failure> {
-        let (round, shares): (_, Arc<[_]>) = (self.round(until), tenures.into());
+        let (brief, shares): (_, Arc<[_]>) = (self.round(until), tenures.into());
+        let round = match lane {
+            Lane::Renewals => Round { ends: until.max(brief.ends), turn_until: until.max(brief.ends), ..brief },
+            Lane::Calls => brief,
+        };
         let turn = match lane {
             Lane::Renewals => Turn::Renewals,
             Lane::Calls => tenures.first().map_or(Turn::Renewals, |tenure| Turn::Of(tenure.key().full())),
         };
-        let answers = self.ask(turn, round, move |at, ready| {
+        let mut answers = self.ask(turn, round, move |at, ready| {
             let held = ready.and_then(|()| renew_at(at, lane, &shares, lease, round.ends));
             for (number, tenure) in shares.iter().enumerate() {
-                note_holder(
-                    at,
-                    tenure,
-                    &held.as_ref().map_or_else(|failure| Err(failure.clone()), |held| held[number].clone()),
-                );
+                note_holder(at, tenure, &held_by(&held, number));
             }
             held
         });
         let mut tallies: Vec<_> = tenures.iter().map(|_| self.tally()).collect();
-        for (_, held) in answers {
+        while let Some((_, held)) = answers.next() {
             for (number, tally) in tallies.iter_mut().enumerate() {
-                tally.count(held.as_ref().map_or_else(|failure| Err(failure.clone()), |held| held[number].clone()));
+                tally.count(held_by(&held, number));
+            }
+            if tallies.iter().all(Tally::is_decided) {
+                answers.ends = if lane == Lane::Renewals { brief.ends } else { brief.sent };
             }
         }
-        let results: Vec<_> = tallies.into_iter().map(|tally| tally.result(round.open_until())).collect();
-        match results.iter().all(Result::is_err) {
-            true => Err(results.into_iter().find_map(Result::err).expect("a renewal is of at least one")),
-            false => Ok((round.sent, results)),
+        let failure = tallies.first().filter(|_| !tallies.iter().any(Tally::is_decided));
+        if let Some(failure) = failure.map(|tally| tally.failure(round.open_until())) {
+            return Err(failure);
         }
+        Ok((round.sent, tallies.into_iter().map(|tally| tally.result(round.open_until())).collect()))
     }
 
     fn release(&self, tenure: &Arc<Tenure>, left: usize, until: Moment) -> Result<bool, Failure> {
@@ -446,6 +458,6 @@ impl Primitive for Quorum {
     fn outage_ends(&self) -> Moment {
         let mut ends: Vec<_> = self.nodes.iter().map(|node| node.backend().outage_ends()).collect();
         ends.sort_unstable();
-        ends[super::tally::majority(ends.len()) - 1]
+        ends[majority(ends.len()) - 1]
     }
 }
