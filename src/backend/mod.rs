@@ -246,7 +246,11 @@ impl Backend {
         let start = self.clock.now();
         let reach = start.plus(self.server.connect_timeout());
         let result = self.slot(lane, reach)?.warm(reach);
-        result.inspect_err(|failure| self.note_outage(start, failure))
+        match &result {
+            Err(failure) => self.note_outage(start, failure),
+            Ok(()) => self.outage_since.store(0, SeqCst),
+        }
+        result
     }
 
     fn slot(&self, lane: Lane, reach: Moment) -> Result<r2d2::PooledConnection<Slots>, Failure> {

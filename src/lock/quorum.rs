@@ -1,5 +1,6 @@
 //! [`QuorumLock`]: the Redlock algorithm over several independent Redis masters.
 
+mod ballots;
 mod ears;
 mod node;
 mod store;

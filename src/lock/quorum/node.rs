@@ -74,11 +74,6 @@ impl Node {
         &self.at.backend
     }
 
-    /// Whether it could not be connected to a moment ago.
-    pub(super) fn is_left_alone(&self) -> bool {
-        self.at.down().is_some()
-    }
-
     /// Has a thread of the node run the job. If none can, the job is told so here and now.
     pub(super) fn submit(&self, turn: Turn<'_>, job: Job) {
         if let Some(failure) = self.at.down().filter(|_| !job.whenever) {

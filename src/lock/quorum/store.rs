@@ -1,15 +1,15 @@
 //! The Redlock algorithm: what one round of asking all nodes does, and what it means.
 
 use super::super::primitive::{Listening, Primitive, Renewed, Take};
+use super::ballots::{ask_holder, free_at, held_by, note_holder, renew_at, take_at};
 use super::ears::{AllEars, Ears};
 use super::node::{At, Job, Node, Turn, hash};
 use super::tally::{Tally, left, majority};
 use crate::backend::{Failure, GRACE, Lane};
 use crate::client::Space;
-use crate::error::Applied;
 use crate::key::Key;
 use crate::signal::Semaphore;
-use crate::tenure::{Keeper, Standing, Tenure};
+use crate::tenure::{Keeper, Tenure};
 use crate::time::{Clock, Lease, Moment};
 use crossbeam_channel::{Receiver, bounded};
 use once_cell::sync::OnceCell;
@@ -87,11 +87,15 @@ impl Round {
 }
 
 impl Quorum {
-    /// A node that does not answer in the node time-out is not waited for.
+    /// A node that does not answer in the node time-out is not waited for: unless there was no majority a moment ago.
+    /// Then those that are down are the only hope, and connecting to one that is back may take a while.
     fn round(&self, until: Moment) -> Round {
         let sent = self.clock.now();
-        let ends = sent.plus(self.node_timeout).min(until.max(sent.plus(GRACE)));
-        Round { sent, ends, turn_until: ends, whenever: false }
+        let down = self.nodes.iter().filter(|node| node.backend().outage().is_some()).count();
+        let whenever = down > self.nodes.len() - majority(self.nodes.len());
+        let longest = until.max(sent.plus(GRACE));
+        let ends = if whenever { longest } else { longest.min(sent.plus(self.node_timeout)) };
+        Round { sent, ends, turn_until: ends, whenever }
     }
 
     /// Asks all nodes at the same time. `act` runs on the thread of each.
@@ -103,9 +107,6 @@ impl Quorum {
     ) -> Answers<T> {
         let (sender, answers) = bounded(self.nodes.len());
         let act = Arc::new(act);
-        // Without a majority a node that was down a moment ago is the only hope.
-        let left_alone = self.nodes.iter().filter(|node| node.is_left_alone()).count();
-        let whenever = round.whenever || left_alone > self.nodes.len() - majority(self.nodes.len());
         for (number, node) in self.nodes.iter().enumerate() {
             let (act, sender) = (Arc::clone(&act), sender.clone());
             let run = move |at: &At, ready: Result<(), Failure>| {
@@ -114,7 +115,7 @@ impl Quorum {
                 let _ = sender.send((number, answer));
                 answered
             };
-            node.submit(turn, Job { until: round.turn_until, whenever, run: Box::new(run) });
+            node.submit(turn, Job { until: round.turn_until, whenever: round.whenever, run: Box::new(run) });
         }
         Answers { answers, ends: round.ends, clock: self.clock.clone() }
     }
@@ -161,7 +162,7 @@ impl Quorum {
     fn free(&self, tenure: &Arc<Tenure>, round: Round) -> Answers<bool> {
         let (round, share, broom) = (round.patient(), Arc::clone(tenure), Arc::clone(&self.broom));
         self.ask(Turn::Of(tenure.key().full()), round, move |at, ready| {
-            let (freed, done) = free_at(at, ready, &share, round);
+            let (freed, done) = free_at(at, ready, &share, round.ends);
             if !done {
                 broom.sweep_later(&share);
             }
@@ -188,116 +189,6 @@ impl Quorum {
     }
 }
 
-/// The acquire at one node. The answer is booked also when nobody waits for it any more.
-fn take_at(
-    at: &At,
-    ready: Result<(), Failure>,
-    tenure: &Arc<Tenure>,
-    lease: Lease,
-    round: Round,
-) -> Result<Take, Failure> {
-    let over = || matches!(tenure.standing(), Standing::Ended | Standing::Lost);
-    let taken = ready.and_then(|()| match over() {
-        true => Err(at.unreached("the round is over")),
-        false => at.keys.take(tenure, lease, round.ends),
-    });
-    let nodes = tenure.nodes();
-    match &taken {
-        Ok(Take::Acquired(_)) => nodes.confirm(at.node),
-        Err(failure) if failure.applied() != Applied::No => {
-            let open_until = if let Failure::Unknown { open_until, .. } = failure { *open_until } else { tenure.now() };
-            tenure.leave_open(open_until, lease);
-        }
-        Ok(Take::Busy(_)) | Err(_) => drop(nodes.miss(at.node)),
-    }
-    taken
-}
-
-/// Asks a node that may have the key, and books what it says. One that surely has not is not asked.
-fn ask_holder(at: &At, tenure: &Tenure, ask: impl FnOnce() -> Result<bool, Failure>) -> Result<bool, Failure> {
-    if !tenure.nodes().may_have(at.node) {
-        return Ok(false);
-    }
-    let held = ask();
-    note_holder(at, tenure, &held);
-    held
-}
-
-/// A node that lost the key is said once a hold: it came back empty, or evicts what it should keep.
-fn note_holder(at: &At, tenure: &Tenure, held: &Result<bool, Failure>) {
-    let nodes = tenure.nodes();
-    match held {
-        Ok(true) => nodes.confirm(at.node),
-        // An acquire that was not answered may still be executed.
-        Ok(false) if tenure.is_open() => drop(nodes.doubt(at.node)),
-        Ok(false) if nodes.miss(at.node) && tenure.is_valid() => {
-            let (left, count) = nodes.confirmed().unwrap_or_default();
-            let (resource, node) = (tenure.key().resource(), at.backend.server().address());
-            log::warn!("node {node} has lost lock {resource:?}, which {left} of {count} nodes confirm now");
-        }
-        Ok(false) => {}
-        Err(_) => drop(nodes.doubt(at.node)),
-    }
-}
-
-/// The final release at one node: whether the key was there, or was until an earlier release; and whether it surely
-/// is not there any more.
-fn free_at(at: &At, ready: Result<(), Failure>, tenure: &Arc<Tenure>, round: Round) -> (Result<bool, Failure>, bool) {
-    let nodes = tenure.nodes();
-    if !nodes.may_have(at.node) {
-        return (Ok(nodes.may_have_freed(at.node)), true);
-    }
-    let freed = ready.and_then(|()| at.keys.release(tenure, 0, round.ends));
-    if matches!(freed, Ok(true) | Err(Failure::Unknown { .. })) {
-        nodes.free(at.node);
-    }
-    let done = freed.is_ok() && !tenure.is_open();
-    if done {
-        nodes.miss(at.node);
-    }
-    (freed.map(|held| held || nodes.may_have_freed(at.node)), done)
-}
-
-/// What a node said of one of several tenures.
-fn held_by(held: &Result<Vec<Result<bool, Failure>>, Failure>, number: usize) -> Result<bool, Failure> {
-    held.as_ref().map_err(Failure::clone).and_then(|held| held[number].clone())
-}
-
-/// The renewals at one node, of the tenures that it may have.
-fn renew_at(
-    at: &At,
-    lane: Lane,
-    tenures: &[Arc<Tenure>],
-    lease: Lease,
-    until: Moment,
-) -> Result<Vec<Result<bool, Failure>>, Failure> {
-    let asked: Vec<_> = tenures.iter().filter(|tenure| tenure.nodes().may_have(at.node)).cloned().collect();
-    let mut held = if asked.is_empty() { Vec::new() } else { renew_all(at, lane, &asked, lease, until)? }.into_iter();
-    let mut asked = asked.iter().peekable();
-    let answers = tenures.iter().map(|tenure| match asked.next_if(|asked| Arc::ptr_eq(asked, tenure)) {
-        Some(_) => held.next().unwrap_or(Ok(false)),
-        None => Ok(false),
-    });
-    Ok(answers.collect())
-}
-
-/// One key may be refused to us: that is no reason to lose the others.
-fn renew_all(
-    at: &At,
-    lane: Lane,
-    tenures: &[Arc<Tenure>],
-    lease: Lease,
-    until: Moment,
-) -> Result<Vec<Result<bool, Failure>>, Failure> {
-    match at.keys.renew(lane, tenures, lease, until) {
-        Ok((_, held)) => Ok(held),
-        Err(failure) if tenures.len() > 1 && !failure.may_pass() => {
-            Ok(tenures.chunks(1).map(|one| renew_all(at, lane, one, lease, until)?.remove(0)).collect())
-        }
-        Err(failure) => Err(failure),
-    }
-}
-
 impl Primitive for Quorum {
     fn take(&self, tenure: &Arc<Tenure>, lease: Lease, until: Moment) -> Result<Take, Failure> {
         let ears = self.ears.of(tenure.key());
@@ -308,7 +199,7 @@ impl Primitive for Quorum {
         let (round, share) = (self.round(until), Arc::clone(tenure));
         tenure.nodes().ask(self.nodes.len());
         let key = Turn::Of(tenure.key().full());
-        let answers = self.ask(key, round, move |at, ready| take_at(at, ready, &share, lease, round));
+        let answers = self.ask(key, round, move |at, ready| take_at(at, ready, &share, lease, round.ends));
         let (mut tally, mut locked, mut granted) = (self.tally(), Vec::new(), 0);
         for (_, answer) in answers {
             tally.count(answer.map(|take| match take {
@@ -412,6 +303,7 @@ impl Primitive for Quorum {
         if tally.is_answered() { Ok(tally.is_no_a_minority()) } else { Err(tally.failure(round.open_until())) }
     }
 
+    /// Free when a majority is. Otherwise all are waited for: who answers first need not be who is free first.
     fn time_to_live(&self, key: &Key, until: Moment) -> Result<Option<Option<Duration>>, Failure> {
         let (round, share) = (self.round(until), key.clone());
         let answers = self.ask(Turn::Of(key.full()), round, move |at, ready| {
@@ -424,7 +316,7 @@ impl Primitive for Quorum {
                 locked.extend(left);
                 left.is_none()
             }));
-            if tally.is_decided() {
+            if tally.is_won() {
                 break;
             }
         }

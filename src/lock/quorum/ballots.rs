@@ -1,0 +1,129 @@
+//! What one node is asked, and what its answer says of where a tenure's key is. Each answer is booked on the node's own
+//! thread, so also when nobody waits for it any more.
+
+use super::super::primitive::{Primitive, Take};
+use super::node::At;
+use crate::backend::{Failure, Lane};
+use crate::error::Applied;
+use crate::tenure::{Standing, Tenure};
+use crate::time::{Lease, Moment};
+use std::sync::Arc;
+
+/// The acquire at one node.
+pub(super) fn take_at(
+    at: &At,
+    ready: Result<(), Failure>,
+    tenure: &Arc<Tenure>,
+    lease: Lease,
+    until: Moment,
+) -> Result<Take, Failure> {
+    let over = || matches!(tenure.standing(), Standing::Ended | Standing::Lost);
+    let taken = ready.and_then(|()| match over() {
+        true => Err(at.unreached("the round is over")),
+        false => at.keys.take(tenure, lease, until),
+    });
+    let nodes = tenure.nodes();
+    match &taken {
+        Ok(Take::Acquired(_)) => nodes.confirm(at.node),
+        Err(failure) if failure.applied() != Applied::No => {
+            let open_until = if let Failure::Unknown { open_until, .. } = failure { *open_until } else { tenure.now() };
+            tenure.leave_open(open_until, lease);
+        }
+        Ok(Take::Busy(_)) | Err(_) => drop(nodes.miss(at.node)),
+    }
+    taken
+}
+
+/// Asks a node that may have the key, and books what it says. One that surely has not is not asked.
+pub(super) fn ask_holder(
+    at: &At,
+    tenure: &Tenure,
+    ask: impl FnOnce() -> Result<bool, Failure>,
+) -> Result<bool, Failure> {
+    if !tenure.nodes().may_have(at.node) {
+        return Ok(false);
+    }
+    let held = ask();
+    note_holder(at, tenure, &held);
+    held
+}
+
+/// A node that lost the key is said once a hold: it came back empty, or evicts what it should keep.
+pub(super) fn note_holder(at: &At, tenure: &Tenure, held: &Result<bool, Failure>) {
+    let nodes = tenure.nodes();
+    match held {
+        Ok(true) => nodes.confirm(at.node),
+        // An acquire that was not answered may still be executed.
+        Ok(false) if tenure.is_open() => drop(nodes.doubt(at.node)),
+        Ok(false) if nodes.miss(at.node) && tenure.is_valid() => {
+            let (left, count) = nodes.confirmed().unwrap_or_default();
+            let (resource, node) = (tenure.key().resource(), at.backend.server().address());
+            log::warn!("node {node} has lost lock {resource:?}, which {left} of {count} nodes confirm now");
+        }
+        Ok(false) => {}
+        Err(_) => drop(nodes.doubt(at.node)),
+    }
+}
+
+/// The final release at one node: whether the key was there, or was until an earlier release; and whether it surely
+/// is not there any more.
+pub(super) fn free_at(
+    at: &At,
+    ready: Result<(), Failure>,
+    tenure: &Arc<Tenure>,
+    until: Moment,
+) -> (Result<bool, Failure>, bool) {
+    let nodes = tenure.nodes();
+    if !nodes.may_have(at.node) {
+        return (Ok(nodes.may_have_freed(at.node)), true);
+    }
+    let freed = ready.and_then(|()| at.keys.release(tenure, 0, until));
+    if matches!(freed, Ok(true) | Err(Failure::Unknown { .. })) {
+        nodes.free(at.node);
+    }
+    let done = freed.is_ok() && !tenure.is_open();
+    if done {
+        nodes.miss(at.node);
+    }
+    (freed.map(|held| held || nodes.may_have_freed(at.node)), done)
+}
+
+/// What a node said of one of several tenures.
+pub(super) fn held_by(held: &Result<Vec<Result<bool, Failure>>, Failure>, number: usize) -> Result<bool, Failure> {
+    held.as_ref().map_err(Failure::clone).and_then(|held| held[number].clone())
+}
+
+/// The renewals at one node, of the tenures that it may have.
+pub(super) fn renew_at(
+    at: &At,
+    lane: Lane,
+    tenures: &[Arc<Tenure>],
+    lease: Lease,
+    until: Moment,
+) -> Result<Vec<Result<bool, Failure>>, Failure> {
+    let asked: Vec<_> = tenures.iter().filter(|tenure| tenure.nodes().may_have(at.node)).cloned().collect();
+    let mut held = if asked.is_empty() { Vec::new() } else { renew_all(at, lane, &asked, lease, until)? }.into_iter();
+    let mut asked = asked.iter().peekable();
+    let answers = tenures.iter().map(|tenure| match asked.next_if(|asked| Arc::ptr_eq(asked, tenure)) {
+        Some(_) => held.next().unwrap_or(Ok(false)),
+        None => Ok(false),
+    });
+    Ok(answers.collect())
+}
+
+/// One key may be refused to us: that is no reason to lose the others.
+pub(super) fn renew_all(
+    at: &At,
+    lane: Lane,
+    tenures: &[Arc<Tenure>],
+    lease: Lease,
+    until: Moment,
+) -> Result<Vec<Result<bool, Failure>>, Failure> {
+    match at.keys.renew(lane, tenures, lease, until) {
+        Ok((_, held)) => Ok(held),
+        Err(failure) if tenures.len() > 1 && !failure.may_pass() => {
+            Ok(tenures.chunks(1).map(|one| renew_all(at, lane, one, lease, until)?.remove(0)).collect())
+        }
+        Err(failure) => Err(failure),
+    }
+}
