@@ -18,7 +18,6 @@ mod max_hold;
 mod passing;
 mod properties;
 mod quorum;
-mod quorum_chaos;
 mod regressions;
 mod scripts;
 mod strict;

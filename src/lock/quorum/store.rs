@@ -41,12 +41,15 @@ pub(super) struct Broom {
 }
 
 impl Broom {
+    fn keeper(&self) -> Option<Arc<dyn Keeper>> {
+        self.keeper.get().and_then(Weak::upgrade)
+    }
+
     /// Once a tenure: the sweeper goes on by itself.
-    fn sweep_later(&self, tenure: &Arc<Tenure>) {
-        let keeper = self.keeper.get().and_then(Weak::upgrade);
+    fn sweep_later(&self, tenure: &Arc<Tenure>, keeper: Option<&Arc<dyn Keeper>>) {
         if let Some(keeper) = keeper.filter(|_| tenure.nodes().sweep_once()) {
             let open = tenure.open_until().map_or(Moment(0), |open| open.plus(Duration::from_millis(1)));
-            self.space.sweeper.sweep(tenure, keeper, open.max(tenure.now()));
+            self.space.sweeper.sweep(tenure, Arc::clone(keeper), open.max(tenure.now()));
         }
     }
 }
@@ -161,10 +164,12 @@ impl Quorum {
     /// Sends the final release to every node that may have the key.
     fn free(&self, tenure: &Arc<Tenure>, round: Round) -> Answers<bool> {
         let (round, share, broom) = (round.patient(), Arc::clone(tenure), Arc::clone(&self.broom));
+        // Kept until all had their turn: the client may be dropped meanwhile.
+        let keeper = self.broom.keeper();
         self.ask(Turn::Of(tenure.key().full()), round, move |at, ready| {
             let (freed, done) = free_at(at, ready, &share, round.ends);
             if !done {
-                broom.sweep_later(&share);
+                broom.sweep_later(&share, keeper.as_ref());
             }
             freed
         })
