@@ -1,0 +1,84 @@
+//! The holder is killed: the other program gets the lock when the lease ends, and not before.
+
+use crate::process::{Peer, hear, tell, with_peer};
+use crate::server::Server;
+use crate::setting::{Family, Holder, Setting, asleep, scripts_run};
+use crate::sides::{Side, now};
+use crate::threads::{LATE, finish};
+use redlatch::RedLock;
+use std::time::Duration;
+
+const LEASE: Duration = Duration::from_secs(2);
+
+#[test]
+fn a_killed_jvm_with_redisson() {
+    jvm_is_killed(Family::Redisson);
+}
+
+#[test]
+fn a_killed_jvm_with_jedis() {
+    jvm_is_killed(Family::Jedis);
+}
+
+fn jvm_is_killed(family: Family) {
+    let mut setting = Setting::new(family, Holder::Java, LEASE);
+    setting.sides().0.lock("n");
+    let (waited, killed) = std::thread::scope(|scope| {
+        let (locks, before) = (setting.locks.clone(), scripts_run(&setting.server));
+        let waiter = scope.spawn(move || lock_and_unlock(&crate::sides::Rust(&locks)));
+        asleep(&setting.server, &family.channel("n"), before);
+        let killed = now();
+        setting.jvm.kill();
+        (finish(waiter), killed)
+    });
+    assert_free_within_the_lease(&setting, killed, waited);
+}
+
+#[test]
+fn a_killed_rust_process_beside_redisson() {
+    with_peer(|url| hold_until_killed(Family::Redisson, url), |start| process_is_killed(Family::Redisson, start));
+}
+
+#[test]
+fn a_killed_rust_process_beside_jedis() {
+    with_peer(|url| hold_until_killed(Family::Jedis, url), |start| process_is_killed(Family::Jedis, start));
+}
+
+fn hold_until_killed(family: Family, url: &str) {
+    let locks = family.locks(url, LEASE, "");
+    locks.lock("n").unwrap();
+    tell(url, "held");
+    std::thread::park();
+}
+
+fn process_is_killed(family: Family, start: &dyn Fn(&Server) -> Peer) {
+    let setting = Setting::new(family, Holder::Rust, LEASE);
+    let peer = start(&setting.server);
+    assert_eq!(hear(&setting.server), "held");
+    let waiter = setting.sides().1;
+    let (waited, killed) = setting.while_asleep(
+        "n",
+        || lock_and_unlock(&*waiter),
+        || {
+            let killed = now();
+            // Its drop is a SIGKILL.
+            drop(peer);
+            killed
+        },
+    );
+    assert_free_within_the_lease(&setting, killed, waited);
+}
+
+/// When it was acquired.
+fn lock_and_unlock(side: &dyn Side) -> u64 {
+    let acquired = side.lock("n").ended;
+    side.unlock("n");
+    acquired
+}
+
+fn assert_free_within_the_lease(setting: &Setting, killed: u64, acquired: u64) {
+    assert!(acquired > killed, "it got in before the holder was killed");
+    let free = Duration::from_nanos(acquired - killed);
+    assert!(free <= LEASE + LATE, "free after {free:?}");
+    setting.record("holder killed", &format!("in after {free:.2?}, with a lease of {LEASE:?}"));
+}

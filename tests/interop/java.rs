@@ -1,0 +1,148 @@
+//! The Java program beside a test: a JVM that does what it is told, on threads that a command names.
+
+use crate::server::Server;
+use crate::setting::Family;
+use crate::threads::{LONG, eventually};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long a JVM may take for whatever it is told.
+const ANSWER: Duration = Duration::from_secs(180);
+
+/// When a call began and ended: nanoseconds of the clock that all processes of a machine share.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) began: u64,
+    pub(crate) ended: u64,
+}
+
+impl Span {
+    pub(crate) fn length(self) -> Duration {
+        Duration::from_nanos(self.ended - self.began)
+    }
+}
+
+/// An answer: the value, or the Java exception.
+type Answer = (Result<String, String>, Span);
+
+/// Those who wait for an answer, by the number of their command; none once the program has ended.
+type Asked = Arc<Mutex<Option<HashMap<u64, Sender<Answer>>>>>;
+
+/// A JVM with the locks of one family. In the end it has to exit by itself and to have logged nothing.
+pub(crate) struct Jvm {
+    child: Child,
+    commands: Mutex<Option<ChildStdin>>,
+    asked: Asked,
+    numbers: AtomicU64,
+    log: Arc<Mutex<String>>,
+}
+
+/// Where `scripts/interop` put the Java side.
+pub(crate) fn folder() -> PathBuf {
+    std::env::var_os("REDLATCH_INTEROP").expect("run these tests by scripts/interop, which builds the Java side").into()
+}
+
+impl Jvm {
+    /// Starts one and comes back when its client is connected.
+    pub(crate) fn start(family: Family, server: &Server, watchdog: Duration, prefix: &str) -> Self {
+        let mut command = Command::new("java");
+        let classes = format!("{0}/classes:{0}/lib/*", folder().display());
+        command.args(["-cp", &classes, "redlatch.interop.Peer", family.java(), &address(server)]);
+        command.args([&watchdog.as_millis().to_string(), prefix]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("java is on the PATH");
+        let asked = Asked::new(Mutex::new(Some(HashMap::new())));
+        listen(child.stdout.take().unwrap(), Arc::clone(&asked));
+        let log = collect(child.stderr.take().unwrap());
+        let commands = Mutex::new(child.stdin.take());
+        let jvm = Self { child, commands, asked, numbers: AtomicU64::new(0), log };
+        jvm.ask("main", &["ready"]).0.unwrap();
+        jvm
+    }
+
+    /// Has a thread do something, and waits for it.
+    #[track_caller]
+    pub(crate) fn ask(&self, thread: &str, words: &[&str]) -> Answer {
+        let number = self.numbers.fetch_add(1, SeqCst);
+        let (tell, told) = channel();
+        self.asked.lock().unwrap().as_mut().expect("the JVM runs").insert(number, tell);
+        let line = format!("{number}\t{thread}\t{}\n", words.join("\t"));
+        self.commands.lock().unwrap().as_mut().expect("the JVM runs").write_all(line.as_bytes()).unwrap();
+        told.recv_timeout(ANSWER).unwrap_or_else(|_| panic!("no answer: {}", self.log.lock().unwrap()))
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// What it logged since it was last asked, when there is something.
+    pub(crate) fn complaint(&self) -> String {
+        eventually(LONG, "the JVM logs something", || !self.log.lock().unwrap().is_empty());
+        // The log comes in pieces: the rest of it within a moment.
+        std::thread::sleep(Duration::from_millis(500));
+        std::mem::take(&mut *self.log.lock().unwrap())
+    }
+
+    /// Ends it by the end of its input.
+    fn end(&mut self) {
+        self.commands.lock().unwrap().take();
+        eventually(LONG, "the JVM ends", || self.child.try_wait().unwrap().is_some());
+        // The thread that collects it drops its clone at the end of stderr.
+        eventually(LONG, "the log is complete", || Arc::strong_count(&self.log) == 1);
+        assert_eq!(*self.log.lock().unwrap(), "", "the Java side logged a warning or an error");
+    }
+}
+
+impl Drop for Jvm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            eprintln!("{}", self.log.lock().unwrap());
+        } else {
+            self.end();
+        }
+    }
+}
+
+/// Host and port.
+fn address(server: &Server) -> String {
+    server.tcp_url().trim_start_matches("redis://").trim_end_matches('/').to_owned()
+}
+
+/// Passes answers on to those who asked.
+fn listen(answers: ChildStdout, asked: Asked) {
+    std::thread::spawn(move || {
+        for line in BufReader::new(answers).lines().map_while(Result::ok) {
+            let words: Vec<_> = line.splitn(5, '\t').collect();
+            let [number, began, ended, outcome, value] = words[..] else { panic!("not an answer: {line:?}") };
+            let span = Span { began: began.parse().unwrap(), ended: ended.parse().unwrap() };
+            let value = if outcome == "ok" { Ok(value.to_owned()) } else { Err(value.to_owned()) };
+            let asker = asked.lock().unwrap().as_mut().and_then(|asked| asked.remove(&number.parse().unwrap()));
+            // A test that failed no longer listens.
+            let _ = asker.expect("it was asked").send((value, span));
+        }
+        asked.lock().unwrap().take();
+    });
+}
+
+/// Collects what the program logs until its end.
+fn collect(mut errors: impl Read + Send + 'static) -> Arc<Mutex<String>> {
+    let log = Arc::new(Mutex::new(String::new()));
+    let collected = Arc::clone(&log);
+    std::thread::spawn(move || {
+        let mut piece = [0; 4_096];
+        while let Ok(length @ 1..) = errors.read(&mut piece) {
+            collected.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..length]));
+        }
+    });
+    log
+}

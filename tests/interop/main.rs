@@ -1,0 +1,23 @@
+//! Locks shared with Java: Redisson, and the small lock on Jedis. `scripts/interop` builds the Java side, which
+//! `peer/` has, and runs these tests; they leave their figures for its table.
+//!
+//! A case is written once, for a side that holds and a side that comes to it, and runs with each family in both
+//! directions.
+
+#[macro_use]
+#[allow(dead_code, reason = "each binary uses a part")]
+#[path = "../harness/mod.rs"]
+mod harness;
+use harness::{process, server, threads};
+
+#[macro_use]
+mod setting;
+mod java;
+mod sides;
+
+mod control;
+mod counting;
+mod endings;
+mod holding;
+mod names;
+mod waking;

@@ -1,0 +1,48 @@
+//! Both programs mean the same key and the same channel by a name: braces, other characters, a prefix.
+
+use crate::setting::{FOR_EVER, Family, Holder, Setting};
+use crate::threads::SOON;
+use std::time::Duration;
+
+/// Braces make a cluster slot of a part of the name; Redisson wraps a name in its channel only if it has none.
+const NAMES: [&str; 9] =
+    ["order:42", "{order}:42", "order:{42}", "{order}", "a{b", "a}b", "{}", "with space: \"'*?[x]\\", "schloß/注文/🔒"];
+
+both_ways!(any_name_is_the_same_lock, a_prefix_is_the_same_lock);
+
+fn any_name_is_the_same_lock(family: Family, holder: Holder) {
+    let setting = Setting::new(family, holder, FOR_EVER);
+    for name in NAMES {
+        assert_shared(&setting, name, name);
+    }
+    setting.record("names", &format!("{} with braces, spaces and beyond ASCII", NAMES.len()));
+}
+
+/// Redisson's `NameMapper`, and what a program puts before the names of a Jedis lock.
+fn a_prefix_is_the_same_lock(family: Family, holder: Holder) {
+    let prefixes = ["shop:", "{shop}:"];
+    for prefix in prefixes {
+        let setting = Setting::with_prefix(family, holder, FOR_EVER, prefix);
+        for name in ["order:42", "order:{42}"] {
+            assert_shared(&setting, name, &[prefix, name].concat());
+        }
+        if prefix == prefixes[1] {
+            setting.record("prefix", "`shop:` and `{shop}:`, names without and with braces");
+        }
+    }
+}
+
+/// The one side keeps the other out by this key, and wakes it on the channel of this key.
+fn assert_shared(setting: &Setting, name: &str, key: &str) {
+    let (holder, waiter) = setting.sides();
+    holder.lock(name);
+    assert_eq!(setting.server.owner(key).1, 1);
+    assert!(!waiter.try_lock(name, Duration::ZERO).0, "{name}: it got in");
+    let wait = || {
+        let span = waiter.lock(name);
+        waiter.unlock(name);
+        span
+    };
+    let (waited, freed) = setting.while_asleep(key, wait, || holder.unlock(name));
+    assert!(waited.ended - freed.began < SOON.as_nanos() as u64, "{name}: not woken");
+}

@@ -1,0 +1,109 @@
+package redlatch.interop;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+
+/**
+ * The Java program beside a test: does what stdin says, one command a line, on threads that the command names.
+ *
+ * <pre>
+ * arguments   redisson | jedis, host:port, the watchdog's time-out in ms, key prefix
+ * command     number TAB thread TAB verb [TAB argument ...]
+ * answer      number TAB ns at the begin TAB ns at the end TAB ok | failed TAB value | exception
+ * </pre>
+ *
+ * Commands of one thread run in order, those of several side by side. The end of stdin ends the program.
+ */
+public final class Peer {
+    private static final PrintStream OUT = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+
+    private final Locks locks;
+    private final Map<String, ExecutorService> threads = new HashMap<>();
+
+    private Peer(Locks locks) {
+        this.locks = locks;
+    }
+
+    public static void main(String[] arguments) throws IOException {
+        long watchdog = Long.parseLong(arguments[2]);
+        try (Locks locks = switch (arguments[0]) {
+            case "redisson" -> new RedissonLocks(arguments[1], watchdog, arguments[3]);
+            case "jedis" -> new JedisLocks(arguments[1], watchdog, arguments[3]);
+            default -> throw new IllegalArgumentException(arguments[0]);
+        }) {
+            new Peer(locks).serve();
+        }
+        // Not all of the libraries' threads are daemons.
+        System.exit(0);
+    }
+
+    private void serve() throws IOException {
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            String[] words = line.split("\t", -1);
+            threads.computeIfAbsent(words[1], name -> Executors.newSingleThreadExecutor(task -> new Thread(task, name)))
+                    .execute(() -> answer(words));
+        }
+    }
+
+    private void answer(String[] words) {
+        String outcome;
+        long begin = System.nanoTime();
+        try {
+            outcome = "ok\t" + run(words);
+        } catch (Exception exception) {
+            outcome = "failed\t" + exception.toString().replaceAll("\\s+", " ");
+        }
+        long end = System.nanoTime();
+        OUT.println(words[0] + "\t" + begin + "\t" + end + "\t" + outcome);
+    }
+
+    private Object run(String[] words) throws Exception {
+        String name = words.length > 3 ? words[3] : null;
+        switch (words[2]) {
+            case "lock" -> locks.lock(name);
+            case "unlock" -> locks.unlock(name);
+            case "tryLock" -> {
+                return locks.tryLock(name, Long.parseLong(words[4]));
+            }
+            case "forceUnlock" -> {
+                return locks.forceUnlock(name);
+            }
+            case "isLocked" -> {
+                return locks.isLocked(name);
+            }
+            case "count" -> {
+                return count(name, Path.of(words[4]), Integer.parseInt(words[5]));
+            }
+            case "ready" -> {
+            }
+            default -> throw new IllegalArgumentException(words[2]);
+        }
+        return "";
+    }
+
+    /** Adds one to the number in a file under the lock, until it is the target; says how often it did. */
+    private int count(String name, Path file, int target) throws Exception {
+        for (int mine = 0;; mine++) {
+            locks.lock(name);
+            try {
+                int number = Integer.parseInt(Files.readString(file));
+                if (number >= target) {
+                    return mine;
+                }
+                Files.writeString(file, String.valueOf(number + 1));
+            } finally {
+                locks.unlock(name);
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The two sides of a case, with the same verbs: a thread of a JVM, and the current thread of this process.
+
+use crate::java::{Jvm, Span};
+use redlatch::{RedLock, ReentrantLock};
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+
+/// What a case asks of either program. A wait of zero tries once.
+pub(crate) trait Side: Sync {
+    fn lock(&self, name: &str) -> Span;
+    fn try_lock(&self, name: &str, wait: Duration) -> (bool, Span);
+    fn force_unlock(&self, name: &str) -> (bool, Span);
+    fn is_locked(&self, name: &str) -> bool;
+    /// The error says that the lock was not held any more; others panic.
+    fn try_unlock(&self, name: &str) -> Result<Span, String>;
+
+    #[track_caller]
+    fn unlock(&self, name: &str) -> Span {
+        self.try_unlock(name).unwrap()
+    }
+}
+
+/// A thread of a JVM.
+pub(crate) struct Java<'j>(pub(crate) &'j Jvm);
+
+impl Java<'_> {
+    #[track_caller]
+    fn ask(&self, verb: &str, words: &[&str]) -> (String, Span) {
+        let (answer, span) = self.0.ask("main", &[&[verb], words].concat());
+        (answer.unwrap(), span)
+    }
+}
+
+impl Side for Java<'_> {
+    fn lock(&self, name: &str) -> Span {
+        self.ask("lock", &[name]).1
+    }
+
+    fn try_lock(&self, name: &str, wait: Duration) -> (bool, Span) {
+        let (acquired, span) = self.ask("tryLock", &[name, &wait.as_millis().to_string()]);
+        (acquired.parse().unwrap(), span)
+    }
+
+    fn force_unlock(&self, name: &str) -> (bool, Span) {
+        let (was_locked, span) = self.ask("forceUnlock", &[name]);
+        (was_locked.parse().unwrap(), span)
+    }
+
+    fn is_locked(&self, name: &str) -> bool {
+        self.ask("isLocked", &[name]).0.parse().unwrap()
+    }
+
+    fn try_unlock(&self, name: &str) -> Result<Span, String> {
+        let (answer, span) = self.0.ask("main", &["unlock", name]);
+        answer.map(|_| span).inspect_err(|error| assert!(error.contains("IllegalMonitorStateException"), "{error}"))
+    }
+}
+
+/// The current thread of this process.
+pub(crate) struct Rust<'l>(pub(crate) &'l ReentrantLock);
+
+impl Side for Rust<'_> {
+    fn lock(&self, name: &str) -> Span {
+        spanned(|| self.0.lock(name).unwrap()).1
+    }
+
+    fn try_lock(&self, name: &str, wait: Duration) -> (bool, Span) {
+        spanned(|| self.0.try_lock_for(name, wait).unwrap())
+    }
+
+    fn force_unlock(&self, name: &str) -> (bool, Span) {
+        spanned(|| self.0.force_unlock(name).unwrap())
+    }
+
+    fn is_locked(&self, name: &str) -> bool {
+        self.0.is_locked(name).unwrap()
+    }
+
+    fn try_unlock(&self, name: &str) -> Result<Span, String> {
+        let (answer, span) = spanned(|| self.0.unlock(name));
+        answer.map(|()| span).map_err(|error| {
+            assert!(matches!(error, redlatch::Error::Lost { .. }), "{error}");
+            error.to_string()
+        })
+    }
+}
+
+fn spanned<T>(act: impl FnOnce() -> T) -> (T, Span) {
+    let began = now();
+    let value = act();
+    (value, Span { began, ended: now() })
+}
+
+/// The clock of `System.nanoTime`.
+pub(crate) fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).unwrap()
+}
