@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# A Redis (or Valkey) server for scripts/demo and scripts/test, which source this file.
+# A Redis (or Valkey) server for the scripts that source this file.
+source scripts/lib/install.sh
 
 # Some systems keep servers where only root looks for them.
 PATH="$PATH:/usr/local/sbin:/usr/sbin"
@@ -9,8 +10,8 @@ ensure_redis() {
     redis_program >/dev/null && return
     echo "== no redis-server or valkey-server on the PATH: installing one"
     local manager
-    for manager in apt-get dnf yum apk pacman zypper brew; do
-        command -v "$manager" >/dev/null && install_redis "$manager" && redis_program >/dev/null && return
+    for manager in $(package_managers); do
+        install_redis "$manager" && redis_program >/dev/null && return
     done
     echo "error: could not install a Redis server here. Put redis-server or valkey-server on the PATH and try again." >&2
     return 1
@@ -22,27 +23,12 @@ redis_program() {
 
 # Distributions have one of the two, or both. Some also start it as a service: that one is left alone.
 install_redis() {
-    local install package packages=(redis valkey)
-    case $1 in
-        apt-get)
-            as_root apt-get update || echo "apt-get update failed, going on with the lists there are" >&2
-            install=(as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y)
-            packages=(redis-server valkey-server)
-            ;;
-        dnf | yum) install=(as_root "$1" install -y) ;;
-        apk) install=(as_root apk add) ;;
-        pacman) install=(as_root pacman -Sy --noconfirm) ;;
-        zypper) install=(as_root zypper --non-interactive install) ;;
-        brew) install=(brew install) ;;
-    esac
+    local package packages=(redis valkey)
+    [ "$1" = apt-get ] && packages=(redis-server valkey-server)
     for package in "${packages[@]}"; do
-        "${install[@]}" "$package" && return
+        install_with "$1" "$package" && return
     done
     return 1
-}
-
-as_root() {
-    if [ "$(id -u)" -ne 0 ] && command -v sudo >/dev/null; then sudo "$@"; else "$@"; fi
 }
 
 # Starts a server of our own, without a port, and stops that very one when the script ends. Sets REDLATCH_URL.
