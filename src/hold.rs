@@ -1,14 +1,14 @@
 //! A hold: one thread's possession of a lock, from its outermost acquire to its outermost release.
 
 use crate::error::{Error, Result};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::SeqCst};
+use crate::sync::thread::{self, ThreadId};
 use crate::tenure::{Keeper, LossCause, Standing, Tenure};
 use crate::time::Lease;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::Mutex;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
-use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -107,7 +107,7 @@ impl Hold {
     /// The first level of the current thread on this tenure, in a namespace of locks.
     pub(crate) fn new(space: Uuid, tenure: Arc<Tenure>, keeper: Weak<dyn Keeper>, watched: bool) -> Self {
         tenure.watch(watched);
-        Self::of_thread(space, tenure, keeper, watched, std::thread::current().id())
+        Self::of_thread(space, tenure, keeper, watched, thread::current().id())
     }
 
     fn of_thread(space: Uuid, tenure: Arc<Tenure>, keeper: Weak<dyn Keeper>, watched: bool, thread: ThreadId) -> Self {

@@ -124,6 +124,7 @@ mod script;
 mod signal;
 mod stats;
 mod sweeper;
+mod sync;
 mod tenure;
 mod time;
 mod watchdog;

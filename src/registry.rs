@@ -8,15 +8,15 @@ mod mark;
 
 use crate::config::HandOff;
 use crate::hold::Hold;
+use crate::sync::Mutex;
+use crate::sync::thread::{self, ThreadId};
 use crate::tenure::Tenure;
 use once_cell::sync::Lazy;
-use parking_lot::Mutex;
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::thread::ThreadId;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -185,7 +185,7 @@ impl Registry {
     /// The outermost level of a hold is gone.
     pub(crate) fn clear(&self, space: Uuid, hold: &Hold) {
         let counted = self.with(space, hold.tenure().key().full(), |entry| entry.remove(hold));
-        if counted && hold.thread() == std::thread::current().id() {
+        if counted && hold.thread() == thread::current().id() {
             count_holds(-1);
         }
     }

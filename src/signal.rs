@@ -1,9 +1,9 @@
 //! What a waiter sleeps on, and how it is told to stop waiting.
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A semaphore that starts with no permit: [`acquire`](Self::acquire) blocks until someone releases one.
 ///
@@ -41,15 +41,8 @@ impl Semaphore {
 
     /// Takes the permit; waits for one at most `limit`. Whether it got it.
     pub(crate) fn acquire(&self, limit: Duration) -> bool {
-        let until = Instant::now().checked_add(limit);
         let mut permit = self.permit.lock();
-        while !*permit {
-            match until {
-                Some(until) if self.released.wait_until(&mut permit, until).timed_out() => break,
-                Some(_) => {}
-                None => self.released.wait(&mut permit),
-            }
-        }
+        self.released.wait_while_for(&mut permit, |permit| !*permit, limit);
         std::mem::take(&mut *permit)
     }
 }

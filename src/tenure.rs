@@ -15,9 +15,9 @@
 use crate::error::Result;
 use crate::key::Key;
 use crate::nodes::Nodes;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::time::{Clock, Lease, Moment};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 const LOST: u64 = 0;
 const ENDED: u64 = 1;
@@ -64,7 +64,7 @@ pub(crate) struct Tenure {
     lease_until: AtomicU64,
 }
 
-static SERIAL: AtomicU64 = AtomicU64::new(1);
+static SERIAL: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 
 impl Tenure {
     pub(crate) fn new(key: Arc<Key>, owner: String, clock: Clock) -> Self {

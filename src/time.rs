@@ -1,6 +1,7 @@
 //! Time: a clock that counts suspend, points on it, and the one type that turns a `Duration` into a lease.
 
 use crate::error::{Error, Result};
+use crate::sync::boot_nanos;
 use std::time::Duration;
 
 /// A point in time, in nanoseconds since boot. All arithmetic saturates.
@@ -40,20 +41,11 @@ pub(crate) enum Clock {
 impl Clock {
     pub(crate) fn now(&self) -> Moment {
         match self {
-            Self::Boot => boot_time(),
+            Self::Boot => Moment(boot_nanos()),
             #[cfg(test)]
             Self::Manual(nanos) => Moment(nanos.load(std::sync::atomic::Ordering::SeqCst)),
         }
     }
-}
-
-fn boot_time() -> Moment {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
-    let time = rustix::time::clock_gettime(CLOCK);
-    Moment(time.tv_sec.unsigned_abs().saturating_mul(1_000_000_000).saturating_add(time.tv_nsec.unsigned_abs()))
 }
 
 /// How long the server keeps a lock without news of its holder, in whole milliseconds.

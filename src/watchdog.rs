@@ -4,10 +4,9 @@
 //! One timer thread, which never does I/O, and a few workers, which do. A job is removed when its tenure ends,
 //! so the schedule holds only what is alive. Threads start with the first job that needs them.
 
+use crate::sync::{Condvar, Mutex, Receiver, Sender, thread, unbounded};
 use crate::tenure::{Keeper, LossCause, Standing, Tenure};
 use crate::time::{Clock, Lease, Moment};
-use crossbeam_channel::{Receiver, Sender, unbounded};
-use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -305,5 +304,5 @@ fn fail_closed(keeper: &dyn Keeper, tenures: &[Arc<Tenure>]) {
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+    thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }

@@ -3,13 +3,13 @@
 use crate::config::HandOff;
 use crate::hold::Hold;
 use crate::signal::Semaphore;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::sync::thread::{self, ThreadId};
 use crate::tenure::{Standing, Tenure};
 use crate::time::Moment;
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::ThreadId;
 use std::time::Duration;
 
 /// What this process knows of one lock.
@@ -53,7 +53,7 @@ pub(crate) struct Waiter {
 impl Waiter {
     /// A call of the current thread.
     pub(crate) fn new(watched: bool) -> Self {
-        let thread = std::thread::current().id();
+        let thread = thread::current().id();
         Self { semaphore: Arc::default(), thread, watched, granted: Mutex::new(None), roused: AtomicBool::new(false) }
     }
 
@@ -82,7 +82,7 @@ impl ThreadEntry {
 
     /// The current thread comes and does not wait: what can be said without the wire.
     pub(super) fn glance(&mut self, watched: bool) -> Option<Entered> {
-        let thread = std::thread::current().id();
+        let thread = thread::current().id();
         if let Some(hold) = self.of(thread) {
             return Some(Entered::Mine(hold.clone()));
         }

@@ -1,9 +1,10 @@
 //! The mark of a thread: its number, how many holds it has, and the destructor that notices its end.
 
 use super::registry;
+use crate::sync::thread::{self, ThreadId};
+use crate::sync::thread_local;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::thread::ThreadId;
 
 /// The current thread's number and how many holds it has; its end is noticed by the destructor.
 struct Mark {
@@ -22,7 +23,7 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 impl Mark {
     fn new() -> Self {
         let number = NUMBERS.fetch_add(1, Relaxed);
-        Self { number, thread: std::thread::current().id(), holds: Cell::new(0) }
+        Self { number, thread: thread::current().id(), holds: Cell::new(0) }
     }
 }
 

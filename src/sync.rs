@@ -1,0 +1,20 @@
+//! What threads share and wait on, and the time they wait by, named in one place.
+//!
+//! tests/interleavings compiles the files that take it from here over a `sync` of its own, which runs them on a
+//! scheduler that tries orders on purpose. Counters that only hand out numbers stay with `std`.
+
+pub(crate) use crossbeam_channel::{Receiver, Sender, unbounded};
+pub(crate) use parking_lot::{Condvar, Mutex};
+pub(crate) use std::sync::atomic;
+pub(crate) use std::thread;
+pub(crate) use std::thread_local;
+
+/// The time since boot. It goes on while the machine is suspended, where the system has such a clock.
+pub(crate) fn boot_nanos() -> u64 {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+    let time = rustix::time::clock_gettime(CLOCK);
+    time.tv_sec.unsigned_abs().saturating_mul(1_000_000_000).saturating_add(time.tv_nsec.unsigned_abs())
+}
