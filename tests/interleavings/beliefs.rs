@@ -1,0 +1,81 @@
+//! A tenure that is renewed, lost, released and running out at once.
+
+use crate::key::{Key, Naming};
+use crate::sync::{advance, thread};
+use crate::tenure::{Standing, Tenure};
+use crate::time::{Clock, Lease};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) fn lease() -> Lease {
+    Lease::clamped(Duration::from_secs(3))
+}
+
+/// A tenure that is held from now on.
+pub(crate) fn held() -> Arc<Tenure> {
+    let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", "n")), "owner".to_owned(), Clock::Boot);
+    assert!(tenure.confirm(tenure.now(), lease()));
+    Arc::new(tenure)
+}
+
+fn with(tenure: &Arc<Tenure>, act: impl FnOnce(&Tenure) + Send + 'static) -> thread::JoinHandle<()> {
+    let tenure = Arc::clone(tenure);
+    thread::spawn(move || act(&tenure))
+}
+
+fn is_over(standing: Standing) -> bool {
+    matches!(standing, Standing::Lost | Standing::Ended)
+}
+
+pub(crate) fn an_end_is_for_good_and_there_is_one() {
+    let tenure = held();
+    let renewing = with(&tenure, |tenure| {
+        let sent = tenure.now();
+        let _ = tenure.confirm(sent, lease());
+        let _ = tenure.confirm(tenure.now(), lease());
+    });
+    let losing = with(&tenure, Tenure::lose);
+    let passing = thread::spawn(|| advance(Duration::from_secs(4)));
+    let watching = with(&tenure, |tenure| {
+        let seen = [(); 4].map(|()| (tenure.is_valid(), tenure.standing()));
+        for pair in seen.windows(2).filter(|pair| is_over(pair[0].1)) {
+            assert_eq!((false, pair[0].1), pair[1], "it was over");
+        }
+    });
+    let ended_valid = tenure.end();
+    assert!(!tenure.is_valid(), "its release is about to be sent");
+    assert_eq!(tenure.standing() == Standing::Ended, ended_valid, "either released or lost");
+    for thread in [renewing, losing, passing, watching] {
+        thread.join().unwrap();
+    }
+    assert_eq!(tenure.standing() == Standing::Ended, ended_valid, "and it stays so");
+    assert!(!tenure.confirm(tenure.now(), lease()));
+}
+
+pub(crate) fn whoever_sees_the_deadline_passed_ends_what_a_renewal_did_not_save() {
+    let tenure = held();
+    let sent = tenure.now();
+    let renewing = with(&tenure, move |tenure| {
+        let _ = tenure.confirm(sent.plus(Duration::from_secs(2)), lease());
+    });
+    let passing = thread::spawn(|| advance(Duration::from_secs(3)));
+    let was_valid = tenure.is_valid();
+    let standing = tenure.standing();
+    assert!(was_valid || standing == Standing::Lost || tenure.deadline().is_none(), "{standing:?}");
+    renewing.join().unwrap();
+    passing.join().unwrap();
+    assert_eq!(tenure.is_valid(), standing != Standing::Lost && tenure.standing() != Standing::Lost);
+}
+
+pub(crate) fn a_loss_has_one_teller() {
+    let tenure = held();
+    let told = [(); 3].map(|()| {
+        let tenure = Arc::clone(&tenure);
+        thread::spawn(move || {
+            tenure.lose();
+            tenure.tell_once()
+        })
+    });
+    let told = told.map(|thread| usize::from(thread.join().unwrap()));
+    assert_eq!(told.iter().sum::<usize>(), 1);
+}

@@ -1,0 +1,115 @@
+//! The watchdog: what is due is done, whoever comes, ends and closes meanwhile.
+
+use crate::beliefs::{held, lease};
+use crate::signal::Semaphore;
+use crate::sync::{advance, thread};
+use crate::tenure::{Keeper, LossCause, Standing, Tenure};
+use crate::time::{Clock, Lease};
+use crate::watchdog::Watchdog;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+/// Renews what it is asked to, and counts what it tells.
+#[derive(Default)]
+struct Told {
+    renewals: Semaphore,
+    losses: Semaphore,
+    tellings: AtomicUsize,
+}
+
+impl Keeper for Told {
+    fn renew(&self, batch: &[Arc<Tenure>]) {
+        for tenure in batch {
+            if !tenure.confirm(tenure.now(), lease()) && tenure.standing() == Standing::Lost {
+                self.lost(tenure, LossCause::Expired);
+            }
+        }
+        self.renewals.release();
+    }
+
+    fn sweep(&self, _: &Tenure) -> crate::error::Result<()> {
+        Ok(())
+    }
+
+    fn lost(&self, tenure: &Arc<Tenure>, _: LossCause) {
+        assert_eq!(tenure.standing(), Standing::Lost);
+        if tenure.tell_once() {
+            self.tellings.fetch_add(1, SeqCst);
+            self.losses.release();
+        }
+    }
+
+    fn extend(&self, _: &Arc<Tenure>, _: Lease) -> crate::error::Result<()> {
+        Ok(())
+    }
+}
+
+fn watchdog() -> (Arc<Watchdog>, Arc<Told>) {
+    (Arc::new(Watchdog::new(lease(), Clock::Boot)), Arc::default())
+}
+
+/// Nothing in the schedule or in the hands of a thread keeps it. If something does, the order has no end and fails.
+fn await_forgotten(tenure: &Arc<Tenure>) {
+    while Arc::strong_count(tenure) > 1 {
+        thread::yield_now();
+    }
+}
+
+/// A third of the lease, when a renewal is due.
+const DUE: Duration = Duration::from_secs(1);
+
+pub(crate) fn what_is_watched_is_renewed_until_it_is_released() {
+    let ((watchdog, told), tenure) = (watchdog(), held());
+    tenure.watch(true);
+    watchdog.keep(&tenure, Arc::<Told>::clone(&told) as _).unwrap();
+    advance(DUE);
+    assert!(told.renewals.acquire(Duration::MAX));
+    let passing = thread::spawn(|| advance(DUE));
+    assert!(tenure.end());
+    watchdog.release(&tenure);
+    passing.join().unwrap();
+    assert_eq!(tenure.standing(), Standing::Ended, "no renewal brings it back");
+    await_forgotten(&tenure);
+    watchdog.close();
+}
+
+pub(crate) fn a_deadline_that_comes_before_all_others_is_not_slept_through() {
+    let ((watchdog, told), far, near) = (watchdog(), held(), held());
+    assert!(far.confirm(far.now(), Lease::clamped(DUE * 100)));
+    watchdog.keep(&far, Arc::<Told>::clone(&told) as _).unwrap();
+    watchdog.keep(&near, Arc::<Told>::clone(&told) as _).unwrap();
+    advance(DUE * 4);
+    assert!(told.losses.acquire(Duration::MAX));
+    assert_eq!((near.standing(), far.standing()), (Standing::Lost, Standing::Held));
+    watchdog.close();
+}
+
+pub(crate) fn a_loss_is_told_once_whoever_notices_it() {
+    let ((watchdog, told), tenure) = (watchdog(), held());
+    tenure.watch(true);
+    watchdog.keep(&tenure, Arc::<Told>::clone(&told) as _).unwrap();
+    let (removed, keeper) = (Arc::clone(&tenure), Arc::clone(&told));
+    let removing = thread::spawn(move || {
+        removed.lose();
+        keeper.lost(&removed, LossCause::Removed);
+    });
+    advance(DUE * 4);
+    assert!(told.losses.acquire(Duration::MAX));
+    removing.join().unwrap();
+    watchdog.close();
+    assert_eq!(told.tellings.load(SeqCst), 1);
+    assert_eq!(tenure.standing(), Standing::Lost);
+}
+
+pub(crate) fn closing_ends_the_threads_whatever_is_due() {
+    let ((watchdog, told), tenure) = (watchdog(), held());
+    tenure.watch(true);
+    let (kept, keeper, keeping) = (Arc::clone(&tenure), Arc::clone(&told), Arc::clone(&watchdog));
+    let keeping = thread::spawn(move || keeping.keep(&kept, keeper).unwrap());
+    let passing = thread::spawn(|| advance(DUE));
+    watchdog.close();
+    keeping.join().unwrap();
+    passing.join().unwrap();
+    await_forgotten(&tenure);
+}

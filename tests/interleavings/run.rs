@@ -1,0 +1,86 @@
+//! The crate's own files on a scheduler that tries orders on purpose: thousands of seeds, each an order of all
+//! accesses to what threads share, and a thread that would sleep for ever is a failure.
+//!
+//! `sync.rs` takes the place of src/sync.rs, with shuttle's primitives behind the same names. A failing order is
+//! printed and can be replayed with `shuttle::replay`. `REDLATCH_SEEDS` says how many orders each test tries.
+//!
+//! A new way to hand the lock on inside the process belongs into `queue.rs`: let the thread that unlocks do it, and
+//! keep what is asserted there (one possessor at a time, nobody asleep, nothing left in the map).
+
+#![forbid(unsafe_code)]
+// What is public in the crate cannot be reached from outside of this program.
+#![allow(unreachable_pub)]
+
+// The files of the crate come whole, and no test needs all of one.
+#[allow(dead_code)]
+#[path = "../../src"]
+mod source {
+    pub(crate) mod error;
+    pub(crate) mod hold;
+    pub(crate) mod key;
+    pub(crate) mod registry;
+    pub(crate) mod signal;
+    pub(crate) mod tenure;
+    pub(crate) mod time;
+    pub(crate) mod watchdog;
+}
+use source::{error, hold, key, registry, signal, tenure, time, watchdog};
+
+mod beliefs;
+mod queue;
+mod renewals;
+mod signals;
+mod sync;
+
+const TESTS: &[(&str, fn())] = &[
+    ("signals::a_permit_is_never_lost", signals::a_permit_is_never_lost),
+    ("signals::whoever_empties_before_it_looks_is_woken", signals::whoever_empties_before_it_looks_is_woken),
+    (
+        "signals::a_permit_that_comes_with_the_time_out_is_taken_or_kept",
+        signals::a_permit_that_comes_with_the_time_out_is_taken_or_kept,
+    ),
+    ("signals::a_cancelled_waiter_wakes", signals::a_cancelled_waiter_wakes),
+    ("beliefs::an_end_is_for_good_and_there_is_one", beliefs::an_end_is_for_good_and_there_is_one),
+    (
+        "beliefs::whoever_sees_the_deadline_passed_ends_what_a_renewal_did_not_save",
+        beliefs::whoever_sees_the_deadline_passed_ends_what_a_renewal_did_not_save,
+    ),
+    ("beliefs::a_loss_has_one_teller", beliefs::a_loss_has_one_teller),
+    ("queue::each_waiter_has_its_turn_alone", queue::each_waiter_has_its_turn_alone),
+    ("queue::a_head_that_leaves_wakes_the_next", queue::a_head_that_leaves_wakes_the_next),
+    ("queue::a_time_out_takes_nobodys_turn", queue::a_time_out_takes_nobodys_turn),
+    ("queue::a_loss_lets_the_next_one_through", queue::a_loss_lets_the_next_one_through),
+    ("queue::nobody_waits_for_the_unlock_of_what_was_lost", queue::nobody_waits_for_the_unlock_of_what_was_lost),
+    (
+        "renewals::what_is_watched_is_renewed_until_it_is_released",
+        renewals::what_is_watched_is_renewed_until_it_is_released,
+    ),
+    (
+        "renewals::a_deadline_that_comes_before_all_others_is_not_slept_through",
+        renewals::a_deadline_that_comes_before_all_others_is_not_slept_through,
+    ),
+    ("renewals::a_loss_is_told_once_whoever_notices_it", renewals::a_loss_is_told_once_whoever_notices_it),
+    ("renewals::closing_ends_the_threads_whatever_is_due", renewals::closing_ends_the_threads_whatever_is_due),
+];
+
+/// Takes a part of a name, as other test programs do.
+fn main() {
+    let part = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
+    let seeds = std::env::var("REDLATCH_SEEDS").map_or(400, |seeds| seeds.parse().expect("a number of seeds"));
+    for (name, test) in TESTS.iter().filter(|(name, _)| name.contains(&part)) {
+        let started = std::time::Instant::now();
+        println!("test {name} ...");
+        explore(*test, seeds);
+        println!("test {name} ... ok, {seeds} orders in {:.1} s", started.elapsed().as_secs_f64());
+    }
+}
+
+/// Tries orders of what a test does: half of them at random, half with few but deliberate preemptions.
+fn explore(test: fn(), seeds: usize) {
+    let test = move || {
+        sync::begin();
+        test();
+    };
+    shuttle::check_random(test, seeds / 2);
+    shuttle::check_pct(test, seeds / 2, 3);
+}
