@@ -83,8 +83,7 @@ pub(crate) struct Registry {
 
 const SHARDS: usize = 64;
 
-static REGISTRY: Lazy<Registry> =
-    Lazy::new(|| Registry { shards: std::iter::repeat_with(Shard::default).take(SHARDS).collect() });
+static REGISTRY: Lazy<Registry> = Lazy::new(Registry::new);
 
 /// The map of this process.
 pub(crate) fn registry() -> &'static Registry {
@@ -92,6 +91,10 @@ pub(crate) fn registry() -> &'static Registry {
 }
 
 impl Registry {
+    pub(crate) fn new() -> Self {
+        Self { shards: std::iter::repeat_with(Shard::default).take(SHARDS).collect() }
+    }
+
     fn shard(&self, space: Uuid, key: &str) -> &Shard {
         let mut hasher = DefaultHasher::new();
         (space, key).hash(&mut hasher);

@@ -1,8 +1,9 @@
 //! The map of this process and its queue: each waiter's turn comes, one at a time, whoever leaves and however.
 
 use crate::beliefs::held;
+use crate::config::HandOff;
 use crate::hold::Hold;
-use crate::registry::{Entered, Registry, Waiter};
+use crate::registry::{Entered, Left, Registry, Waiter};
 use crate::sync::{advance, thread};
 use crate::tenure::{Keeper, LossCause, Tenure};
 use crate::time::Lease;
@@ -15,7 +16,7 @@ struct Nobody;
 
 impl Keeper for Nobody {
     fn renew(&self, _: &[Arc<Tenure>]) {}
-    fn sweep(&self, _: &Tenure) -> crate::error::Result<()> {
+    fn sweep(&self, _: &Arc<Tenure>) -> crate::error::Result<()> {
         Ok(())
     }
     fn lost(&self, _: &Arc<Tenure>, _: LossCause) {}
@@ -31,43 +32,88 @@ struct Process {
     /// Threads that contend or hold: never two. Counted outside of the scheduler, so that it orders nothing.
     alone: AtomicUsize,
     turns: AtomicUsize,
+    bounds: Duration,
+}
+
+/// How a thread's turn begins.
+enum Turn {
+    Contends(Arc<Waiter>),
+    /// The tenure was passed on to it.
+    Holds(Hold),
 }
 
 impl Process {
     fn new() -> Arc<Self> {
         let (alone, turns) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Arc::new(Self { map: Registry::new(), space: Uuid::nil(), alone, turns })
+        // Half of the orders keep the tenure for whoever comes next, half grant it to the first in the queue.
+        let bounds =
+            if shuttle::rand::Rng::r#gen(&mut shuttle::rand::thread_rng()) { Duration::MAX } else { Duration::ZERO };
+        Arc::new(Self { map: Registry::new(), space: Uuid::nil(), alone, turns, bounds })
     }
 
     /// Comes to the lock and waits for its turn, as src/lock/wait.rs does; `None`: its time was over first.
-    fn turn(&self, limit: Duration) -> Option<Arc<Waiter>> {
-        let waiter = Arc::new(Waiter::default());
-        if matches!(self.map.enter(self.space, "n", &waiter), Entered::Mine(_)) {
-            panic!("this thread holds nothing");
-        }
-        while !self.map.is_head(self.space, "n", &waiter) {
-            if !waiter.semaphore.acquire(limit) && !self.map.is_head(self.space, "n", &waiter) {
-                self.map.leave(self.space, "n", &waiter);
-                return None;
+    fn turn(&self, limit: Duration) -> Option<Turn> {
+        let waiter = Arc::new(Waiter::new(true));
+        let mut entered = self.map.enter(self.space, "n", &waiter);
+        let mut woken = true;
+        loop {
+            match entered {
+                Entered::Mine(_) => panic!("this thread holds nothing"),
+                Entered::Head => return Some(self.begin(Turn::Contends(waiter))),
+                Entered::Granted(hold) => {
+                    let _ = self.map.leave(self.space, "n", &waiter);
+                    return Some(self.begin(Turn::Holds(hold)));
+                }
+                _ if !woken => {
+                    self.take_back(self.map.leave(self.space, "n", &waiter));
+                    return None;
+                }
+                _ => {}
             }
+            woken = waiter.semaphore.acquire(limit);
+            entered = self.map.turn(self.space, "n", &waiter);
         }
+    }
+
+    fn begin(&self, turn: Turn) -> Turn {
         assert_eq!(self.alone.fetch_add(1, SeqCst), 0, "someone else contends or holds");
         self.turns.fetch_add(1, SeqCst);
-        Some(waiter)
+        turn
+    }
+
+    /// What a waiter was granted when it had given up, or what nobody came for, is released.
+    fn take_back(&self, left: Left) {
+        match left {
+            Left::Nothing => {}
+            Left::Granted(hold) => {
+                self.begin(Turn::Holds(hold.clone()));
+                self.unlock(&hold);
+            }
+            Left::Unclaimed(hold) => self.map.clear(self.space, &hold),
+        }
     }
 
     fn leave(&self, waiter: &Arc<Waiter>) {
-        self.map.leave(self.space, "n", waiter);
+        self.take_back(self.map.leave(self.space, "n", waiter));
     }
 
     /// The thread's turn ends without the lock: timed out, cancelled, failed.
-    fn give_up(&self, waiter: &Arc<Waiter>) {
-        self.alone.fetch_sub(1, SeqCst);
-        self.leave(waiter);
+    fn give_up(&self, turn: &Turn) {
+        match turn {
+            Turn::Holds(hold) => self.unlock(hold),
+            Turn::Contends(waiter) => {
+                self.alone.fetch_sub(1, SeqCst);
+                self.leave(waiter);
+            }
+        }
     }
 
     /// The thread acquires the lock.
-    fn settle(&self, waiter: &Arc<Waiter>) -> Hold {
+    fn settle(&self, turn: &Turn) -> Hold {
+        let waiter = match turn {
+            Turn::Holds(hold) => return hold.clone(),
+            Turn::Contends(waiter) => waiter,
+        };
         let hold = Hold::new(self.space, held(), Weak::<Nobody>::new(), true);
         self.map.settle(self.space, "n", &hold);
         self.leave(waiter);
@@ -75,8 +121,12 @@ impl Process {
     }
 
     fn unlock(&self, hold: &Hold) {
-        assert!(hold.tenure().end(), "nobody lost it");
         self.alone.fetch_sub(1, SeqCst);
+        let bounds = HandOff { passes: 2, within: Duration::MAX, turn: self.bounds };
+        if self.map.pass_on(self.space, hold, &bounds, Duration::ZERO) {
+            return;
+        }
+        assert!(hold.tenure().end(), "nobody lost it");
         hold.close(true);
         self.map.clear(self.space, hold);
     }

@@ -28,7 +28,7 @@ impl Keeper for Told {
         self.renewals.release();
     }
 
-    fn sweep(&self, _: &Tenure) -> crate::error::Result<()> {
+    fn sweep(&self, _: &Arc<Tenure>) -> crate::error::Result<()> {
         Ok(())
     }
 
@@ -46,7 +46,7 @@ impl Keeper for Told {
 }
 
 fn watchdog() -> (Arc<Watchdog>, Arc<Told>) {
-    (Arc::new(Watchdog::new(lease(), Clock::Boot)), Arc::default())
+    (Arc::new(Watchdog::new(lease(), Duration::MAX, Clock::Boot)), Arc::default())
 }
 
 /// Nothing in the schedule or in the hands of a thread keeps it. If something does, the order has no end and fails.

@@ -12,19 +12,21 @@
 #![allow(unreachable_pub)]
 
 // The files of the crate come whole, and no test needs all of one.
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 #[path = "../../src"]
 mod source {
+    pub(crate) mod config;
     pub(crate) mod error;
     pub(crate) mod hold;
     pub(crate) mod key;
+    pub(crate) mod nodes;
     pub(crate) mod registry;
     pub(crate) mod signal;
     pub(crate) mod tenure;
     pub(crate) mod time;
     pub(crate) mod watchdog;
 }
-use source::{error, hold, key, registry, signal, tenure, time, watchdog};
+use source::{config, error, hold, key, nodes, registry, signal, tenure, time, watchdog};
 
 mod beliefs;
 mod queue;
