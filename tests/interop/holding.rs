@@ -1,8 +1,9 @@
 //! What one program sees while the other holds: its depth, its watchdog, a timed wait in vain, a force unlock.
 
+use crate::java::Span;
 use crate::setting::{FOR_EVER, Family, Holder, Setting};
 use crate::sides::{Side, now};
-use crate::threads::{LATE, LONG, SOON, eventually, finish, ms};
+use crate::threads::{LATE, LONG, eventually, finish, ms};
 use redlatch::{LossCause, RedLock};
 use std::time::Duration;
 
@@ -62,6 +63,8 @@ fn the_watchdog_keeps_the_other_side_out(family: Family, holder: Holder) {
 
 fn a_timed_wait_ends_in_time(family: Family, holder: Holder) {
     let setting = Setting::new(family, holder, FOR_EVER);
+    // How late a JVM comes back is not ours to promise.
+    let late = if holder == Holder::Java { LATE } else { LONG };
     let (holder, other) = setting.sides();
     let wait = ms(300);
     // The first call of a JVM loads classes meanwhile.
@@ -69,20 +72,19 @@ fn a_timed_wait_ends_in_time(family: Family, holder: Holder) {
     other.unlock("warm-up");
     holder.lock("n");
     let (acquired, span) = other.try_lock("n", wait);
-    assert!(!acquired && span.length() >= wait && span.length() <= wait + LATE, "{acquired} after {span:?}");
+    assert!(!acquired && span.length() >= wait && span.length() <= wait + late, "{acquired} after {span:?}");
     let channel = setting.family.channel("n");
     eventually(LONG, "the subscription is gone", || setting.server.subscribers(&channel) == 0);
     let (woken, freed) = setting.while_asleep("n", || woken_in_a_timed_wait(&*other), || holder.unlock("n"));
-    assert!(woken - freed.began < SOON.as_nanos() as u64, "not woken in a timed wait");
+    assert!(woken.after(freed) < LONG, "not woken in a timed wait: {woken:?} {freed:?}");
     setting.record("timed tryLock", &format!("of {wait:?}, in vain: back after {:.0?}", span.length()));
 }
 
-/// When the wait ended.
-fn woken_in_a_timed_wait(waiter: &dyn Side) -> u64 {
+fn woken_in_a_timed_wait(waiter: &dyn Side) -> Span {
     let (acquired, span) = waiter.try_lock("n", FOR_EVER);
     assert!(acquired);
     waiter.unlock("n");
-    span.ended
+    span
 }
 
 fn a_force_unlock_ousts_the_other_side(family: Family, holder: Holder) {

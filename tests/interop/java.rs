@@ -26,6 +26,11 @@ impl Span {
     pub(crate) fn length(self) -> Duration {
         Duration::from_nanos(self.ended - self.began)
     }
+
+    /// How long after the beginning of what freed it this call ended.
+    pub(crate) fn after(self, freed: Self) -> Duration {
+        Duration::from_nanos(self.ended.saturating_sub(freed.began))
+    }
 }
 
 /// An answer: the value, or the Java exception.

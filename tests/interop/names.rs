@@ -1,7 +1,7 @@
 //! Both programs mean the same key and the same channel by a name: braces, other characters, a prefix.
 
 use crate::setting::{FOR_EVER, Family, Holder, Setting};
-use crate::threads::SOON;
+use crate::threads::LONG;
 use std::time::Duration;
 
 /// Braces make a cluster slot of a part of the name; Redisson wraps a name in its channel only if it has none.
@@ -44,5 +44,6 @@ fn assert_shared(setting: &Setting, name: &str, key: &str) {
         span
     };
     let (waited, freed) = setting.while_asleep(key, wait, || holder.unlock(name));
-    assert!(waited.ended - freed.began < SOON.as_nanos() as u64, "{name}: not woken");
+    let woken = waited.after(freed);
+    assert!(woken < LONG, "{name}: not woken, it came in after {woken:?}");
 }

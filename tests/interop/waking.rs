@@ -4,7 +4,7 @@
 use crate::java::Span;
 use crate::setting::{FOR_EVER, Family, Holder, Setting};
 use crate::sides::Side;
-use crate::threads::SOON;
+use crate::threads::LONG;
 use std::time::Duration;
 
 /// How soon a waiter has to be woken, from the beginning of the unlock to the end of its own call.
@@ -46,8 +46,8 @@ fn wake_ups(setting: &Setting, free: impl Fn(&dyn Side) -> Span) -> String {
         };
         let (waited, freed) = setting.while_asleep("n", wait, || free(&*holder));
         assert!(waited.began < freed.began && waited.ended > freed.began, "{waited:?} {freed:?}");
-        let woken = Duration::from_nanos(waited.ended - freed.began);
-        assert!(woken < SOON, "not woken: it came in after {woken:?}");
+        let woken = waited.after(freed);
+        assert!(woken < LONG, "not woken: it came in after {woken:?}");
         all.push(woken);
     }
     judge(all.split_off(WARM_UP))
