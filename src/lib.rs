@@ -116,6 +116,7 @@ mod error;
 mod hold;
 mod key;
 mod lock;
+mod mutant;
 mod nodes;
 mod owner;
 mod pubsub;

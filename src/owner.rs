@@ -1,5 +1,6 @@
 //! Who holds a lock: one identity per hold, never used again.
 
+use crate::mutant::{self, Mutant};
 use std::fmt::Write;
 use uuid::Uuid;
 
@@ -21,6 +22,9 @@ impl Owners {
 
     /// A new owner id for the thread with this number.
     pub(crate) fn mint(&self, thread: u64) -> String {
+        if mutant::is(Mutant::OwnerPerThread) {
+            return format!("{}:{thread}", self.client);
+        }
         let hold = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut owner = String::with_capacity(self.client.len() + 42);
         let _ = write!(owner, "{}:{thread}:{hold}", self.client);

@@ -4,6 +4,7 @@
 //! channel makes it look at what is wanted. It never blocks on a waiter: a message only releases semaphores.
 
 use crate::backend::{Arg, Backend, GRACE, Lane, Limits, Request, Verb};
+use crate::mutant::{self, Mutant};
 use crate::signal::Semaphore;
 use crate::time::{Clock, Moment};
 use parking_lot::{Condvar, Mutex};
@@ -294,7 +295,9 @@ impl Shared {
     fn confirm(&self, name: &str) {
         if let Some(channel) = self.state.lock().channels.get(name) {
             channel.confirmed.store(true, SeqCst);
-            channel.wake();
+            if !mutant::is(Mutant::NoTryAfterConfirm) {
+                channel.wake();
+            }
         }
     }
 

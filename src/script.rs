@@ -1,11 +1,13 @@
 //! The text of every script, and what its file says of its keys and arguments.
 
+use crate::mutant;
 use once_cell::sync::Lazy;
+use std::borrow::Cow;
 
 /// One Lua file, with the counts that its header promises.
 pub(crate) struct Script {
     name: &'static str,
-    text: &'static str,
+    text: Lazy<Cow<'static, str>>,
     sha: Lazy<String>,
     keys: Count,
     args: Count,
@@ -32,8 +34,8 @@ macro_rules! scripts {
         $($(#[$doc])*
         pub(crate) static $id: Script = Script {
             name: stringify!($id),
-            text: concat!($(include_str!(concat!("lua/", $file, ".lua"))),+),
-            sha: Lazy::new(|| redis::Script::new($id.text).get_hash().to_owned()),
+            text: Lazy::new(|| mutant::text(stringify!($id), concat!($(include_str!(concat!("lua/", $file, ".lua"))),+))),
+            sha: Lazy::new(|| redis::Script::new(&$id.text).get_hash().to_owned()),
             keys: $keys,
             args: $args,
         };)*
@@ -62,8 +64,8 @@ impl Script {
         self.name
     }
 
-    pub(crate) fn text(&self) -> &'static str {
-        self.text
+    pub(crate) fn text(&self) -> &str {
+        &self.text
     }
 
     pub(crate) fn sha(&self) -> &str {

@@ -1,6 +1,7 @@
 //! Time: a clock that counts suspend, points on it, and the one type that turns a `Duration` into a lease.
 
 use crate::error::{Error, Result};
+use crate::mutant::{self, Mutant};
 use crate::sync::boot_nanos;
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ impl Lease {
 
     /// Rounds down to whole milliseconds.
     pub(crate) fn new(span: Duration) -> Result<Self> {
-        if span < Self::MIN || span > Self::MAX {
+        if (span < Self::MIN || span > Self::MAX) && !mutant::is(Mutant::LeaseZero) {
             return Err(Error::config(format!("a lease of {span:?} is out of range: 10 ms to 365 days")));
         }
         Ok(Self(whole_millis(span)))
@@ -79,6 +80,9 @@ impl Lease {
     /// How long a holder may believe in this lease, from the moment before its command was sent:
     /// the lease less 1 % and 2 ms, for the drift of two clocks and the rounding of the server's.
     pub(crate) fn validity(self) -> Duration {
+        if self.0 == 0 && mutant::is(Mutant::LeaseZero) {
+            return Self::MIN;
+        }
         let lease = Duration::from_millis(self.0);
         lease.saturating_sub(lease / 100 + Duration::from_millis(2))
     }

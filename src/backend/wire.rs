@@ -2,6 +2,7 @@
 
 use super::single::{Greeted, Server};
 use super::{Answer, Arg, Failure, GRACE, Limits, Reply, Request, Verb};
+use crate::mutant::{self, Mutant};
 use crate::time::{Clock, Moment};
 use redis::{Cmd, ConnectionLike, RedisError, Value};
 use std::time::Duration;
@@ -63,7 +64,9 @@ impl Wire {
         match live.send(request, &schedule, &self.server.clock) {
             Ok(value) => {
                 self.live = Some(live);
-                Ok(Some(Answer { reply: reply_of(value), sent: schedule.sent }))
+                let late = mutant::is(Mutant::DeadlineFromReply);
+                let sent = if late { self.server.clock.now() } else { schedule.sent };
+                Ok(Some(Answer { reply: reply_of(value), sent }))
             }
             Err(error) if error.code() == Some("STALE") => self.correct(live, &error, &schedule),
             Err(error) => {

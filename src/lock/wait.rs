@@ -10,6 +10,7 @@ use super::primitive::{Listening, Taken};
 use crate::error::{Cause, Error, Result};
 use crate::hold::Hold;
 use crate::key::Key;
+use crate::mutant::{self, Mutant};
 use crate::registry::{Entered, Left, Waiter, registry};
 use crate::time::{Lease, Moment};
 use std::cell::Cell;
@@ -155,7 +156,7 @@ impl Contender<'_> {
     fn await_news(&self, news: &mut News, left: Option<Duration>) {
         if let News::NotAsked = news {
             *news = News::Asked(self.listen(left));
-            if news.is_confirmed() {
+            if news.is_confirmed() && !mutant::is(Mutant::NoTryAfterConfirm) {
                 return;
             }
         }

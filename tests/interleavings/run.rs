@@ -19,6 +19,7 @@ mod source {
     pub(crate) mod error;
     pub(crate) mod hold;
     pub(crate) mod key;
+    pub(crate) mod mutant;
     pub(crate) mod nodes;
     pub(crate) mod registry;
     pub(crate) mod signal;
@@ -26,7 +27,7 @@ mod source {
     pub(crate) mod time;
     pub(crate) mod watchdog;
 }
-use source::{config, error, hold, key, nodes, registry, signal, tenure, time, watchdog};
+use source::{config, error, hold, key, mutant, nodes, registry, signal, tenure, time, watchdog};
 
 mod beliefs;
 mod queue;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// What a file may use: files of its own or an earlier line; `lib.rs` is above them all.
 const LAYERS: &[&[&str]] = &[
-    &["error", "time", "owner", "key", "signal", "sync"],
+    &["error", "time", "owner", "key", "signal", "sync", "mutant"],
     &["config", "script", "stats", "nodes"],
     &["backend", "tenure", "hold"],
     &["registry", "pubsub", "watchdog", "sweeper"],

@@ -13,12 +13,13 @@
 mod source {
     pub(crate) mod error;
     pub(crate) mod key;
+    pub(crate) mod mutant;
     pub(crate) mod nodes;
     pub(crate) mod sync;
     pub(crate) mod tenure;
     pub(crate) mod time;
 }
-use source::{error, key, nodes, sync, tenure, time};
+use source::{error, key, mutant, nodes, sync, tenure, time};
 
 mod belief;
 mod mutants;
