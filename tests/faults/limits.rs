@@ -125,7 +125,7 @@ fn fault_55_a_renewal_without_a_file_is_repeated_until_the_lease_ends() {
 fn fault_55_without_a_thread_calls_fail_or_wait_without_help() {
     alone(|| {
         let server = Server::start();
-        let builder = || server.builder().watchdog_timeout(WATCHED);
+        let builder = || server.builder().watchdog_timeout(ms(3_000));
         let (fresh, timed, holder) = (locks_of(builder()), locks_of(builder()), server.locks());
         timed.lock_with_lease("n", LONG).unwrap();
         timed.unlock("n").unwrap();

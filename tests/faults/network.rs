@@ -51,7 +51,8 @@ fn fault_22_who_cannot_be_reached_was_not_asked() {
         assert!(took >= ms(300) && took <= ms(300) + SOON, "{host}: took {took:?}");
         let (result, took) = timed(|| locks.try_lock_for("n", ms(100)));
         assert_err!(result, Unavailable);
-        assert!(took <= ms(100) + LATE, "{host}: took {took:?}");
+        // The look-up of a name is the system's, and has no bound.
+        assert!(took <= ms(100) + SOON, "{host}: took {took:?}");
     }
 }
 
@@ -239,7 +240,7 @@ fn fault_26_every_connection_is_kept_alive() {
     let server = Server::start_on_tcp();
     let url = server.tcp_url();
     let port = url.trim_matches('/').rsplit(':').next().unwrap().parse().unwrap();
-    let (locks, other) = (locks_of(Client::builder(&url).watchdog_timeout(ms(600))), server.locks());
+    let (locks, other) = (locks_of(Client::builder(&url).watchdog_timeout(ms(3_000))), server.locks());
     let _held = other.guard("other").unwrap();
     let _guard = locks.guard("n").unwrap();
     assert!(!locks.try_lock_for("other", ms(50)).unwrap());
@@ -321,7 +322,7 @@ fn fault_30_who_hears_nothing_believes_nothing() {
     let hearing = server.locks();
     hearing.lock("warm").unwrap();
     hearing.unlock("warm").unwrap();
-    deaf.force_unlock("warm").unwrap();
+    eventually(LONG, "it has a connection", || deaf.force_unlock("warm").is_ok());
     proxy.set(|_, flow, data| if flow == Flow::Reply { Vec::new() } else { pass(data) });
     let (result, took) = timed(|| deaf.lock("n"));
     assert_err!(result, OutcomeUnknown);

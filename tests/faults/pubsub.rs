@@ -42,6 +42,7 @@ fn fault_31_a_waiter_is_told_again_after_its_subscription_was_cut() {
     one.lock("n").unwrap();
     std::thread::scope(|scope| {
         let waiter = spawn_asleep(scope, || pass_on(&other));
+        eventually(LONG, "it is subscribed", || server.subscribers(CHANNEL) == 1);
         for _ in 0..3 {
             assert_eq!(server.ask::<i64>(&["CLIENT", "KILL", "TYPE", "pubsub"]), 1);
             eventually(LONG, "it subscribes again", || server.subscribers(CHANNEL) == 1);
