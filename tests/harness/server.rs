@@ -208,6 +208,10 @@ impl Server {
         newer.unwrap_or_else(|| self.dir.join("appendonly.aof"))
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it is running").id()
+    }
+
     /// It keeps its connections and answers nothing until [`thaw`](Self::thaw).
     pub(crate) fn freeze(&self) {
         signal("-STOP", self.child.as_ref().expect("it is running").id());

@@ -6,6 +6,11 @@
 mod harness;
 use harness::{process, proxy, server, threads};
 
+/// The torture test's checkers, which are tried here on logs made by hand.
+#[allow(dead_code, reason = "the torture test uses the rest")]
+#[path = "../torture/history/mod.rs"]
+mod history;
+
 mod bad_input;
 mod bounded;
 mod bytes;

@@ -1,0 +1,72 @@
+//! The classes of a round: what its nemeses may do, and so what may be expected of the locks.
+
+use crate::plan::Plan;
+use redlatch::ClientBuilder;
+
+/// Whether the lossy class runs with the library's loss quarantine. Then overlaps must be none there too.
+pub(crate) const STRICT_WHEN_LOSSY: bool = false;
+
+/// Where the builder's option for that is set.
+pub(crate) fn strict(builder: ClientBuilder, strict: bool) -> ClientBuilder {
+    assert!(!strict, "this version has no strict mode");
+    builder
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Class {
+    /// The server keeps its data, and nobody takes a lock away: no overlap, no lost update.
+    Safe,
+    /// The server loses its data now and then: overlaps are expected in plain mode, and counted.
+    Lossy,
+    /// Workers force locks open that others hold: overlaps are expected, and counted.
+    Forced,
+}
+
+/// The order of the rounds: most are of the class that promises most.
+const ORDER: [Class; 5] = [Class::Safe, Class::Safe, Class::Lossy, Class::Safe, Class::Forced];
+
+impl Class {
+    pub(crate) const ALL: [Self; 3] = [Self::Safe, Self::Lossy, Self::Forced];
+
+    pub(crate) fn of_round(round: usize) -> Self {
+        ORDER[round % ORDER.len()]
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.name() == name)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Safe => "safe",
+            Self::Lossy => "lossy",
+            Self::Forced => "forced",
+        }
+    }
+
+    /// Whether its server is written to disk at each change.
+    pub(crate) fn keeps_data(self) -> bool {
+        self != Self::Lossy
+    }
+
+    /// Few names, so that they are fought for, and leases which a stop of a second outlives.
+    pub(crate) fn plan(self) -> Plan {
+        Plan {
+            threads: 3,
+            names: 3,
+            mixed: true,
+            forces: self == Self::Forced,
+            asks_zero: false,
+            wanders: false,
+            overstays: false,
+            lease: 0,
+            hold: (0, 0),
+            pause: (0, 1),
+            watchdog: 600,
+            response: 250,
+            outage: 1_500,
+            poll: 1_000,
+            strict: self == Self::Lossy && STRICT_WHEN_LOSSY,
+        }
+    }
+}

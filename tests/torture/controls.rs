@@ -1,0 +1,206 @@
+//! Positive controls: each mutant of the library gets a short scene in which it must be caught, and the same scene
+//! without it must pass. Else a run that finds nothing would mean nothing.
+
+use crate::history::record::{MS, now};
+use crate::nemesis::Act;
+use crate::plan::Plan;
+use crate::rules::{hold_up, is_release, is_renewal, is_subscribe};
+use crate::stage::{Setting, Stage};
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// A mutant that lives longer was not caught.
+const LONGEST: u64 = 10_000 * MS;
+
+/// How long the scene is played without the mutant, at least; otherwise twice as long as it took to catch it.
+const CLEAN: u64 = 2_000 * MS;
+
+/// So many scenes at a time.
+const LANES: usize = 3;
+
+struct Scene {
+    mutant: &'static str,
+    plan: Plan,
+    workers: usize,
+    set_up: fn(&mut Stage),
+    /// Again and again.
+    act: fn(&mut Stage),
+}
+
+/// What became of a mutant.
+pub(crate) struct Caught {
+    pub(crate) mutant: &'static str,
+    /// By which checker, and how long after the beginning, in ms.
+    pub(crate) by: Option<(String, u64)>,
+    /// What was found without the mutant: nothing, or the scene proves nothing.
+    pub(crate) without: Vec<String>,
+    pub(crate) pairs_without: usize,
+}
+
+impl Caught {
+    pub(crate) fn proves(&self) -> bool {
+        self.by.is_some() && self.without.is_empty() && self.pairs_without > 0
+    }
+}
+
+/// A few locks with short leases and patient connections.
+fn plan() -> Plan {
+    Plan {
+        threads: 1,
+        names: 1,
+        mixed: false,
+        forces: false,
+        asks_zero: false,
+        wanders: false,
+        overstays: false,
+        lease: 0,
+        hold: (5, 20),
+        pause: (0, 2),
+        watchdog: 600,
+        response: 300,
+        outage: 1_500,
+        poll: 5_000,
+        strict: false,
+    }
+}
+
+fn scenes() -> Vec<Scene> {
+    let rest: fn(&mut Stage) = |_| ();
+    vec![
+        // Its replies come late, and it believes longer than the server.
+        Scene {
+            mutant: "deadline_from_reply",
+            plan: Plan { lease: 300, overstays: true, pause: (20, 250), ..plan() },
+            workers: 2,
+            set_up: |stage| stage.proxies[0].delay(Duration::from_millis(100)),
+            act: rest,
+        },
+        // It is stopped for longer than its lease, goes on, and asks whether it still holds.
+        Scene {
+            mutant: "no_deadline_check",
+            plan: Plan { lease: 200, hold: (100, 180), ..plan() },
+            workers: 2,
+            set_up: rest,
+            act: |stage| stage.freeze_client(0, Duration::from_millis(400)),
+        },
+        // A release that was given up and repeated arrives during the next hold.
+        Scene {
+            mutant: "owner_per_thread",
+            plan: Plan { hold: (50, 150), response: 100, ..plan() },
+            workers: 2,
+            set_up: |stage| hold_up(&stage.proxies[0], Duration::from_millis(250), 2, is_release),
+            act: rest,
+        },
+        // It unlocks when its lease is over, and the lock another's.
+        Scene {
+            mutant: "del_without_owner_check",
+            plan: Plan { lease: 150, overstays: true, pause: (0, 40), ..plan() },
+            workers: 3,
+            set_up: rest,
+            act: rest,
+        },
+        // A renewal arrives after the release, and the key it makes is nobody's.
+        Scene {
+            mutant: "renewal_recreates",
+            plan: Plan { hold: (310, 380), pause: (300, 900), threads: 2, names: 2, watchdog: 900, ..plan() },
+            workers: 2,
+            set_up: |stage| hold_up_all(stage, 100, is_renewal),
+            act: rest,
+        },
+        // It is unlocked between a waiter's try and its subscription.
+        Scene {
+            mutant: "no_try_after_confirm",
+            plan: Plan { hold: (10, 30), threads: 2, names: 64, wanders: true, watchdog: 5_000, ..plan() },
+            workers: 2,
+            set_up: |stage| hold_up_all(stage, 60, is_subscribe),
+            act: rest,
+        },
+        // A lease of nothing excludes nobody.
+        Scene { mutant: "lease_zero", plan: Plan { asks_zero: true, ..plan() }, workers: 2, set_up: rest, act: rest },
+        // Memory is short when it unlocks.
+        Scene {
+            mutant: "release_needs_memory",
+            plan: plan(),
+            workers: 2,
+            set_up: rest,
+            act: |stage| {
+                stage.perform(crate::nemesis::Step { act: Act::OutOfMemory, whom: 0, lasts: 100, pause: 100, seed: 0 })
+            },
+        },
+    ]
+}
+
+fn hold_up_all(stage: &mut Stage, millis: u64, fits: fn(&[u8]) -> bool) {
+    for proxy in &stage.proxies {
+        hold_up(proxy, Duration::from_millis(millis), 1, fits);
+    }
+}
+
+/// Plays every scene, or those of one mutant.
+pub(crate) fn run(dir: &Path, seed: u64, only: Option<&str>) -> Vec<Caught> {
+    let scenes = Mutex::new(
+        scenes().into_iter().filter(|scene| only.is_none_or(|only| scene.mutant == only)).rev().collect::<Vec<_>>(),
+    );
+    let caught = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..LANES {
+            scope.spawn(|| {
+                loop {
+                    let Some(scene) = scenes.lock().unwrap().pop() else { return };
+                    let result = scene.play(dir, seed);
+                    caught.lock().unwrap().push(result);
+                }
+            });
+        }
+    });
+    caught.into_inner().unwrap()
+}
+
+impl Scene {
+    fn play(&self, dir: &Path, seed: u64) -> Caught {
+        let by = self.hunt(dir, seed);
+        let span = by.as_ref().map_or(CLEAN, |(_, took)| (2 * took * MS).max(CLEAN));
+        let (without, pairs_without) = self.play_without(dir, seed, span);
+        Caught { mutant: self.mutant, by, without, pairs_without }
+    }
+
+    fn open(&self, dir: &Path, seed: u64, mutant: Option<&'static str>) -> Stage {
+        let dir = dir.join(mutant.map_or_else(|| format!("without-{}", self.mutant), str::to_owned));
+        let (plan, workers) = (self.plan.clone(), self.workers);
+        let mut stage = Stage::open(Setting { plan, workers, keeps_data: true, mutant, seed, dir, free: 500 });
+        (self.set_up)(&mut stage);
+        stage.start();
+        stage
+    }
+
+    /// One act, and the time in which it shows.
+    fn step(&self, stage: &mut Stage) {
+        (self.act)(stage);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+
+    fn hunt(&self, dir: &Path, seed: u64) -> Option<(String, u64)> {
+        let mut stage = self.open(dir, seed, Some(self.mutant));
+        let mut caught = None;
+        while caught.is_none() && now() - stage.started < LONGEST {
+            self.step(&mut stage);
+            let findings = stage.judge_so_far().findings();
+            caught = findings.into_iter().next().map(|finding| {
+                (format!("{}: {}", finding.checker, finding.what), finding.at.saturating_sub(stage.started) / MS)
+            });
+        }
+        stage.abort();
+        caught
+    }
+
+    fn play_without(&self, dir: &Path, seed: u64, span: u64) -> (Vec<String>, usize) {
+        let mut stage = self.open(dir, seed, None);
+        while now() - stage.started < span {
+            self.step(&mut stage);
+        }
+        let end = stage.finish();
+        let findings = end.verdict.findings().into_iter().map(|found| format!("{}: {}", found.checker, found.what));
+        (findings.chain(end.leaks).collect(), end.verdict.pairs)
+    }
+}

@@ -1,0 +1,174 @@
+//! C1: no two threads believe at the same time that they hold the same lock.
+//!
+//! A belief is what the log proves: it begins after the acquire returned and lasts until the release is about to be
+//! sent, or until the last deadline that the holder was shown, whichever is first. A hold that was seen to be over
+//! before that deadline was lost early; its belief ends with the last look that said "valid".
+
+use super::record::{Kind, Op, Record, Trail};
+use std::collections::HashMap;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Belief {
+    pub(crate) name: u8,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    /// Which trail.
+    pub(crate) holder: usize,
+    /// When that was seen.
+    pub(crate) ended: u64,
+    /// It was lost before its deadline.
+    pub(crate) cut_short: bool,
+}
+
+/// A belief that began during another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Overlap {
+    pub(crate) name: u8,
+    pub(crate) at: u64,
+    pub(crate) lasted: u64,
+    pub(crate) holders: (usize, usize),
+}
+
+#[derive(Default)]
+struct Open {
+    from: u64,
+    seen: u64,
+    until: u64,
+}
+
+impl Open {
+    fn close(&self, record: Option<&Record>, name: u8, holder: usize) -> Option<Belief> {
+        let known = self.seen.max(self.until);
+        let (to, cut_short) = match record {
+            Some(record) if record.kind == Kind::Call => (known.min(record.at), false),
+            Some(record) if record.at < self.until => (self.seen, true),
+            _ => (known, false),
+        };
+        let ended = record.map_or(to, |record| record.at);
+        (self.seen > 0).then_some(Belief { name, from: self.from, to, holder, ended, cut_short })
+    }
+}
+
+pub(crate) fn beliefs(trails: &[Trail]) -> Vec<Belief> {
+    trails.iter().enumerate().flat_map(|(holder, trail)| of_one(&trail.records, holder)).collect()
+}
+
+fn of_one(records: &[Record], holder: usize) -> Vec<Belief> {
+    let mut found = Vec::new();
+    let mut open = HashMap::<u8, Open>::new();
+    for record in records {
+        let name = record.name;
+        let over = match record.kind {
+            Kind::Done if record.op.acquires() && is_outermost(record) => {
+                open.insert(name, Open { from: record.at, ..Open::default() });
+                false
+            }
+            Kind::Check if record.valid => {
+                if let Some(open) = open.get_mut(&name) {
+                    open.seen = record.at;
+                    open.until = open.until.max(record.deadline);
+                }
+                false
+            }
+            Kind::Check => true,
+            Kind::Call => record.op.releases() && record.depth == 1,
+            _ => false,
+        };
+        if over && let Some(open) = open.remove(&name) {
+            found.extend(open.close(Some(record), name, holder));
+        }
+    }
+    found.extend(open.iter().filter_map(|(name, open)| open.close(None, *name, holder)));
+    found
+}
+
+fn is_outermost(record: &Record) -> bool {
+    record.depth == 1 && record.outcome == super::record::Outcome::Yes && record.op != Op::Force
+}
+
+/// By a sweep over the beliefs of each name in the order of their beginnings.
+pub(crate) fn overlaps(mut beliefs: Vec<Belief>) -> Vec<Overlap> {
+    beliefs.sort_unstable_by_key(|belief| (belief.name, belief.from));
+    let mut found = Vec::new();
+    let mut last: Option<Belief> = None;
+    for belief in beliefs {
+        match last.filter(|last| last.name == belief.name) {
+            Some(earlier) => {
+                if belief.from < earlier.to {
+                    let lasted = earlier.to.min(belief.to).saturating_sub(belief.from);
+                    let holders = (earlier.holder, belief.holder);
+                    found.push(Overlap { name: belief.name, at: belief.from, lasted, holders });
+                }
+                last = Some(if belief.to > earlier.to { belief } else { earlier });
+            }
+            None => last = Some(belief),
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::Outcome;
+    use super::*;
+
+    fn acquired(at: u64) -> Record {
+        Record { at, kind: Kind::Done, op: Op::Lock, outcome: Outcome::Yes, depth: 1, ..Record::default() }
+    }
+
+    fn check(at: u64, valid: bool, deadline: u64) -> Record {
+        Record { at, kind: Kind::Check, valid, deadline, depth: 1, ..Record::default() }
+    }
+
+    fn unlock(at: u64) -> Record {
+        Record { at, kind: Kind::Call, op: Op::Unlock, depth: 1, ..Record::default() }
+    }
+
+    fn ends(records: &[Record]) -> Vec<(u64, u64, bool)> {
+        of_one(records, 0).iter().map(|belief| (belief.from, belief.to, belief.cut_short)).collect()
+    }
+
+    #[test]
+    fn a_belief_ends_with_the_release_or_with_its_deadline() {
+        assert_eq!(ends(&[acquired(10), check(11, true, 50), unlock(30)]), [(10, 30, false)]);
+        assert_eq!(ends(&[acquired(10), check(11, true, 50), unlock(70)]), [(10, 50, false)]);
+        assert_eq!(ends(&[acquired(10), check(11, true, 50), check(60, true, 0), unlock(70)]), [(10, 60, false)]);
+        assert_eq!(ends(&[acquired(10), check(11, true, 50), check(60, false, 0)]), [(10, 50, false)]);
+    }
+
+    #[test]
+    fn one_that_was_lost_early_ends_where_it_was_last_seen() {
+        assert_eq!(ends(&[acquired(10), check(11, true, 50), check(20, false, 0), unlock(21)]), [(10, 11, true)]);
+    }
+
+    #[test]
+    fn a_killed_thread_believed_until_its_deadline() {
+        assert_eq!(ends(&[acquired(10), check(11, true, 50)]), [(10, 50, false)]);
+    }
+
+    #[test]
+    fn what_was_never_seen_valid_is_no_belief() {
+        assert_eq!(ends(&[acquired(10), check(11, false, 0), unlock(12)]), []);
+        assert_eq!(ends(&[acquired(10)]), []);
+    }
+
+    #[test]
+    fn an_inner_release_ends_nothing() {
+        let inner = Record { depth: 2, ..unlock(20) };
+        assert_eq!(ends(&[acquired(10), check(11, true, 50), inner, unlock(30)]), [(10, 30, false)]);
+    }
+
+    fn belief(name: u8, from: u64, to: u64, holder: usize) -> Belief {
+        Belief { name, from, to, holder, ended: to, cut_short: false }
+    }
+
+    #[test]
+    fn overlaps_are_found_by_name_and_also_behind_a_short_one() {
+        let apart = vec![belief(1, 10, 20, 0), belief(1, 20, 30, 1), belief(2, 15, 25, 2)];
+        assert_eq!(overlaps(apart), []);
+        let long = vec![belief(1, 0, 100, 0), belief(1, 10, 20, 1), belief(1, 50, 60, 2)];
+        let found: Vec<_> =
+            overlaps(long).iter().map(|overlap| (overlap.at, overlap.lasted, overlap.holders)).collect();
+        assert_eq!(found, [(10, 10, (0, 1)), (50, 10, (0, 2))]);
+    }
+}

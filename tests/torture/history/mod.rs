@@ -1,0 +1,100 @@
+//! What happened, and whether it may: the event log and its checkers. They know nothing of servers and processes, so
+//! that the tests of tests/it try them on logs made by hand.
+
+pub(crate) mod answers;
+pub(crate) mod belief;
+pub(crate) mod counter;
+pub(crate) mod depth;
+pub(crate) mod excuses;
+pub(crate) mod record;
+pub(crate) mod waits;
+
+use record::{MS, Op, Trail};
+use std::collections::HashMap;
+use waits::{Bounds, Span};
+
+/// What all checkers found in one history.
+#[derive(Default)]
+pub(crate) struct Verdict {
+    /// Acquires that were believed.
+    pub(crate) pairs: usize,
+    pub(crate) overlaps: Vec<belief::Overlap>,
+    /// Those that a loss of locks explains.
+    pub(crate) expected_overlaps: Vec<belief::Overlap>,
+    /// Holds that ended before their deadline though nobody took them away.
+    pub(crate) cut_short: Vec<u64>,
+    pub(crate) tally: counter::Tally,
+    pub(crate) depth: Vec<(u64, String)>,
+    pub(crate) answers: Vec<(u64, String)>,
+    pub(crate) late: Vec<waits::Late>,
+    pub(crate) missed: Vec<waits::Late>,
+    pub(crate) longest: HashMap<Op, u64>,
+}
+
+/// Runs every checker. `rough` is when a nemesis was at work, `losses` when every lock was taken away.
+pub(crate) fn judge(trails: &[Trail], rough: &[Span], losses: &[Span], bounds: &Bounds) -> Verdict {
+    let excuses = excuses::Excuses::new(losses, trails, bounds.lease);
+    let beliefs = belief::beliefs(trails);
+    let short = beliefs.iter().filter(|belief| belief.cut_short && !excuses.cover(belief.name, belief.ended));
+    let (late, longest) = waits::overdue(trails);
+    let mut tally = counter::tally(trails);
+    let all = tally.lost.len();
+    tally.lost.retain(|&(name, at)| !excuses.cover(name, at));
+    tally.expected = all - tally.lost.len();
+    let (pairs, cut_short) = (beliefs.len(), short.map(|belief| belief.ended).collect());
+    let (expected_overlaps, overlaps) =
+        belief::overlaps(beliefs).into_iter().partition(|overlap| excuses.cover(overlap.name, overlap.at));
+    Verdict {
+        pairs,
+        overlaps,
+        expected_overlaps,
+        cut_short,
+        tally,
+        depth: depth::mistakes(trails),
+        answers: answers::wrong(trails),
+        late,
+        missed: waits::missed(trails, rough, bounds),
+        longest,
+    }
+}
+
+/// Something that must not be, and when it was.
+pub(crate) struct Finding {
+    pub(crate) checker: &'static str,
+    pub(crate) at: u64,
+    pub(crate) what: String,
+}
+
+impl Verdict {
+    /// What must not be.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        let mut found = Vec::new();
+        let mut note = |checker, at, what| found.push(Finding { checker, at, what });
+        for overlap in &self.overlaps {
+            let (name, holders, micros) = (overlap.name, overlap.holders, overlap.lasted / 1_000);
+            note("C1 overlap", overlap.at, format!("lock {name} believed by {holders:?} for {micros} us"));
+        }
+        for at in &self.cut_short {
+            note("C1 lost early", *at, "a hold was over before its deadline".to_owned());
+        }
+        for (name, at) in &self.tally.lost {
+            note("C4 lost update", *at, format!("counter {name} was overwritten"));
+        }
+        for (checker, mistakes) in [("C3 levels", &self.depth), ("answers", &self.answers)] {
+            mistakes.iter().for_each(|(at, what)| note(checker, *at, what.clone()));
+        }
+        for (checker, lates) in [("C5 late", &self.late), ("C5 missed", &self.missed)] {
+            for late in lates {
+                let took =
+                    if late.took == u64::MAX { "never came back".to_owned() } else { format!("{} ms", late.took / MS) };
+                let what = format!("{:?} of lock {}: {took}, allowed {} ms", late.op, late.name, late.allowed / MS);
+                note(checker, late.at, what);
+            }
+        }
+        found
+    }
+
+    pub(crate) fn hangs(&self) -> usize {
+        self.late.len() + self.missed.len()
+    }
+}

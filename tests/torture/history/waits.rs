@@ -1,0 +1,267 @@
+//! C5: no call outlives its budget, and no waiter sleeps beside a lock that is free.
+//!
+//! A process that stands still, because it was stopped or the machine was busy, cannot return: what its heartbeat
+//! missed is taken off. Likewise the time in which a nemesis kept the server out of reach.
+
+use super::record::{Kind, MS, Op, Outcome, Record, Trail};
+use std::collections::HashMap;
+
+/// From when to when.
+pub(crate) type Span = (u64, u64);
+
+/// How much later than its budget a call may come back.
+const LATE: u64 = 250 * MS;
+
+/// Nothing is taken off what is shorter: it is in time anyway, and most calls are.
+const SHORT: u64 = MS;
+
+pub(crate) struct Bounds {
+    /// How long a waiter may sleep beside a free lock.
+    pub(crate) free: u64,
+    /// The longest lease.
+    pub(crate) lease: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Late {
+    pub(crate) op: Op,
+    pub(crate) name: u8,
+    pub(crate) at: u64,
+    /// How long it took, or the lock was free beside it, stalls taken off.
+    pub(crate) took: u64,
+    pub(crate) allowed: u64,
+}
+
+/// A call from its begin to its end. `None`: it never came back.
+struct Call<'a> {
+    begin: &'a Record,
+    done: Option<&'a Record>,
+}
+
+fn calls(trail: &Trail) -> Vec<Call<'_>> {
+    let mut found: Vec<Call<'_>> = Vec::new();
+    for record in &trail.records {
+        match record.kind {
+            Kind::Call => found.push(Call { begin: record, done: None }),
+            Kind::Done => {
+                if let Some(call) = found.last_mut().filter(|call| call.done.is_none()) {
+                    call.done = Some(record);
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The stalls of each process.
+fn stalls(trails: &[Trail]) -> HashMap<usize, Vec<Span>> {
+    let mut found = HashMap::<usize, Vec<Span>>::new();
+    for trail in trails {
+        let of_trail = trail.records.iter().filter(|record| record.kind == Kind::Stall);
+        found.entry(trail.process).or_default().extend(of_trail.map(|stall| (stall.at - stall.value, stall.at)));
+    }
+    found
+}
+
+/// How much of a span is covered by any of the others, which may lie over each other.
+fn covered(span: Span, by: &[&[Span]]) -> u64 {
+    if span.1 - span.0 < SHORT {
+        return 0;
+    }
+    let mut parts: Vec<_> = by.iter().flat_map(|spans| spans.iter()).map(|&part| cut(part, span)).collect();
+    parts.sort_unstable();
+    let (mut sum, mut end) = (0, span.0);
+    for (from, to) in parts.into_iter().filter(|(from, to)| from < to) {
+        sum += to.saturating_sub(from.max(end));
+        end = end.max(to);
+    }
+    sum
+}
+
+fn cut((from, to): Span, (low, high): Span) -> Span {
+    (from.clamp(low, high), to.clamp(low, high))
+}
+
+/// Calls that took longer than they may, and the longest of each kind, stalls taken off.
+pub(crate) fn overdue(trails: &[Trail]) -> (Vec<Late>, HashMap<Op, u64>) {
+    let (mut found, mut longest) = (Vec::new(), HashMap::<Op, u64>::new());
+    let stalls = stalls(trails);
+    for trail in trails {
+        for call in calls(trail) {
+            let (op, name, at) = (call.begin.op, call.begin.name, call.begin.at);
+            let Some(done) = call.done else {
+                if !trail.killed {
+                    found.push(Late { op, name, at, took: u64::MAX, allowed: call.begin.value * MS });
+                }
+                continue;
+            };
+            let took = done.at - at - covered((at, done.at), &[&stalls[&trail.process]]);
+            let allowed = call.begin.value * MS + LATE;
+            let most = longest.entry(op).or_default();
+            *most = took.max(*most);
+            let late = call.begin.value > 0 && took > allowed;
+            found.extend(late.then_some(Late { op, name, at, took, allowed }));
+        }
+    }
+    (found, longest)
+}
+
+/// Waiters that slept beside a free lock for longer than they may; `rough` is when a nemesis was at work.
+pub(crate) fn missed(trails: &[Trail], rough: &[Span], bounds: &Bounds) -> Vec<Late> {
+    let (busy, stalls) = (busy(trails, bounds.lease), stalls(trails));
+    let mut found = Vec::new();
+    for trail in trails {
+        for call in calls(trail).iter().filter(|call| call.begin.op.acquires()) {
+            let Some(done) = call.done else { continue };
+            let waits = (call.begin.at, done.at);
+            if call.begin.depth > 0 || waits.1 - waits.0 <= bounds.free {
+                continue;
+            }
+            for gap in gaps(busy.get(&call.begin.name).map_or(&[], Vec::as_slice), waits) {
+                let took = (gap.1 - gap.0).saturating_sub(covered(gap, &[rough, &stalls[&trail.process]]));
+                let (op, name, at) = (call.begin.op, call.begin.name, gap.0);
+                found.extend((took > bounds.free).then_some(Late { op, name, at, took, allowed: bounds.free }));
+            }
+        }
+    }
+    found
+}
+
+/// When each name's key was, or may have been, on the server: in order, without overlaps.
+fn busy(trails: &[Trail], lease: u64) -> HashMap<u8, Vec<Span>> {
+    let mut found = HashMap::<u8, Vec<Span>>::new();
+    for trail in trails {
+        held(&trail.records, lease, |name, span| found.entry(name).or_default().push(span));
+    }
+    for spans in found.values_mut() {
+        spans.sort_unstable();
+        let mut joined: Vec<Span> = Vec::new();
+        for &span in spans.iter() {
+            match joined.last_mut().filter(|last| span.0 <= last.1) {
+                Some(last) => last.1 = last.1.max(span.1),
+                None => joined.push(span),
+            }
+        }
+        *spans = joined;
+    }
+    found
+}
+
+/// A key outlives its holder by a lease when nobody knows whether it was released.
+fn held(records: &[Record], lease: u64, mut note: impl FnMut(u8, Span)) {
+    let mut open = HashMap::<u8, (u64, u64)>::new();
+    for record in records {
+        match record.kind {
+            Kind::Done if record.op.acquires() && record.outcome == Outcome::Yes && record.depth == 1 => {
+                open.insert(record.name, (record.at, record.at));
+            }
+            Kind::Done if record.op.acquires() && record.depth == 0 && record.outcome != Outcome::No => {
+                note(record.name, (record.at, record.at + 2 * lease));
+            }
+            Kind::Check if record.valid => {
+                if let Some(open) = open.get_mut(&record.name) {
+                    open.1 = record.deadline;
+                }
+            }
+            Kind::Done if record.op.releases() && record.depth == 0 => {
+                let sure = record.op == Op::Unlock && matches!(record.outcome, Outcome::Yes | Outcome::Lost);
+                if let Some((from, until)) = open.remove(&record.name) {
+                    note(record.name, (from, if sure { record.at } else { until.max(record.at) + lease }));
+                }
+            }
+            _ => {}
+        }
+    }
+    for (name, (from, until)) in open {
+        note(name, (from, until + lease));
+    }
+}
+
+/// What of a span is not covered by others, which are in order and apart.
+fn gaps(busy: &[Span], span: Span) -> Vec<Span> {
+    let mut found = Vec::new();
+    let mut free_from = span.0;
+    let first = busy.partition_point(|&(_, to)| to <= span.0);
+    for &(from, to) in busy[first..].iter().take_while(|(from, _)| *from < span.1) {
+        if from > free_from {
+            found.push((free_from, from));
+        }
+        free_from = free_from.max(to);
+    }
+    if free_from < span.1 {
+        found.push((free_from, span.1));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(at: u64, kind: Kind, op: Op) -> Record {
+        Record { at: at * MS, kind, op, ..Record::default() }
+    }
+
+    fn call(from: u64, to: u64, op: Op, budget: u64) -> [Record; 2] {
+        [Record { value: budget, ..record(from, Kind::Call, op) }, record(to, Kind::Done, op)]
+    }
+
+    fn trail(records: &[Record]) -> Trail {
+        Trail { records: records.to_vec(), ..Trail::default() }
+    }
+
+    #[test]
+    fn a_call_may_take_its_budget_and_a_little_more() {
+        let in_time = trail(&call(0, 550, Op::TryFor, 300));
+        assert_eq!(overdue(&[in_time]).0, []);
+        let late = trail(&call(0, 551, Op::TryFor, 300));
+        let (found, longest) = overdue(std::slice::from_ref(&late));
+        assert_eq!((found.len(), longest[&Op::TryFor]), (1, 551 * MS));
+        let stall = trail(&[Record { value: 2 * MS, ..record(100, Kind::Stall, Op::Lock) }]);
+        assert_eq!(overdue(&[late, stall]).0, []);
+        assert_eq!(overdue(&[trail(&call(0, 9_000, Op::Lock, 0))]).0, []);
+    }
+
+    #[test]
+    fn a_call_that_never_came_back_is_found() {
+        let hung = trail(&call(0, 1, Op::Lock, 0)[..1]);
+        assert_eq!(overdue(std::slice::from_ref(&hung)).0.len(), 1);
+        assert_eq!(overdue(&[Trail { killed: true, ..hung }]).0, []);
+    }
+
+    #[test]
+    fn covered_time_is_counted_once() {
+        assert_eq!(covered((10 * MS, 20 * MS), &[&[(0, 12 * MS), (11 * MS, 13 * MS)], &[(18 * MS, 30 * MS)]]), 5 * MS);
+        assert_eq!(covered((10 * MS, 20 * MS), &[&[(0, 5 * MS)]]), 0);
+    }
+
+    #[test]
+    fn gaps_are_what_is_between() {
+        assert_eq!(gaps(&[(0, 5), (10, 20), (25, 30)], (3, 28)), [(5, 10), (20, 25)]);
+        assert_eq!(gaps(&[(10, 20)], (0, 30)), [(0, 10), (20, 30)]);
+        assert_eq!(gaps(&[], (0, 30)), [(0, 30)]);
+        assert_eq!(gaps(&[(0, 50)], (10, 30)), []);
+    }
+
+    fn acquired(at: u64) -> Record {
+        Record { outcome: Outcome::Yes, depth: 1, ..record(at, Kind::Done, Op::Lock) }
+    }
+
+    /// One holds from 0 to 100, another waits from 50 until it is given the lock.
+    fn missed_by(until: u64, release: Op, rough: &[Span]) -> usize {
+        let out = Record { outcome: Outcome::Yes, ..record(100, Kind::Done, release) };
+        let holder = trail(&[acquired(0), out]);
+        let waiter = trail(&[record(50, Kind::Call, Op::Lock), acquired(until)]);
+        missed(&[holder, waiter], rough, &Bounds { free: 500 * MS, lease: 300 * MS }).len()
+    }
+
+    #[test]
+    fn a_waiter_beside_a_free_lock_is_found() {
+        assert_eq!(missed_by(600, Op::Unlock, &[]), 0);
+        assert_eq!(missed_by(601, Op::Unlock, &[]), 1);
+        assert_eq!(missed_by(601, Op::Unlock, &[(200 * MS, 300 * MS)]), 0);
+        assert_eq!(missed_by(900, Op::Drop, &[]), 0, "a drop does not say whether it released");
+        assert_eq!(missed_by(901, Op::Drop, &[]), 1);
+    }
+}

@@ -1,0 +1,184 @@
+//! The torture test: worker processes fight for a few locks while servers, connections and workers are stopped, killed
+//! and lied to, and checkers look at what they logged. docs/torture.md says how to run and read it.
+
+#[macro_use]
+#[allow(dead_code, unused_macros, reason = "each binary uses a part")]
+#[path = "../harness/mod.rs"]
+mod harness;
+use harness::{proxy, server, threads};
+
+mod classes;
+mod controls;
+#[allow(dead_code, unused_imports, reason = "its tests are run by tests/it")]
+mod history;
+mod nemesis;
+mod plan;
+mod reaper;
+mod report;
+mod rules;
+mod stage;
+mod work;
+mod worker;
+
+use classes::Class;
+use history::record::{MS, now};
+use report::Report;
+use stage::{End, Setting, Stage};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Worker processes of a round.
+const WORKERS: usize = 3;
+
+/// How long a waiter may sleep beside a free lock when nemeses are at work, in ms: a lease that nobody knew of, a
+/// poll, an outage that is being ridden out.
+const FREE: u64 = 3_500;
+
+/// How many findings of a round are shown.
+const SHOWN: usize = 20;
+
+struct Options {
+    span: Duration,
+    seed: u64,
+    class: Option<Class>,
+    mutant: Option<String>,
+    controls: bool,
+}
+
+const USAGE: &str = "usage: torture [--minutes N | --seconds N] [--seed S] [--class safe|lossy|forced] \
+                     [--mutant NAME] [--no-controls]";
+
+fn options() -> Option<Options> {
+    let mut options = Options { span: Duration::from_secs(60), seed: now(), class: None, mutant: None, controls: true };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--minutes" => options.span = Duration::from_secs(60 * args.next()?.parse::<u64>().ok()?),
+            "--seconds" => options.span = Duration::from_secs(args.next()?.parse().ok()?),
+            "--seed" => options.seed = args.next()?.parse().ok()?,
+            "--class" => options.class = Some(Class::named(&args.next()?)?),
+            "--mutant" => options.mutant = Some(args.next()?),
+            "--no-controls" => options.controls = false,
+            _ => return None,
+        }
+    }
+    Some(options)
+}
+
+fn main() -> ExitCode {
+    if let Ok(order) = std::env::var(stage::ORDER) {
+        worker::run(&plan::Order::of(&order));
+        return ExitCode::SUCCESS;
+    }
+    if std::env::var_os(reaper::ROLE).is_some() {
+        reaper::run();
+        return ExitCode::SUCCESS;
+    }
+    let Some(options) = options() else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(64);
+    };
+    reaper::start();
+    orchestrate(&options)
+}
+
+/// 0: nothing found; 1: something; 2: the run is void.
+fn orchestrate(options: &Options) -> ExitCode {
+    println!("torture: seed {}", options.seed);
+    nemesis::assert_repeats(options.seed);
+    let (start, dir) = (Instant::now(), std::env::temp_dir().join(format!("redlatch-torture-{}", std::process::id())));
+    reaper::tidy(&dir);
+    let mut report = Report::new(options.seed);
+    if options.controls {
+        report.caught = controls::run(&dir.join("controls"), options.seed, options.mutant.as_deref());
+    }
+    if options.mutant.is_none() && report.is_valid() {
+        rounds(options, start, &dir, &mut report);
+    }
+    report.took = start.elapsed();
+    report.save(&output().join("report.txt"));
+    let _ = std::fs::remove_dir_all(&dir);
+    print!("{}", report.text());
+    match (report.is_valid(), report.findings()) {
+        (false, _) => ExitCode::from(2),
+        (true, 0) => ExitCode::SUCCESS,
+        (true, _) => ExitCode::FAILURE,
+    }
+}
+
+/// The folder `torture` in cargo's target folder.
+fn output() -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("torture");
+    std::fs::create_dir_all(&dir).expect("a directory for the report");
+    dir
+}
+
+fn rounds(options: &Options, start: Instant, dir: &Path, report: &mut Report) {
+    let length = (options.span / 6).clamp(Duration::from_secs(4), Duration::from_secs(30));
+    for round in 0.. {
+        let left = options.span.saturating_sub(start.elapsed());
+        if left < length / 2 {
+            return;
+        }
+        let class = options.class.unwrap_or(Class::of_round(round));
+        let seed = options.seed.wrapping_add(round as u64);
+        play(class, seed, left.min(length), &dir.join(seed.to_string()), report);
+    }
+}
+
+/// One round: a server, its workers and its nemeses.
+fn play(class: Class, seed: u64, span: Duration, dir: &Path, report: &mut Report) {
+    let (plan, dir_of_logs) = (class.plan(), dir.to_owned());
+    let keeps_data = class.keeps_data();
+    let mut stage =
+        Stage::open(Setting { plan, workers: WORKERS, keeps_data, mutant: None, seed, dir: dir_of_logs, free: FREE });
+    stage.start();
+    let mut acts = Vec::new();
+    for step in nemesis::schedule(seed, class, WORKERS) {
+        if u128::from(now() - stage.started) > span.as_nanos() {
+            break;
+        }
+        acts.push(step.act);
+        stage.perform(step);
+    }
+    let started = stage.started;
+    let end = stage.finish();
+    let found = findings(&end, started);
+    println!(
+        "round of class {}, seed {seed}: {} pairs, {} nemeses, {} findings",
+        class.name(),
+        end.verdict.pairs,
+        acts.len(),
+        found.len()
+    );
+    found.iter().take(SHOWN).for_each(|found| println!("  {found}"));
+    report.add(class, &end, &acts, found.len());
+    if !found.is_empty() {
+        let kept = output().join(seed.to_string());
+        println!(
+            "  logs: {}",
+            keep(dir, &kept).map_or_else(|error| error.to_string(), |()| kept.display().to_string())
+        );
+    }
+    let _ = std::fs::remove_dir_all(dir);
+}
+
+/// Logs are written where the system keeps what is temporary, which may be in memory.
+fn keep(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for file in std::fs::read_dir(from)? {
+        let file = file?;
+        std::fs::copy(file.path(), to.join(file.file_name()))?;
+    }
+    Ok(())
+}
+
+fn findings(end: &End, started: u64) -> Vec<String> {
+    let found = end
+        .verdict
+        .findings()
+        .into_iter()
+        .map(|found| format!("{} at {} ms: {}", found.checker, found.at.saturating_sub(started) / MS, found.what));
+    found.chain(end.leaks.iter().cloned()).collect()
+}

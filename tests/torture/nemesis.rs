@@ -1,0 +1,96 @@
+//! What goes wrong, when and for how long: drawn from a seed, so that a seed repeats it.
+
+use crate::classes::Class;
+use fastrand::Rng;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Act {
+    /// The server is killed and started again; whether it knows its data then is the class's.
+    KillServer,
+    FreezeServer,
+    /// SIGSTOP of a worker, for less than a lease or for more.
+    FreezeClient,
+    /// SIGKILL of a worker; another one takes its place.
+    KillClient,
+    FlushAll,
+    ForgetScripts,
+    KillNormal,
+    KillPubsub,
+    /// The server answers nobody.
+    Pause,
+    OutOfMemory,
+    ReadOnly,
+    RevokeScripts,
+    RevokePublish,
+    RevokeChannels,
+    RevokeAll,
+    /// Replies of one worker's connections come later.
+    Delay,
+    /// Its connections break, before or after the server got the request.
+    Cut,
+    /// Its replies get lost on the way.
+    Swallow,
+    /// Its requests arrive late, when the caller has long given up.
+    Linger,
+}
+
+const EVERYWHERE: &[Act] = &[
+    Act::KillServer,
+    Act::FreezeServer,
+    Act::FreezeClient,
+    Act::FreezeClient,
+    Act::FreezeClient,
+    Act::KillClient,
+    Act::KillClient,
+    Act::ForgetScripts,
+    Act::KillNormal,
+    Act::KillPubsub,
+    Act::Pause,
+    Act::OutOfMemory,
+    Act::ReadOnly,
+    Act::RevokeScripts,
+    Act::RevokePublish,
+    Act::RevokeChannels,
+    Act::RevokeAll,
+    Act::Delay,
+    Act::Cut,
+    Act::Swallow,
+    Act::Linger,
+    Act::Linger,
+];
+
+const WHERE_DATA_IS_LOST: &[Act] = &[Act::FlushAll, Act::FlushAll, Act::FlushAll, Act::KillServer, Act::KillServer];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) act: Act,
+    /// Which worker, if it is about one.
+    pub(crate) whom: usize,
+    /// In ms, as the pause after it.
+    pub(crate) lasts: u64,
+    pub(crate) pause: u64,
+    pub(crate) seed: u64,
+}
+
+/// The steps of a round, without an end.
+pub(crate) fn schedule(seed: u64, class: Class, workers: usize) -> impl Iterator<Item = Step> {
+    let acts = if class == Class::Lossy { [EVERYWHERE, WHERE_DATA_IS_LOST].concat() } else { EVERYWHERE.to_vec() };
+    let mut rng = Rng::with_seed(seed);
+    std::iter::from_fn(move || {
+        let act = acts[rng.usize(..acts.len())];
+        let lasts = match act {
+            Act::FlushAll | Act::ForgetScripts | Act::KillNormal | Act::KillPubsub | Act::KillClient => 0,
+            Act::FreezeClient | Act::FreezeServer if rng.bool() => rng.u64(700..1_300),
+            Act::KillServer | Act::FreezeClient | Act::FreezeServer | Act::Pause => rng.u64(10..300),
+            _ => rng.u64(50..700),
+        };
+        Some(Step { act, whom: rng.usize(..workers), lasts, pause: rng.u64(20..400), seed: rng.u64(..) })
+    })
+}
+
+/// That a seed repeats its schedule.
+pub(crate) fn assert_repeats(seed: u64) {
+    let steps = |seed| schedule(seed, Class::Lossy, 3).take(100).collect::<Vec<_>>();
+    assert_eq!(steps(seed), steps(seed), "a seed repeats its schedule");
+    assert_ne!(steps(seed), steps(seed ^ 1), "another seed has another schedule");
+}

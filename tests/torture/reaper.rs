@@ -1,0 +1,59 @@
+//! Servers and workers end with the orchestrator, also when that is killed: a process of its own hears of each of
+//! them over a pipe, and ends what is left when the pipe breaks. Also what is stopped by a signal, and on every Unix.
+
+use crate::server::signal;
+use std::collections::HashSet;
+use std::io::{BufRead, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, OnceLock};
+
+pub(crate) const ROLE: &str = "REDLATCH_TORTURE_REAPER";
+
+static REAPER: OnceLock<Mutex<Child>> = OnceLock::new();
+
+/// Starts it, in a process group of its own: a ctrl-c is not for it.
+pub(crate) fn start() {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env(ROLE, "1").stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
+    let _ = REAPER.set(Mutex::new(command.spawn().expect("a process")));
+}
+
+fn tell(line: &str) {
+    let mut reaper = REAPER.get().expect("it was started").lock().unwrap();
+    writeln!(reaper.stdin.as_mut().expect("a pipe"), "{line}").expect("the reaper lives");
+}
+
+/// A process was started.
+pub(crate) fn watch(pid: u32) {
+    tell(&format!("+{pid}"));
+}
+
+/// It has ended.
+pub(crate) fn forget(pid: u32) {
+    tell(&format!("-{pid}"));
+}
+
+/// A directory that is to be gone in the end.
+pub(crate) fn tidy(dir: &Path) {
+    tell(&format!("/{}", dir.display()));
+}
+
+/// What the reaper's own process does.
+pub(crate) fn run() {
+    let (mut alive, mut dirs) = (HashSet::new(), Vec::new());
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        match line.split_at(1) {
+            ("+", pid) => drop(alive.insert(pid.to_owned())),
+            ("-", pid) => drop(alive.remove(pid)),
+            (_, dir) => dirs.push(dir.to_owned()),
+        }
+    }
+    for pid in alive {
+        let _ = std::panic::catch_unwind(|| signal("-KILL", pid.parse().unwrap()));
+    }
+    for dir in dirs {
+        let _ = std::fs::remove_dir_all(dir);
+    }
+}

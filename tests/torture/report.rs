@@ -1,0 +1,141 @@
+//! What a run says in the end, on the screen and in a file.
+
+use crate::classes::Class;
+use crate::controls::Caught;
+use crate::history::record::{MS, Op};
+use crate::nemesis::Act;
+use crate::stage::End;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+#[derive(Default)]
+pub(crate) struct Report {
+    pub(crate) seed: u64,
+    pub(crate) took: Duration,
+    pub(crate) caught: Vec<Caught>,
+    rounds: BTreeMap<Class, Sum>,
+    longest: BTreeMap<Op, u64>,
+}
+
+/// The rounds of one class.
+#[derive(Default)]
+struct Sum {
+    rounds: usize,
+    pairs: usize,
+    overlaps: usize,
+    expected_overlaps: usize,
+    longest_overlap: u64,
+    cut_short: usize,
+    writes: usize,
+    lost_updates: usize,
+    expected_lost: usize,
+    holes: usize,
+    hangs: usize,
+    mistakes: usize,
+    leaks: usize,
+    findings: usize,
+    acts: BTreeMap<Act, usize>,
+}
+
+impl Report {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
+    pub(crate) fn add(&mut self, class: Class, end: &End, acts: &[Act], findings: usize) {
+        for (op, longest) in &end.verdict.longest {
+            let most = self.longest.entry(*op).or_default();
+            *most = longest.max(most).to_owned();
+        }
+        let (sum, verdict) = (self.rounds.entry(class).or_default(), &end.verdict);
+        sum.rounds += 1;
+        sum.pairs += verdict.pairs;
+        sum.overlaps += verdict.overlaps.len();
+        sum.expected_overlaps += verdict.expected_overlaps.len();
+        sum.longest_overlap =
+            verdict.expected_overlaps.iter().map(|o| o.lasted).chain([sum.longest_overlap]).max().unwrap_or(0);
+        sum.cut_short += verdict.cut_short.len();
+        sum.writes += verdict.tally.writes;
+        sum.lost_updates += verdict.tally.lost.len();
+        sum.expected_lost += verdict.tally.expected;
+        sum.holes += verdict.tally.holes;
+        sum.hangs += verdict.hangs();
+        sum.mistakes += verdict.depth.len() + verdict.answers.len();
+        sum.leaks += end.leaks.len();
+        sum.findings += findings;
+        for act in acts {
+            *sum.acts.entry(*act).or_default() += 1;
+        }
+    }
+
+    /// Whether every mutant was caught, and no scene was wrong without one.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.caught.iter().all(Caught::proves)
+    }
+
+    pub(crate) fn findings(&self) -> usize {
+        self.rounds.values().map(|sum| sum.findings).sum()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text).expect("a string takes it");
+        text
+    }
+
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        writeln!(text, "torture: seed {}, {} s", self.seed, self.took.as_secs())?;
+        for caught in &self.caught {
+            write_caught(text, caught)?;
+        }
+        for (class, sum) in &self.rounds {
+            write_sum(text, *class, sum)?;
+        }
+        writeln!(text, "longest calls:")?;
+        for (op, longest) in &self.longest {
+            writeln!(text, "  {:12} {:6} ms", format!("{op:?}"), longest / MS)?;
+        }
+        if !self.is_valid() {
+            return writeln!(text, "VOID: a mutant was not caught, or a scene was wrong without it");
+        }
+        writeln!(text, "{}", if self.findings() == 0 { "nothing found" } else { "FOUND, see above" })
+    }
+
+    pub(crate) fn save(&self, path: &Path) {
+        std::fs::write(path, self.text()).expect("room for the report");
+    }
+}
+
+fn write_caught(text: &mut String, caught: &Caught) -> std::fmt::Result {
+    match &caught.by {
+        Some((by, took)) => writeln!(text, "mutant {:24} caught after {took:5} ms by {by}", caught.mutant)?,
+        None => writeln!(text, "mutant {:24} NOT CAUGHT", caught.mutant)?,
+    }
+    for found in &caught.without {
+        writeln!(text, "  WITHOUT the mutant: {found}")?;
+    }
+    writeln!(text, "  without it: {} findings in {} pairs", caught.without.len(), caught.pairs_without)
+}
+
+fn write_sum(text: &mut String, class: Class, sum: &Sum) -> std::fmt::Result {
+    writeln!(text, "class {}: {} rounds, {} pairs, {} findings", class.name(), sum.rounds, sum.pairs, sum.findings)?;
+    writeln!(text, "  overlaps of beliefs: {}, holds lost early: {}", sum.overlaps, sum.cut_short)?;
+    if sum.overlaps == 0 && sum.pairs > 0 {
+        writeln!(text, "  so p(overlap of a pair) < 3/{} = {:.1e} at 95 %", sum.pairs, 3.0 / sum.pairs as f64)?;
+    }
+    let (writes, holes) = (sum.writes, sum.holes);
+    writeln!(text, "  lost updates: {} of {writes}; by writers stopped after their check: {holes}", sum.lost_updates)?;
+    if class != Class::Safe {
+        let longest = sum.longest_overlap / MS;
+        writeln!(
+            text,
+            "  expected, because locks were taken away: {} overlaps, longest {longest} ms, {} lost updates",
+            sum.expected_overlaps, sum.expected_lost
+        )?;
+    }
+    writeln!(text, "  hangs: {}, wrong levels and answers: {}, leaks: {}", sum.hangs, sum.mistakes, sum.leaks)?;
+    let acts: Vec<_> = sum.acts.iter().map(|(act, count)| format!("{act:?} {count}")).collect();
+    writeln!(text, "  nemeses: {}: {}", sum.acts.values().sum::<usize>(), acts.join(", "))
+}

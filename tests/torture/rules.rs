@@ -1,0 +1,49 @@
+//! What the proxies do to the wire.
+
+use crate::nemesis::{Act, Step};
+use crate::proxy::{Flow, Proxy, cut_after, pass, pass_after};
+use fastrand::Rng;
+use std::time::Duration;
+
+/// Some of the data meets the fault, the rest passes.
+pub(crate) fn set(proxy: &Proxy, step: Step) {
+    let mut rng = Rng::with_seed(step.seed);
+    proxy.set(move |_, flow, data| {
+        let (hit, span) = (rng.u32(..3) == 0, Duration::from_millis(rng.u64(5..400)));
+        match (step.act, flow) {
+            _ if !hit => pass(data),
+            (Act::Delay, Flow::Reply) | (Act::Linger, Flow::Request) => pass_after(span, data),
+            (Act::Swallow, Flow::Reply) => Vec::new(),
+            (Act::Cut, _) => cut_after(rng.usize(..=data.len()), data),
+            _ => pass(data),
+        }
+    });
+}
+
+/// The requests that fit arrive later by so much; of these only every n-th.
+pub(crate) fn hold_up(proxy: &Proxy, span: Duration, every: usize, fits: fn(&[u8]) -> bool) {
+    let mut seen = 0;
+    proxy.set(move |_, flow, data| {
+        let hit = flow == Flow::Request && fits(data);
+        seen += usize::from(hit);
+        if hit && seen % every == 0 { pass_after(span, data) } else { pass(data) }
+    });
+}
+
+fn contains(data: &[u8], word: &str) -> bool {
+    data.windows(word.len()).any(|window| window == word.as_bytes())
+}
+
+/// By their shape, because a mutant's scripts have hashes of their own: only a release names the channel.
+pub(crate) fn is_release(data: &[u8]) -> bool {
+    contains(data, "EVALSHA") && contains(data, "redisson_lock__channel")
+}
+
+/// Acquire and re-enter have 8 parts; a renewal of n locks has 5 + 2n.
+pub(crate) fn is_renewal(data: &[u8]) -> bool {
+    contains(data, "EVALSHA") && !contains(data, "redisson_lock__channel") && !data.starts_with(b"*8\r\n")
+}
+
+pub(crate) fn is_subscribe(data: &[u8]) -> bool {
+    contains(data, "\r\nSUBSCRIBE\r\n")
+}

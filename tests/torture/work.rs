@@ -1,0 +1,357 @@
+//! One thread of a worker: what it does with the locks, and the log of it.
+
+use crate::history::record::{Kind, Log, MS, Op, Outcome, Record, now};
+use crate::plan::Plan;
+use fastrand::Rng;
+use redlatch::{CancelToken, Error, Hold, RedLock, RedLockExt, ReentrantLock, Result};
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+/// Tokens that somebody else cancels, and when.
+pub(crate) type Cancels = Mutex<Vec<(u64, CancelToken)>>;
+
+const DEEPEST: u8 = 3;
+
+/// How often a wandering thread goes on to another name.
+const STAY: u64 = 200 * MS;
+
+pub(crate) struct Hand<'a> {
+    pub(crate) locks: &'a ReentrantLock,
+    pub(crate) cancels: &'a Cancels,
+    pub(crate) counters: &'a File,
+    pub(crate) plan: &'a Plan,
+    pub(crate) log: Log,
+    pub(crate) rng: Rng,
+    /// The hold of the current turn.
+    pub(crate) hold: Option<Hold>,
+}
+
+/// How a lock is asked for.
+struct Wish {
+    op: Op,
+    /// As in [`Kind::Call`].
+    budget: u64,
+    wait: Duration,
+    lease: Option<Duration>,
+    token: Option<CancelToken>,
+}
+
+impl<'a> Hand<'a> {
+    pub(crate) fn run(&mut self, stop: &AtomicBool) {
+        while !stop.load(SeqCst) {
+            let name = self.pick_name();
+            match self.plan.mixed {
+                true => self.mixed_turn(name),
+                false => self.simple_turn(name),
+            }
+            self.hold = None;
+            self.sleep(self.plan.pause);
+        }
+    }
+
+    fn pick_name(&mut self) -> u8 {
+        let number = if self.plan.wanders { now() / STAY } else { self.rng.u64(..) };
+        (number % self.plan.names) as u8
+    }
+
+    /// Between two bounds in ms, by the microsecond.
+    fn sleep(&mut self, (least, most): (u64, u64)) {
+        std::thread::sleep(Duration::from_micros(self.rng.u64(least * 1_000..=most * 1_000)));
+    }
+
+    fn one_in(&mut self, number: u32) -> bool {
+        self.rng.u32(..number) == 0
+    }
+
+    /// Locks, holds and unlocks.
+    fn simple_turn(&mut self, name: u8) {
+        let lease =
+            if self.plan.asks_zero && self.one_in(2) { Some(0) } else { Some(self.plan.lease).filter(|&l| l > 0) };
+        let op = match lease {
+            Some(0) => Op::Zero,
+            Some(_) => Op::Leased,
+            None => Op::Lock,
+        };
+        let lease = lease.map(Duration::from_millis);
+        if !self.acquire(name, &Wish { op, budget: 0, wait: Duration::MAX, lease, token: None }) {
+            return;
+        }
+        let until = now() + self.rng.u64(self.plan.hold.0..=self.plan.hold.1) * MS;
+        let longest = now() + 3 * self.plan.lease * MS;
+        while self.check(name).is_some() && if self.plan.overstays { now() < longest } else { now() < until } {
+            self.count(name);
+            self.sleep((1, 2));
+        }
+        if self.plan.overstays {
+            self.sleep((5, 50));
+        }
+        self.unlock(name);
+    }
+
+    fn mixed_turn(&mut self, name: u8) {
+        match self.rng.u32(..100) {
+            0 => return self.unlock_again(name),
+            1 => {
+                let wish = Wish { lease: Some(Duration::from_micros(900)), op: Op::Zero, ..self.wish() };
+                self.acquire(name, &wish);
+            }
+            2 if self.plan.forces => self.force(name),
+            3..35 => self.guarded_turn(name),
+            35..60 => self.executed_turn(name),
+            _ => {
+                let wish = self.wish();
+                if self.acquire(name, &wish) {
+                    self.inside(name, 1, wish.lease);
+                    self.unlock(name);
+                }
+            }
+        }
+        if self.one_in(8) {
+            self.unlock_again(name);
+        }
+    }
+
+    fn guarded_turn(&mut self, name: u8) {
+        let (locks, wish, resource) = (self.locks, self.wish(), resource(name));
+        self.begin(wish.op, name, wish.budget);
+        let result = request(locks, &resource, &wish).guard();
+        self.end(wish.op, name, outcome(&result, Option::is_some));
+        let Ok(Some(guard)) = result else { return };
+        self.inside(name, 1, wish.lease);
+        if self.one_in(2) {
+            self.release(Op::Drop, name, self.plan.response, || {
+                drop(guard);
+                Ok(())
+            });
+        } else {
+            self.release(Op::Unlock, name, self.plan.watchdog, || guard.unlock());
+        }
+    }
+
+    fn executed_turn(&mut self, name: u8) {
+        let (locks, wish, resource) = (self.locks, self.wish(), resource(name));
+        let mut ran = false;
+        self.begin(wish.op, name, wish.budget);
+        let result = request(locks, &resource, &wish).execute(|_| {
+            ran = true;
+            self.end(wish.op, name, Outcome::Yes);
+            self.inside(name, 1, wish.lease);
+            self.begin(Op::Leave, name, self.plan.watchdog);
+        });
+        if ran {
+            self.end(Op::Leave, name, outcome(&result, Option::is_some));
+            self.look_over(name);
+        } else {
+            self.end(wish.op, name, outcome(&result, Option::is_some));
+        }
+    }
+
+    /// Any way to ask for a lock.
+    fn wish(&mut self) -> Wish {
+        let ms = Duration::from_millis;
+        let (wait, lease) = (self.rng.u64(5..300), self.rng.u64(30..300));
+        let plain = Wish { op: Op::Lock, budget: 0, wait: Duration::MAX, lease: None, token: None };
+        match self.rng.u32(..100) {
+            0..30 => plain,
+            30..45 => Wish { op: Op::Try, budget: self.plan.response, wait: Duration::ZERO, ..plain },
+            45..75 => Wish { op: Op::TryFor, budget: wait, wait: ms(wait), ..plain },
+            75..90 => Wish { op: Op::Leased, lease: Some(ms(lease)), ..plain },
+            _ => {
+                let token = CancelToken::new();
+                self.cancels.lock().unwrap().push((now() + wait * MS, token.clone()));
+                Wish { op: Op::Cancellable, budget: wait + self.plan.response, token: Some(token), ..plain }
+            }
+        }
+    }
+
+    /// The plain calls of the trait.
+    fn acquire(&mut self, name: u8, wish: &Wish) -> bool {
+        let (locks, name_of) = (self.locks, resource(name));
+        self.begin(wish.op, name, wish.budget);
+        let result = match (wish.op, wish.lease, &wish.token) {
+            (Op::Zero, Some(lease), _) => locks.try_lock_for_with_lease(&name_of, Duration::from_millis(20), lease),
+            (_, Some(lease), _) => locks.lock_with_lease(&name_of, lease).map(|()| true),
+            (_, _, Some(token)) => locks.lock_cancellable(&name_of, token).map(|()| true),
+            (Op::Try, ..) => locks.try_lock(&name_of),
+            (Op::TryFor, ..) => locks.try_lock_for(&name_of, wish.wait),
+            _ => locks.lock(&name_of).map(|()| true),
+        };
+        self.end(wish.op, name, outcome(&result, |&acquired| acquired));
+        matches!(result, Ok(true))
+    }
+
+    fn unlock(&mut self, name: u8) {
+        let locks = self.locks;
+        self.release(Op::Unlock, name, self.plan.watchdog, || locks.unlock(&resource(name)));
+    }
+
+    fn release(&mut self, op: Op, name: u8, budget: u64, act: impl FnOnce() -> Result<()>) {
+        self.begin(op, name, budget);
+        let result = act();
+        self.end(op, name, outcome(&result, |()| true));
+        self.look_over(name);
+    }
+
+    /// What is not held is not unlocked.
+    fn unlock_again(&mut self, name: u8) {
+        self.begin(Op::Again, name, self.plan.response);
+        let result = self.locks.unlock(&resource(name));
+        self.end(Op::Again, name, outcome(&result, |()| true));
+    }
+
+    fn force(&mut self, name: u8) {
+        self.begin(Op::Force, name, self.plan.outage + self.plan.response);
+        let result = self.locks.force_unlock(&resource(name));
+        self.end(Op::Force, name, outcome(&result, |&freed| freed));
+    }
+
+    /// What is done while the lock is held.
+    fn inside(&mut self, name: u8, level: u8, lease: Option<Duration>) {
+        while self.check(name).is_some() {
+            match self.rng.u32(..1_000) {
+                0..400 => self.count(name),
+                400..450 => self.deeper(name, level),
+                450..470 => self.extend(name),
+                470..490 => self.verify(name),
+                490..493 => self.sleep((50, 400)),
+                493..503 => self.overstay(name, lease),
+                503..560 => self.sleep((0, 2)),
+                _ => break,
+            }
+        }
+        self.check(name);
+    }
+
+    /// Stays until the lease has run out, unless an outer level is renewed.
+    fn overstay(&mut self, name: u8, lease: Option<Duration>) {
+        let end = now() + lease.map_or(0, |lease| 2 * lease.as_nanos() as u64);
+        while now() < end && self.check(name).is_some() {
+            self.sleep((1, 5));
+        }
+    }
+
+    fn deeper(&mut self, name: u8, level: u8) {
+        if level == DEEPEST {
+            return;
+        }
+        let wish = Wish { token: None, ..self.wish() };
+        let op = if wish.op == Op::Cancellable { Op::Lock } else { wish.op };
+        let budget = if wish.op == Op::TryFor { wish.budget } else { self.plan.outage + self.plan.response };
+        if self.acquire(name, &Wish { op, budget, ..wish }) {
+            self.inside(name, level + 1, wish.lease);
+            self.unlock(name);
+        }
+    }
+
+    fn extend(&mut self, name: u8) {
+        let Some(hold) = self.hold.clone() else { return };
+        let lease = Duration::from_millis(self.rng.u64(20..self.plan.watchdog));
+        self.begin(Op::Extend, name, self.plan.watchdog);
+        let result = hold.extend(lease);
+        self.end(Op::Extend, name, outcome(&result, |()| true));
+    }
+
+    fn verify(&mut self, name: u8) {
+        let Some(hold) = self.hold.clone() else { return };
+        self.begin(Op::Verify, name, self.plan.response);
+        let result = self.locks.verify(&hold);
+        self.end(Op::Verify, name, outcome(&result, |&held| held));
+    }
+
+    /// Adds one to the name's counter, if the lock is still valid right before the write.
+    fn count(&mut self, name: u8) {
+        let (place, mut word) = (u64::from(name) * 8, [0; 8]);
+        let at = now();
+        self.counters.read_exact_at(&mut word, place).expect("the counters");
+        let value = u64::from_le_bytes(word);
+        self.log.write(Record { at, kind: Kind::Read, name, value, ..Record::default() });
+        std::thread::sleep(Duration::from_micros(self.rng.u64(0..200)));
+        let Some(deadline) = self.check(name) else { return };
+        let record = Record { name, deadline, value: value + 1, ..Record::default() };
+        self.log.write(Record { at: now(), kind: Kind::Write, ..record });
+        self.counters.write_all_at(&(value + 1).to_le_bytes(), place).expect("the counters");
+        self.log.write(Record { at: now(), kind: Kind::Wrote, ..record });
+    }
+
+    /// Until when the hold is surely valid; `None` when it is not.
+    fn check(&mut self, name: u8) -> Option<u64> {
+        let hold = self.hold.as_ref()?;
+        let before = now();
+        let valid = hold.is_valid();
+        let deadline = before + hold.remaining().as_nanos() as u64;
+        let at = if valid { before } else { now() };
+        self.log.write(Record { at, kind: Kind::Check, name, valid, deadline, ..Record::default() });
+        valid.then_some(deadline)
+    }
+
+    /// After the last release the hold is not valid, whatever became of it.
+    fn look_over(&mut self, name: u8) {
+        if self.locks.hold_count(&resource(name)) == 0
+            && let Some(hold) = &self.hold
+        {
+            let valid = hold.is_valid();
+            self.log.write(Record { at: now(), kind: Kind::Over, name, valid, ..Record::default() });
+        }
+    }
+
+    fn begin(&mut self, op: Op, name: u8, budget: u64) {
+        if op.releases() {
+            self.check(name);
+        }
+        let depth = self.locks.hold_count(&resource(name)) as u8;
+        self.log.write(Record { at: now(), kind: Kind::Call, op, name, depth, value: budget, ..Record::default() });
+    }
+
+    fn end(&mut self, op: Op, name: u8, outcome: Outcome) {
+        let at = now();
+        let hold = self.locks.hold(&resource(name));
+        let depth = hold.as_ref().map_or(0, |hold| hold.count() as u8);
+        let deadline = hold.as_ref().map_or(0, |hold| at + hold.remaining().as_nanos() as u64);
+        let owner = hold.as_ref().map_or(0, |hold| hash(hold.owner()));
+        self.log.write(Record { at, kind: Kind::Done, op, name, depth, outcome, deadline, owner, ..Record::default() });
+        if op.acquires() && outcome == Outcome::Yes {
+            self.hold = hold;
+        }
+    }
+}
+
+pub(crate) fn resource(name: u8) -> String {
+    format!("torture:{name}")
+}
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn request<'l, 'r>(
+    locks: &'l ReentrantLock,
+    resource: &'r str,
+    wish: &'r Wish,
+) -> redlatch::Request<'l, 'r, ReentrantLock> {
+    let request = locks.request(resource).wait(wish.wait);
+    let request = wish.lease.into_iter().fold(request, redlatch::Request::lease);
+    wish.token.iter().fold(request, redlatch::Request::cancelled_by)
+}
+
+fn outcome<T>(result: &Result<T>, yes: impl FnOnce(&T) -> bool) -> Outcome {
+    match result {
+        Ok(value) if yes(value) => Outcome::Yes,
+        Ok(_) => Outcome::No,
+        Err(Error::Config { .. }) => Outcome::Config,
+        Err(Error::NotHeld { .. }) => Outcome::NotHeld,
+        Err(Error::Lost { .. }) => Outcome::Lost,
+        Err(Error::Unavailable { .. }) => Outcome::Unavailable,
+        Err(Error::OutcomeUnknown { .. }) => Outcome::Unknown,
+        Err(Error::Refused { code, .. }) if code == "OOM" => Outcome::RefusedOom,
+        Err(Error::Refused { .. }) => Outcome::Refused,
+        Err(Error::Cancelled { .. }) => Outcome::Cancelled,
+        Err(Error::Closed { .. }) => Outcome::Closed,
+        Err(_) => Outcome::None,
+    }
+}

@@ -1,0 +1,142 @@
+//! A worker process: its threads, its heartbeat, and what it leaves behind.
+
+use crate::history::record::{Kind, Log, MS, Record, now};
+use crate::plan::{Order, Plan};
+use crate::threads::of_redlatch;
+use crate::work::{Cancels, Hand};
+use fastrand::Rng;
+use redlatch::{Client, ReentrantLock};
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+const BEAT: Duration = Duration::from_millis(5);
+
+/// A beat that comes so much late is a stall of the whole process.
+const MISSED_BEAT: u64 = 20 * MS;
+
+/// How soon threads, descriptors and holds are gone once nobody uses them.
+const GONE: Duration = Duration::from_secs(5);
+
+/// How much a process may grow after its first seconds, in bytes.
+const GROWTH: u64 = 16 << 20;
+
+/// Memory is looked at from here on: pools, stacks and buffers are there by then.
+const WARM: Duration = Duration::from_secs(3);
+
+/// Where a thread of a worker keeps its log.
+pub(crate) fn log_path(dir: &Path, number: u64, thread: u64) -> PathBuf {
+    dir.join(format!("{number}-{thread}.log"))
+}
+
+/// Where a worker says what it left behind.
+pub(crate) fn leaks_path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("{number}.leaks"))
+}
+
+/// Works until its standard input ends, which it also does when the orchestrator dies.
+pub(crate) fn run(order: &Order) {
+    let dir = PathBuf::from(&order.dir);
+    let counters = OpenOptions::new().read(true).write(true).open(dir.join("counters")).expect("the counters");
+    let mut logs: Vec<_> =
+        (0..=order.plan.threads).map(|thread| Log::new(&log_path(&dir, order.number, thread))).collect();
+    let heart = logs.pop().unwrap();
+    let files = open_files();
+    let mut leaks = work(order, &counters, logs, heart);
+    if !eventually(|| of_redlatch().is_empty()) {
+        leaks.push(format!("threads: {:?}", of_redlatch()));
+    }
+    if !eventually(|| open_files() <= files) {
+        leaks.push(format!("descriptors: {} instead of {files}", open_files()));
+    }
+    std::fs::write(leaks_path(&dir, order.number), leaks.join("\n")).expect("room for the leaks");
+}
+
+/// The client lives in here alone.
+fn work(order: &Order, counters: &std::fs::File, logs: Vec<Log>, heart: Log) -> Vec<String> {
+    let locks = ReentrantLock::new(&client(&order.url, &order.plan));
+    let (cancels, stop, beats) =
+        (Cancels::default(), &*Box::leak(Box::new(AtomicBool::new(false))), AtomicBool::new(true));
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        stop.store(true, SeqCst);
+    });
+    let mut leaks = Vec::new();
+    std::thread::scope(|scope| {
+        let (beats, cancels, locks) = (&beats, &cancels, &locks);
+        let heart = scope.spawn(move || beat(heart, beats, cancels));
+        let hands: Vec<_> = logs
+            .into_iter()
+            .enumerate()
+            .map(|(thread, log)| {
+                let rng = Rng::with_seed(order.seed ^ (thread as u64) << 32);
+                let mut hand = Hand { locks, cancels, counters, plan: &order.plan, log, rng, hold: None };
+                scope.spawn(move || hand.run(stop))
+            })
+            .collect();
+        hands.into_iter().for_each(|hand| hand.join().expect("a thread of the worker panicked"));
+        beats.store(false, SeqCst);
+        leaks.extend(heart.join().expect("the heartbeat panicked"));
+    });
+    let left = || locks.client().stats();
+    if !eventually(|| left().holds == 0 && left().waiters == 0) {
+        leaks.push(format!("holds and waiters: {:?}", left()));
+    }
+    leaks
+}
+
+fn client(url: &str, plan: &Plan) -> Client {
+    let ms = Duration::from_millis;
+    let builder = Client::builder(url).watchdog_timeout(ms(plan.watchdog)).response_timeout(ms(plan.response));
+    let builder = builder.connect_timeout(ms(plan.response)).outage_budget(ms(plan.outage)).poll_cap(ms(plan.poll));
+    crate::classes::strict(builder, plan.strict).build().expect("settings that fit")
+}
+
+/// Notes when the whole process stood still, cancels what is due, and watches the memory.
+fn beat(mut log: Log, beats: &AtomicBool, cancels: &Cancels) -> Option<String> {
+    let (start, mut last, mut warm) = (Instant::now(), now(), None);
+    while beats.load(SeqCst) {
+        std::thread::sleep(BEAT);
+        let at = now();
+        if at - last > MISSED_BEAT {
+            log.write(Record { at, kind: Kind::Stall, value: at - last, ..Record::default() });
+        }
+        last = at;
+        cancels.lock().unwrap().retain(|(due, token)| {
+            let due = *due <= at;
+            if due {
+                token.cancel();
+            }
+            !due
+        });
+        if warm.is_none() && start.elapsed() > WARM {
+            warm = Some(memory());
+        }
+    }
+    let (warm, end) = (warm?, memory());
+    (end > warm + GROWTH).then(|| format!("memory: {warm} bytes, later {end}"))
+}
+
+fn eventually(mut holds: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + GONE;
+    while !holds() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(BEAT);
+    }
+    true
+}
+
+/// Zero where the system does not show them.
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+}
+
+/// Resident memory; zero where the system does not show it.
+fn memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4_096
+}
