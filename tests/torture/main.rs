@@ -35,8 +35,8 @@ const WORKERS: usize = 3;
 /// poll, an outage that is being ridden out.
 const FREE: u64 = 3_500;
 
-/// How many findings of a round are shown.
-const SHOWN: usize = 20;
+/// How many findings of a checker are shown for a round.
+const SHOWN: usize = 5;
 
 struct Options {
     span: Duration,
@@ -152,16 +152,24 @@ fn play(class: Class, seed: u64, span: Duration, dir: &Path, report: &mut Report
         acts.len(),
         found.len()
     );
-    found.iter().take(SHOWN).for_each(|found| println!("  {found}"));
+    shown(&found).for_each(|found| println!("  {found}"));
     report.add(class, &end, &acts, found.len());
     if !found.is_empty() {
         let kept = output().join(seed.to_string());
+        std::fs::write(dir.join("findings.txt"), found.join("\n")).expect("room for the findings");
         println!(
             "  logs: {}",
             keep(dir, &kept).map_or_else(|error| error.to_string(), |()| kept.display().to_string())
         );
     }
     let _ = std::fs::remove_dir_all(dir);
+}
+
+/// The first of each checker.
+fn shown(found: &[String]) -> impl Iterator<Item = &String> {
+    let checker = |found: &str| found.split(" at ").next().map(str::to_owned);
+    let of_same = move |at: usize| found[..at].iter().filter(|other| checker(other) == checker(&found[at])).count();
+    found.iter().enumerate().filter(move |(at, _)| of_same(*at) < SHOWN).map(|(_, found)| found)
 }
 
 /// Logs are written where the system keeps what is temporary, which may be in memory.
