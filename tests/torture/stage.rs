@@ -1,18 +1,21 @@
 //! A server, a proxy for each worker, the workers, and what a nemesis does to them.
 
-use crate::history::record::{MS, Trail, now};
+use crate::history::record::{Log, MACHINE, MS, Trail, now};
 use crate::history::waits::{Bounds, Span};
 use crate::history::{Verdict, judge};
 use crate::nemesis::{Act, Step};
 use crate::plan::{Order, Plan};
 use crate::proxy::Proxy;
 use crate::server::{Server, signal};
-use crate::worker::{leaks_path, log_path};
+use crate::work::Cancels;
+use crate::worker::{self, leaks_path, log_path};
 use crate::{reaper, rules};
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -49,6 +52,8 @@ pub(crate) struct Stage {
     /// The nemeses' log, for people.
     events: File,
     pub(crate) started: u64,
+    beats: Arc<AtomicBool>,
+    heart: PathBuf,
 }
 
 struct Worker {
@@ -74,7 +79,22 @@ impl Stage {
         let proxies = (0..setting.workers).map(|_| Proxy::new(server.socket())).collect();
         let events = File::create(setting.dir.join("nemeses.txt")).expect("a log file");
         let (crew, numbers, rough, losses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { setting, server: Some(server), proxies, crew, numbers, rough, losses, events, started: now() }
+        let (beats, heart) = (Arc::new(AtomicBool::new(true)), setting.dir.join("orchestrator.log"));
+        let (log, beating) = (Log::new(&heart), Arc::clone(&beats));
+        std::thread::spawn(move || worker::beat(log, &beating, &Cancels::default()));
+        Self {
+            beats,
+            heart,
+            setting,
+            server: Some(server),
+            proxies,
+            crew,
+            numbers,
+            rough,
+            losses,
+            events,
+            started: now(),
+        }
     }
 
     pub(crate) fn start(&mut self) {
@@ -210,7 +230,8 @@ impl Stage {
         let paths =
             all.map(|(&(number, killed), thread)| (log_path(&self.setting.dir, number, thread), number, killed));
         let there = paths.filter(|(path, ..)| path.exists());
-        there.map(|(path, number, killed)| Trail::read(&path, number as usize, killed || under_way)).collect()
+        let trails = there.map(|(path, number, killed)| Trail::read(&path, number as usize, killed || under_way));
+        trails.chain([Trail::read(&self.heart, MACHINE, true)]).collect()
     }
 
     /// Ends the workers as they are.
@@ -279,6 +300,12 @@ impl Stage {
             reaper::forget(server.pid());
             server.kill();
         }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.beats.store(false, SeqCst);
     }
 }
 

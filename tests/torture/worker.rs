@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const BEAT: Duration = Duration::from_millis(5);
 
 /// A beat that comes so much late is a stall of the whole process.
-const MISSED_BEAT: u64 = 20 * MS;
+const MISSED_BEAT: u64 = 12 * MS;
 
 /// How soon threads, descriptors and holds are gone once nobody uses them.
 const GONE: Duration = Duration::from_secs(5);
@@ -94,8 +94,8 @@ fn client(url: &str, plan: &Plan) -> Client {
     crate::classes::strict(builder, plan.strict).build().expect("settings that fit")
 }
 
-/// Notes when the whole process stood still, cancels what is due, and watches the memory.
-fn beat(mut log: Log, beats: &AtomicBool, cancels: &Cancels) -> Option<String> {
+/// Notes when the whole process stood still, cancels what is due, and says when the memory has grown.
+pub(crate) fn beat(mut log: Log, beats: &AtomicBool, cancels: &Cancels) -> Option<String> {
     let (start, mut last, mut warm) = (Instant::now(), now(), None);
     while beats.load(SeqCst) {
         std::thread::sleep(BEAT);

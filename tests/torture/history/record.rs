@@ -160,6 +160,9 @@ impl Log {
     }
 }
 
+/// The process number of the orchestrator: when it stands still, so does everything.
+pub(crate) const MACHINE: usize = usize::MAX;
+
 /// All that a thread did.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Trail {

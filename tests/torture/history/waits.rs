@@ -1,9 +1,9 @@
 //! C5: no call outlives its budget, and no waiter sleeps beside a lock that is free.
 //!
 //! A process that stands still, because it was stopped or the machine was busy, cannot return: what its heartbeat
-//! missed is taken off. Likewise the time in which a nemesis kept the server out of reach.
+//! missed is taken off, and what the orchestrator's missed, which no nemesis stops. Likewise the time in which a nemesis kept the server out of reach.
 
-use super::record::{Kind, MS, Op, Outcome, Record, Trail};
+use super::record::{Kind, MACHINE, MS, Op, Outcome, Record, Trail};
 use std::collections::HashMap;
 
 /// From when to when.
@@ -56,7 +56,7 @@ fn calls(trail: &Trail) -> Vec<Call<'_>> {
 
 /// The stalls of each process.
 fn stalls(trails: &[Trail]) -> HashMap<usize, Vec<Span>> {
-    let mut found = HashMap::<usize, Vec<Span>>::new();
+    let mut found = HashMap::<usize, Vec<Span>>::from([(MACHINE, Vec::new())]);
     for trail in trails {
         let of_trail = trail.records.iter().filter(|record| record.kind == Kind::Stall);
         found.entry(trail.process).or_default().extend(of_trail.map(|stall| (stall.at - stall.value, stall.at)));
@@ -96,7 +96,7 @@ pub(crate) fn overdue(trails: &[Trail]) -> (Vec<Late>, HashMap<Op, u64>) {
                 }
                 continue;
             };
-            let took = done.at - at - covered((at, done.at), &[&stalls[&trail.process]]);
+            let took = done.at - at - covered((at, done.at), &[&stalls[&trail.process], &stalls[&MACHINE]]);
             let allowed = call.begin.value * MS + LATE;
             let most = longest.entry(op).or_default();
             *most = took.max(*most);
@@ -119,7 +119,8 @@ pub(crate) fn missed(trails: &[Trail], rough: &[Span], bounds: &Bounds) -> Vec<L
                 continue;
             }
             for gap in gaps(busy.get(&call.begin.name).map_or(&[], Vec::as_slice), waits) {
-                let took = (gap.1 - gap.0).saturating_sub(covered(gap, &[rough, &stalls[&trail.process]]));
+                let took =
+                    (gap.1 - gap.0).saturating_sub(covered(gap, &[rough, &stalls[&trail.process], &stalls[&MACHINE]]));
                 let (op, name, at) = (call.begin.op, call.begin.name, gap.0);
                 found.extend((took > bounds.free).then_some(Late { op, name, at, took, allowed: bounds.free }));
             }
