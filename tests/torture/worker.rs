@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const BEAT: Duration = Duration::from_millis(5);
 
 /// A beat that comes so much late is a stall of the whole process.
-const MISSED_BEAT: u64 = 12 * MS;
+const MISSED_BEAT: u64 = 8 * MS;
 
 /// How soon threads, descriptors and holds are gone once nobody uses them.
 const GONE: Duration = Duration::from_secs(5);
