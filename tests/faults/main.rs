@@ -26,7 +26,9 @@ mod network;
 mod outages;
 mod pubsub;
 mod refusals;
+mod rows;
 mod servers;
+mod table;
 mod topology;
 
 /// Renewed every second: time for a machine that stalls.

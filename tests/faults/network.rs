@@ -42,7 +42,7 @@ fn fault_22_a_dead_server_is_ridden_out_until_the_budget_ends() {
 #[test]
 fn fault_22_who_cannot_be_reached_was_not_asked() {
     let nowhere = format!("{}.invalid", "x".repeat(64));
-    for host in ["127.0.0.1:1".to_owned(), "255.255.255.255:6379".to_owned(), nowhere] {
+    for host in ["127.0.0.1:1".to_owned(), "255.255.255.255:6379".to_owned(), nowhere.clone()] {
         let locks = locks_of(Client::builder(&format!("redis://{host}/")).outage_budget(ms(300)));
         let (result, took) = timed(|| locks.lock("n"));
         let error = result.unwrap_err();
@@ -52,7 +52,8 @@ fn fault_22_who_cannot_be_reached_was_not_asked() {
         let (result, took) = timed(|| locks.try_lock_for("n", ms(100)));
         assert_err!(result, Unavailable);
         // The look-up of a name is the system's, and has no bound.
-        assert!(took <= ms(100) + SOON, "{host}: took {took:?}");
+        let late = if host == nowhere { SOON } else { LATE };
+        assert!(took <= ms(100) + late, "{host}: took {took:?}");
     }
 }
 
