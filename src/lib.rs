@@ -48,7 +48,7 @@
 //! * **The holder learns of a loss**: [`Hold::is_valid`] answers without a round trip and is never true after
 //!   another could hold the lock; [`Hold::lost`] and [`ClientBuilder::on_lost`] tell it once. A lost hold stays
 //!   lost: locking again is an error until it is unlocked, and its guard never frees a later one.
-//! * **No call hangs**: a call with a wait is over when the wait is, and at most 200 ms later; one without rides
+//! * **No call hangs**: a call with a wait is over when the wait is, and at most 225 ms later; one without rides
 //!   out an unreachable server for [`ClientBuilder::outage_budget`]. Two things cannot be bounded: the look-up of a
 //!   host name, which is the system's, and an answer that trickles in, whose every piece gets the response
 //!   time-out anew.

@@ -20,6 +20,10 @@ pub(crate) enum Mutant {
     NoTryAfterConfirm,
     /// Any lease is taken, also one of zero milliseconds.
     LeaseZero,
+    /// A tenure that is kept for the next thread is given to two.
+    GivesTwice,
+    /// A tenure is kept for the next thread, and nobody is told.
+    NeverRouses,
     /// A release uses a command that is refused when memory is short.
     ReleaseNeedsMemory,
 }
@@ -46,6 +50,8 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "renewal_recreates" => Mutant::RenewalRecreates,
         "no_try_after_confirm" => Mutant::NoTryAfterConfirm,
         "lease_zero" => Mutant::LeaseZero,
+        "gives_twice" => Mutant::GivesTwice,
+        "never_rouses" => Mutant::NeverRouses,
         "release_needs_memory" => Mutant::ReleaseNeedsMemory,
         _ => panic!("there is no mutant {name}"),
     })

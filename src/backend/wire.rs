@@ -33,6 +33,15 @@ struct Schedule {
     deadline: Moment,
 }
 
+/// How sending a request once ended.
+enum Once {
+    Answered(Answer),
+    /// By an offset that is now corrected; it would have been answered by `ends`.
+    Stale {
+        ends: Moment,
+    },
+}
+
 impl Wire {
     pub(crate) fn new(server: Server) -> Self {
         Self { server, live: None, was_live: false }
@@ -41,9 +50,12 @@ impl Wire {
     /// Sends the request once, and once more when the server found it stale though it was in time.
     /// `reach` bounds connecting.
     pub(crate) fn attempt(&mut self, request: &Request<'_>, limits: Limits, reach: Moment) -> Result<Answer, Failure> {
-        match self.once(request, limits, reach)? {
-            Some(answer) => Ok(answer),
-            None => self.once(request, limits, reach)?.ok_or(Failure::Stale),
+        match self.once(request, limits, reach, None)? {
+            Once::Answered(answer) => Ok(answer),
+            Once::Stale { ends } => match self.once(request, limits, reach, Some(ends))? {
+                Once::Answered(answer) => Ok(answer),
+                Once::Stale { .. } => Err(Failure::Stale),
+            },
         }
     }
 
@@ -54,19 +66,23 @@ impl Wire {
         Ok(())
     }
 
-    /// `None`: stale by an offset that is now corrected.
-    ///
     /// While it runs the connection is out of its slot, so an unwinding or an early return drops it: after
     /// a time-out a reply is still owed and must never be taken for the next one's.
-    fn once(&mut self, request: &Request<'_>, limits: Limits, reach: Moment) -> Result<Option<Answer>, Failure> {
+    fn once(
+        &mut self,
+        request: &Request<'_>,
+        limits: Limits,
+        reach: Moment,
+        ends: Option<Moment>,
+    ) -> Result<Once, Failure> {
         let mut live = self.take_live(reach)?;
-        let schedule = self.schedule(limits);
+        let schedule = self.schedule(limits, ends);
         match live.send(request, &schedule, &self.server.clock) {
             Ok(value) => {
                 self.live = Some(live);
                 let late = mutant::is(Mutant::DeadlineFromReply);
                 let sent = if late { self.server.clock.now() } else { schedule.sent };
-                Ok(Some(Answer { reply: reply_of(value), sent }))
+                Ok(Once::Answered(Answer { reply: reply_of(value), sent }))
             }
             Err(error) if error.code() == Some("STALE") => self.correct(live, &error, &schedule),
             Err(error) => {
@@ -78,16 +94,21 @@ impl Wire {
     }
 
     /// Takes the offset from the server's time, if the attempt was in time by our clock.
-    fn correct(&mut self, mut live: Live, error: &RedisError, schedule: &Schedule) -> Result<Option<Answer>, Failure> {
+    fn correct(&mut self, mut live: Live, error: &RedisError, schedule: &Schedule) -> Result<Once, Failure> {
         let received = self.server.clock.now();
         live.offset = offset(stale_micros(error), received);
         self.live = Some(live);
-        if received < schedule.deadline { Ok(None) } else { Err(Failure::Stale) }
+        let ends = schedule.sent.plus(schedule.patience);
+        if received < schedule.deadline { Ok(Once::Stale { ends }) } else { Err(Failure::Stale) }
     }
 
-    fn schedule(&self, limits: Limits) -> Schedule {
+    /// `ends` bounds the answer to what is sent a second time: both together get the patience of one.
+    fn schedule(&self, limits: Limits, ends: Option<Moment>) -> Schedule {
         let sent = self.server.clock.now();
-        let patience = limits.until.since(sent).max(GRACE).min(self.server.response_timeout());
+        let patience = match ends {
+            None => limits.until.since(sent).max(GRACE).min(self.server.response_timeout()),
+            Some(ends) => ends.since(sent).max(Duration::from_millis(1)),
+        };
         Schedule { sent, patience, deadline: sent.plus(patience.min(limits.window)) }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::config::HandOff;
 use crate::hold::Hold;
+use crate::mutant::{self, Mutant};
 use crate::signal::Semaphore;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -182,6 +183,9 @@ impl ThreadEntry {
 
     /// Wakes the first parked one for the kept tenure, unless it is on the way.
     fn rouse(&mut self) {
+        if mutant::is(Mutant::NeverRouses) {
+            return;
+        }
         if let Some(first) = self.parked.front().filter(|first| !first.roused.swap(true, Relaxed)) {
             first.semaphore.release();
         }
@@ -200,7 +204,7 @@ impl ThreadEntry {
         let last = self.hold.as_ref().filter(|hold| self.kept && hold.tenure().is_valid())?;
         let next = last.pass_to(thread);
         self.hold = Some(next.clone());
-        self.kept = false;
+        self.kept = mutant::is(Mutant::GivesTwice);
         Some(next)
     }
 

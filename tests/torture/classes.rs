@@ -1,16 +1,6 @@
 //! The classes of a round: what its nemeses may do, and so what may be expected of the locks.
 
 use crate::plan::Plan;
-use redlatch::ClientBuilder;
-
-/// Whether the lossy class runs with the library's loss quarantine. Then overlaps must be none there too.
-pub(crate) const STRICT_WHEN_LOSSY: bool = false;
-
-/// Where the builder's option for that is set.
-pub(crate) fn strict(builder: ClientBuilder, strict: bool) -> ClientBuilder {
-    assert!(!strict, "this version has no strict mode");
-    builder
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Class {
@@ -18,15 +8,17 @@ pub(crate) enum Class {
     Safe,
     /// The server loses its data now and then: overlaps are expected in plain mode, and counted.
     Lossy,
+    /// The same with the library's loss quarantine: no overlap, no lost update.
+    Strict,
     /// Workers force locks open that others hold: overlaps are expected, and counted.
     Forced,
 }
 
 /// The order of the rounds: most are of the class that promises most.
-const ORDER: [Class; 5] = [Class::Safe, Class::Safe, Class::Lossy, Class::Safe, Class::Forced];
+const ORDER: [Class; 6] = [Class::Safe, Class::Strict, Class::Safe, Class::Lossy, Class::Safe, Class::Forced];
 
 impl Class {
-    pub(crate) const ALL: [Self; 3] = [Self::Safe, Self::Lossy, Self::Forced];
+    pub(crate) const ALL: [Self; 4] = [Self::Safe, Self::Strict, Self::Lossy, Self::Forced];
 
     pub(crate) fn of_round(round: usize) -> Self {
         ORDER[round % ORDER.len()]
@@ -39,6 +31,7 @@ impl Class {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Safe => "safe",
+            Self::Strict => "strict",
             Self::Lossy => "lossy",
             Self::Forced => "forced",
         }
@@ -46,7 +39,16 @@ impl Class {
 
     /// Whether its server is written to disk at each change.
     pub(crate) fn keeps_data(self) -> bool {
-        self != Self::Lossy
+        !self.loses_data()
+    }
+
+    pub(crate) fn loses_data(self) -> bool {
+        matches!(self, Self::Lossy | Self::Strict)
+    }
+
+    /// Whether an overlap near a loss is no finding.
+    pub(crate) fn expects_overlaps(self) -> bool {
+        matches!(self, Self::Lossy | Self::Forced)
     }
 
     /// Few names, so that they are fought for, and leases which a stop of a second outlives.
@@ -66,7 +68,7 @@ impl Class {
             response: 250,
             outage: 1_500,
             poll: 1_000,
-            strict: self == Self::Lossy && STRICT_WHEN_LOSSY,
+            strict: self == Self::Strict,
         }
     }
 }

@@ -117,6 +117,22 @@ fn scenes() -> Vec<Scene> {
             act: rest,
         },
         // A lease of nothing excludes nobody.
+        // Threads of one process pass it on; the next two both have it.
+        Scene {
+            mutant: "gives_twice",
+            plan: Plan { threads: 4, hold: (0, 1), pause: (0, 1), ..plan() },
+            workers: 1,
+            set_up: rest,
+            act: rest,
+        },
+        // Who unlocks it goes away for long, and those who are parked sleep on.
+        Scene {
+            mutant: "never_rouses",
+            plan: Plan { threads: 3, hold: (0, 0), pause: (0, 1_500), ..plan() },
+            workers: 1,
+            set_up: rest,
+            act: rest,
+        },
         Scene { mutant: "lease_zero", plan: Plan { asks_zero: true, ..plan() }, workers: 2, set_up: rest, act: rest },
         // Memory is short when it unlocks.
         Scene {

@@ -46,7 +46,7 @@ struct Options {
     controls: bool,
 }
 
-const USAGE: &str = "usage: torture [--minutes N | --seconds N] [--seed S] [--class safe|lossy|forced] \
+const USAGE: &str = "usage: torture [--minutes N | --seconds N] [--seed S] [--class safe|strict|lossy|forced] \
                      [--mutant NAME] [--no-controls]";
 
 fn options() -> Option<Options> {

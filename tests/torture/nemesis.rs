@@ -74,7 +74,7 @@ pub(crate) struct Step {
 
 /// The steps of a round, without an end.
 pub(crate) fn schedule(seed: u64, class: Class, workers: usize) -> impl Iterator<Item = Step> {
-    let acts = if class == Class::Lossy { [EVERYWHERE, WHERE_DATA_IS_LOST].concat() } else { EVERYWHERE.to_vec() };
+    let acts = if class.loses_data() { [EVERYWHERE, WHERE_DATA_IS_LOST].concat() } else { EVERYWHERE.to_vec() };
     let mut rng = Rng::with_seed(seed);
     std::iter::from_fn(move || {
         let act = acts[rng.usize(..acts.len())];

@@ -24,7 +24,7 @@ pub(crate) struct Plan {
     pub(crate) response: u64,
     pub(crate) outage: u64,
     pub(crate) poll: u64,
-    /// The library's own way out of lost data; see [`STRICT_WHEN_LOSSY`](crate::classes::STRICT_WHEN_LOSSY).
+    /// The library's own way out of lost data.
     pub(crate) strict: bool,
 }
 

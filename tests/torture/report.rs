@@ -127,7 +127,7 @@ fn write_sum(text: &mut String, class: Class, sum: &Sum) -> std::fmt::Result {
     }
     let (writes, holes) = (sum.writes, sum.holes);
     writeln!(text, "  lost updates: {} of {writes}; by writers stopped after their check: {holes}", sum.lost_updates)?;
-    if class != Class::Safe {
+    if class.expects_overlaps() {
         let longest = sum.longest_overlap / MS;
         writeln!(
             text,

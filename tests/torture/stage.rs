@@ -220,8 +220,8 @@ impl Stage {
 
     fn judge(&self, trails: &[Trail]) -> Verdict {
         let lease = self.setting.plan.watchdog.max(self.setting.plan.lease) * MS;
-        let losses = if self.setting.plan.strict { &[] } else { &*self.losses };
-        judge(trails, &self.rough, losses, &Bounds { free: self.setting.free * MS, lease })
+        let bounds = Bounds { free: self.setting.free * MS, lease, strict: self.setting.plan.strict };
+        judge(trails, &self.rough, &self.losses, &bounds)
     }
 
     fn trails(&self, under_way: bool) -> Vec<Trail> {
@@ -279,7 +279,11 @@ impl Stage {
 
     /// Keys of workers that were killed stay until their leases end; nothing else may, and those not for long.
     fn left_on_server(&mut self) -> Option<String> {
+        let strict = self.setting.plan.strict;
         let server = self.server();
+        if strict {
+            server.ask::<i64>(&["DEL", "redlatch:epoch"]);
+        }
         let left = || {
             let keys: i64 = server.ask(&["DBSIZE"]);
             let channels: Vec<String> = server.ask(&["PUBSUB", "CHANNELS"]);

@@ -91,7 +91,7 @@ fn client(url: &str, plan: &Plan) -> Client {
     let ms = Duration::from_millis;
     let builder = Client::builder(url).watchdog_timeout(ms(plan.watchdog)).response_timeout(ms(plan.response));
     let builder = builder.connect_timeout(ms(plan.response)).outage_budget(ms(plan.outage)).poll_cap(ms(plan.poll));
-    crate::classes::strict(builder, plan.strict).build().expect("settings that fit")
+    builder.strict(plan.strict).build().expect("settings that fit")
 }
 
 /// Notes when the whole process stood still, cancels what is due, and says when the memory has grown.

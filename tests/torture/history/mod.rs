@@ -32,18 +32,20 @@ pub(crate) struct Verdict {
 }
 
 /// Runs every checker. `rough` is when a nemesis was at work, `losses` when every lock was taken away.
+/// What a hold loses then is no finding; that two believe in it is none either, unless the client is strict.
 pub(crate) fn judge(trails: &[Trail], rough: &[Span], losses: &[Span], bounds: &Bounds) -> Verdict {
     let excuses = excuses::Excuses::new(losses, trails, bounds.lease);
+    let shared = excuses::Excuses::new(if bounds.strict { &[] } else { losses }, trails, bounds.lease);
     let beliefs = belief::beliefs(trails);
     let short = beliefs.iter().filter(|belief| belief.cut_short && !excuses.cover(belief.name, belief.ended));
     let (late, longest) = waits::overdue(trails);
     let mut tally = counter::tally(trails);
     let all = tally.lost.len();
-    tally.lost.retain(|&(name, at)| !excuses.cover(name, at));
+    tally.lost.retain(|&(name, at)| !shared.cover(name, at));
     tally.expected = all - tally.lost.len();
     let (pairs, cut_short) = (beliefs.len(), short.map(|belief| belief.ended).collect());
     let (expected_overlaps, overlaps) =
-        belief::overlaps(beliefs).into_iter().partition(|overlap| excuses.cover(overlap.name, overlap.at));
+        belief::overlaps(beliefs).into_iter().partition(|overlap| shared.cover(overlap.name, overlap.at));
     Verdict {
         pairs,
         overlaps,
@@ -96,5 +98,29 @@ impl Verdict {
 
     pub(crate) fn hangs(&self) -> usize {
         self.late.len() + self.missed.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::record::{Kind, Outcome, Record};
+    use super::*;
+
+    /// A holder whose lock is taken away and granted again while it believes.
+    fn two_believers() -> [Trail; 2] {
+        let acquired =
+            |at| Record { at, kind: Kind::Done, op: Op::Lock, outcome: Outcome::Yes, depth: 1, ..Record::default() };
+        let check = |at| Record { at, kind: Kind::Check, valid: true, deadline: 100, depth: 1, ..Record::default() };
+        [[acquired(10), check(11)], [acquired(50), check(51)]]
+            .map(|records| Trail { records: records.to_vec(), ..Trail::default() })
+    }
+
+    #[test]
+    fn a_loss_excuses_two_believers_unless_the_clients_are_strict() {
+        for strict in [false, true] {
+            let bounds = Bounds { free: 1_000, lease: 100, strict };
+            let verdict = judge(&two_believers(), &[], &[(40, 45)], &bounds);
+            assert_eq!((verdict.overlaps.len(), verdict.expected_overlaps.len()), if strict { (1, 0) } else { (0, 1) });
+        }
     }
 }

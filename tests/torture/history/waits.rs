@@ -20,6 +20,8 @@ pub(crate) struct Bounds {
     pub(crate) free: u64,
     /// The longest lease.
     pub(crate) lease: u64,
+    /// A server that lost its data grants nothing until every forgotten lease is over.
+    pub(crate) strict: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -254,7 +256,7 @@ mod tests {
         let out = Record { outcome: Outcome::Yes, ..record(100, Kind::Done, release) };
         let holder = trail(&[acquired(0), out]);
         let waiter = trail(&[record(50, Kind::Call, Op::Lock), acquired(until)]);
-        missed(&[holder, waiter], rough, &Bounds { free: 500 * MS, lease: 300 * MS }).len()
+        missed(&[holder, waiter], rough, &Bounds { free: 500 * MS, lease: 300 * MS, strict: false }).len()
     }
 
     #[test]
