@@ -4,7 +4,7 @@ use crate::locks_of;
 use crate::proxy::Proxy;
 use crate::server::Server;
 use crate::threads::{LATE, LONG, SOON, eventually, finish, ms, spawn_asleep, timed};
-use redlatch::{Client, ClientBuilder, HoldState, RedLock, RedLockExt};
+use redlatch::{Client, ClientBuilder, Error, HoldState, RedLock, RedLockExt};
 use std::time::{Duration, Instant};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
@@ -58,7 +58,8 @@ fn fault_50_a_lease_shorter_than_the_round_trip_is_never_held() {
     assert!(!matches!(result, Ok(true)), "{result:?}");
     assert!(took <= ms(500) + LATE, "took {took:?}");
     let (result, took) = timed(|| locks.lock_with_lease("n", ms(60)));
-    assert_err!(result, Unavailable);
+    // The last attempt may be the one that was not answered any more.
+    assert!(matches!(result, Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. })), "{result:?}");
     assert!(took <= SOON + SOON, "took {took:?}");
     assert_eq!(locks.hold_count("n"), 0);
     proxy.clear();
