@@ -1,5 +1,6 @@
 //! Rows 40 to 42, 44 and 45: threads and processes that stop, end, panic or die while they hold locks.
 
+use crate::locks_of;
 use crate::process::{alone, hear, tell, with_peer};
 use crate::server::Server;
 use crate::threads::{LATE, LONG, SOON, WATCHED, elsewhere, eventually, ms, timed};
@@ -303,4 +304,21 @@ fn fault_45_a_shutdown_frees_every_lock_at_once() {
             assert_eq!((server.pttl("n"), server.pttl("m")), (-2, -2));
         },
     );
+}
+
+/// A thread that is stuck would keep its lock for ever.
+#[test]
+fn fault_41_a_hold_that_reaches_the_cap_is_lost_and_the_next_gets_the_lock() {
+    let cap = 3 * WATCHED;
+    let server = Server::start();
+    let holder = locks_of(server.builder().watchdog_timeout(WATCHED).max_hold(cap));
+    let other = server.locks();
+    let guard = holder.guard("n").unwrap();
+    let (lost, held) = timed(|| guard.lost().recv_timeout(LONG).unwrap());
+    assert_eq!(lost.cause(), LossCause::Overheld);
+    assert!(held >= cap - WATCHED && held <= cap + LATE, "{held:?}");
+    assert!(other.try_lock_for("n", LONG).unwrap());
+    other.unlock("n").unwrap();
+    assert_eq!(guard.state(), HoldState::Lost);
+    assert_err!(guard.unlock(), Lost);
 }

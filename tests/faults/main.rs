@@ -25,6 +25,7 @@ mod misuse;
 mod network;
 mod outages;
 mod pubsub;
+mod quarantine;
 mod refusals;
 mod rows;
 mod servers;

@@ -3,7 +3,7 @@
 use crate::proxy::{Flow, Proxy, Step, pass, pass_after, runs};
 use crate::server::Server;
 use crate::threads::{LATE, LONG, SOON, eventually, finish, ms, spawn_asleep, timed};
-use redlatch::{Client, ClientBuilder, Error, LocalRedLock, RedLock, ReentrantLock};
+use redlatch::{Client, ClientBuilder, Error, LocalRedLock, RedLock, RedLockExt, ReentrantLock};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -412,4 +412,24 @@ fn a_renewal_answered_during_the_unlock_does_not_take_it_for_lost() {
     locks.lock("n").unwrap();
     eventually(LONG, "a renewal is under way", || renewing.load(SeqCst) != usize::MAX);
     locks.unlock("n").unwrap();
+}
+
+/// An attempt that the server called stale, by a clock read over a slow way, was sent again with a patience of its own.
+#[test]
+fn an_attempt_that_is_sent_again_is_bounded_as_one() {
+    let server = Server::start();
+    let proxy = Proxy::new(server.socket());
+    let client = ReentrantLock::connect(&proxy.url()).unwrap();
+    server.locks().execute_in_lock("loads the scripts", || ()).unwrap();
+    proxy.delay(ms(190));
+    assert!(!client.is_locked("n").unwrap());
+    let (asks, mut delays) = (runs("acquire"), vec![ms(190), ms(150)]);
+    proxy.set(move |_, flow, data| match delays.last() {
+        Some(&by) if asks(flow, data) => pass_after(delays.pop().unwrap_or(by), data),
+        _ => pass(data),
+    });
+    let (result, took) = timed(|| client.try_lock_for("n", ms(10)));
+    println!("{result:?} after {took:?}");
+    assert!(took <= ms(10) + LATE, "{took:?} for {result:?}");
+    assert_swept(&server, "n");
 }
