@@ -138,14 +138,17 @@ impl At {
             if !whenever {
                 self.down().map_or(Ok(()), Err)?;
             }
-            self.backend.warm(lane).inspect_err(|failure| self.leave_alone(failure))?;
+            let warm = self.backend.warm(lane);
+            self.leave_alone(warm.as_ref().err());
+            warm?;
             self.in_time(until)?;
         }
         Ok(())
     }
 
-    fn leave_alone(&self, failure: &Failure) {
-        *self.down.lock() = Some((self.clock.now().plus(LEFT_ALONE), failure.clone()));
+    /// For a while after this failure; without one not any more.
+    fn leave_alone(&self, failure: Option<&Failure>) {
+        *self.down.lock() = failure.map(|failure| (self.clock.now().plus(LEFT_ALONE), failure.clone()));
     }
 
     fn down(&self) -> Option<Failure> {
