@@ -19,6 +19,9 @@ use std::time::Duration;
 /// How long a release may wait for its turn: longer than an acquire before it may take.
 const LATE_RELEASE: Duration = Duration::from_secs(1);
 
+/// How soon the nodes that did not answer a sweep are asked again.
+const SWEEP_AGAIN: Duration = Duration::from_secs(1);
+
 /// How long a job that nobody waits for may wait for its turn.
 const WHENEVER: Duration = Duration::from_secs(60);
 
@@ -50,6 +53,15 @@ impl Broom {
         if let Some(keeper) = keeper.filter(|_| tenure.nodes().sweep_once()) {
             let open = tenure.open_until().map_or(Moment(0), |open| open.plus(Duration::from_millis(1)));
             self.space.sweeper.sweep(tenure, Arc::clone(keeper), open.max(tenure.now()));
+        }
+    }
+
+    /// While the key may be somewhere, and the client is there.
+    fn sweep_again(&self, tenure: &Arc<Tenure>) {
+        let due = tenure.now().plus(SWEEP_AGAIN);
+        let wanted = tenure.nodes().is_anywhere() && due < tenure.lease_until();
+        if let Some(keeper) = self.keeper().filter(|_| wanted && self.space.check_not_shut("").is_ok()) {
+            self.space.sweeper.sweep(tenure, keeper, due);
         }
     }
 }
@@ -285,17 +297,21 @@ impl Primitive for Quorum {
         if left > 0 { self.release_level(tenure, left, until) } else { self.release_last(tenure, until) }
     }
 
+    /// It is free when a majority is. The others are asked again, and must not keep the sweeper from other locks.
     fn sweep(&self, tenure: &Arc<Tenure>, until: Moment) -> Result<(), Failure> {
         if !tenure.nodes().is_anywhere() {
             return Ok(());
         }
         let round = self.round(until);
-        let failure = self.free(tenure, round).filter_map(|(_, freed)| freed.err()).last();
-        match failure {
-            _ if !tenure.nodes().is_anywhere() => Ok(()),
-            Some(failure) => Err(failure),
-            None => Err(self.tally().failure(round.open_until())),
+        let mut tally = self.tally();
+        for (_, freed) in self.free(tenure, round) {
+            tally.count(freed);
+            if tally.is_answered() {
+                self.broom.sweep_again(tenure);
+                return Ok(());
+            }
         }
+        Err(tally.failure(round.open_until()))
     }
 
     fn force_unlock(&self, key: &Key, until: Moment) -> Result<bool, Failure> {

@@ -221,6 +221,19 @@ fn a_release_that_a_node_did_not_answer_is_repeated() {
 }
 
 #[test]
+fn a_shutdown_frees_every_lock_though_a_node_is_stopped() {
+    let servers = start(3);
+    let locks = builder(&servers).node_timeout(ms(50)).build().unwrap();
+    (0..20).for_each(|number| locks.lock(&format!("n{number}")).unwrap());
+    servers[0].freeze();
+    locks.shutdown();
+    let is_empty = |server: &Server| server.ask::<i64>(&["DBSIZE"]) == 0;
+    eventually(SOON, "the others have no key", || servers[1..].iter().all(is_empty));
+    servers[0].thaw();
+    servers[0].clear();
+}
+
+#[test]
 fn a_node_that_remembers_what_was_released_meanwhile_is_swept() {
     let mut servers = start(2);
     servers.push(Server::start_with_data());
