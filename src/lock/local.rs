@@ -110,6 +110,13 @@ impl RedLock for LocalRedLock {
     }
 }
 
+/// The engine of such a lock, for the tests of what is below it.
+#[cfg(test)]
+pub(super) fn engine_in_memory(hand_off: crate::config::HandOff) -> Arc<Engine> {
+    let config = Settings { hand_off, ..Settings::default() }.derive().unwrap();
+    Engine::new(Arc::new(Space::new(config, Arc::default(), None)), Arc::new(Memory::default()))
+}
+
 /// What a server keeps: who has each lock, and until when.
 #[derive(Default)]
 struct Memory {

@@ -75,8 +75,9 @@ use tally::majority;
 ///   allowed for. A node whose clock jumps forward drops its locks early: a majority of such nodes makes two holders.
 /// * **A node that restarts without its data** grants again what it had granted: a hold that 3 of 5 confirmed and a
 ///   second one that has the other 2 and the restarted node. The first learns of it at its next renewal, up to a
-///   third of the lease too late. Either keep the data (`appendonly yes`, `appendfsync always`), or start such a node
-///   only when it was down for longer than the longest lease, so that nothing is left that it could have forgotten.
+///   third of the lease too late. Keep the data (`appendonly yes`, `appendfsync always`), or start such a node only
+///   when it was down for longer than the longest lease, so that nothing is left that it could have forgotten; or make
+///   all clients [`strict`](ClientBuilder::strict): then such a node grants nothing until that time is over.
 /// * **Pauses of a process.** A holder that is stopped for longer than its lease goes on where it was: ask
 ///   [`Hold::is_valid`] before each step that must not happen twice.
 /// * **Fencing.** The nodes have no common counter, so there is no token that grows with each hold. If what the lock

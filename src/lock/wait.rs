@@ -17,6 +17,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(test)]
+mod tests;
+
 /// Acquires a lock for the current thread; `None` when the wait ended without it.
 pub(super) fn acquire(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
     let key = &engine.space.key(resource)?;

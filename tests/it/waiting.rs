@@ -31,7 +31,7 @@ fn an_unlock_wakes_a_waiter_in_another_client() {
     one.lock("n").unwrap();
     std::thread::scope(|scope| {
         let waiter = spawn_asleep(scope, || pass(&other));
-        assert_eq!(server.subscribers(CHANNEL), 1);
+        eventually(LONG, "it is subscribed", || server.subscribers(CHANNEL) == 1);
         let unlocked = Instant::now();
         one.unlock("n").unwrap();
         let (got, when) = finish(waiter);

@@ -7,6 +7,7 @@ use crate::server::Server;
 use crate::threads::{LATE, LONG, SOON, elsewhere, eventually, ms, timed};
 use redlatch::{Error, HoldState, LossCause, QuorumLock, RedLock, RedLockExt};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Instant;
 
 #[test]
 fn fault_22_a_minority_that_was_killed_costs_no_time() {
@@ -259,4 +260,29 @@ fn a_hold_of_the_least_majority_is_released_though_one_of_its_nodes_stops() {
     result.unwrap();
     assert!(took < SOON, "took {took:?}");
     eventually(LONG, "it is freed long before its lease ends", || !has_key(&servers[0]));
+}
+
+/// The hole of the algorithm, a node that restarts without its data, closed by what its authors call a delayed restart:
+/// a majority of the nodes forgets the holder, and grants nobody the lock before that one's lease is over.
+#[test]
+fn strict_clients_are_safe_from_nodes_that_restart_empty() {
+    let lease = UNHURRIED;
+    let mut servers = start(3);
+    let strict = |servers: &[Server]| builder(servers).watchdog_timeout(lease).strict(true).build().unwrap();
+    let (holder, other) = (strict(&servers), strict(&servers));
+    assert!(holder.try_lock_for("n", LONG).unwrap(), "after the first quarantine");
+    let hold = holder.hold("n").unwrap();
+    for server in &mut servers[..2] {
+        server.kill();
+        server.restart();
+    }
+    let restarted = Instant::now();
+    assert!(other.try_lock_for("n", LONG).unwrap());
+    assert!(!hold.is_valid(), "two hold it");
+    assert!(restarted.elapsed() >= lease - SOON, "granted after {:?}", restarted.elapsed());
+    other.unlock("n").unwrap();
+    assert_err!(holder.unlock("n"), Lost);
+    for server in &servers {
+        let _: i64 = server.ask(&["DEL", "redlatch:epoch"]);
+    }
 }
