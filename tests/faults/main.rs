@@ -26,6 +26,7 @@ mod network;
 mod outages;
 mod pubsub;
 mod quarantine;
+mod quorum;
 mod refusals;
 mod rows;
 mod servers;

@@ -21,5 +21,6 @@ macro_rules! assert_err {
 
 pub(crate) mod process;
 pub(crate) mod proxy;
+pub(crate) mod quorum;
 pub(crate) mod server;
 pub(crate) mod threads;

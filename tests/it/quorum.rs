@@ -1,67 +1,15 @@
 //! `QuorumLock`: what only a lock on several masters has. What it shares with the other kinds is in `conformance`.
 
 mod chaos;
-mod faults;
 
+use crate::harness::quorum::{
+    MINUTE, UNHURRIED, builder, connect, eventually_confirmed, eventually_free, occupy, patient, start, vacate,
+};
 use crate::process::alone;
 use crate::server::Server;
 use crate::threads::{LONG, SOON, elsewhere, eventually, finish, ms, of_redlatch, spawn_asleep};
-use redlatch::{ClientBuilder, QuorumLock, RedLock, RedLockExt};
+use redlatch::{QuorumLock, RedLock, RedLockExt};
 use std::time::{Duration, Instant};
-
-/// A node time-out that is never waited out by a test that passes: whatever is as fast as this did not wait for it.
-const SLOW: Duration = Duration::from_secs(2);
-
-/// A lease that is not renewed and does not end while a test runs.
-const MINUTE: Duration = Duration::from_secs(60);
-
-/// A watchdog's lease of which a busy machine misses no renewal.
-const UNHURRIED: Duration = Duration::from_secs(3);
-
-/// When a hold that was never renewed would be over for sure.
-const OUTLIVED: Duration = Duration::from_millis(3_500);
-
-fn start(nodes: usize) -> Vec<Server> {
-    std::iter::repeat_with(Server::start).take(nodes).collect()
-}
-
-fn builder(servers: &[Server]) -> ClientBuilder<QuorumLock> {
-    QuorumLock::builder(servers.iter().map(Server::url)).node_timeout(ms(1_000))
-}
-
-fn connect(servers: &[Server]) -> QuorumLock {
-    builder(servers).build().unwrap()
-}
-
-/// Locks that wait for each node much longer than a test may take.
-fn patient(servers: &[Server]) -> QuorumLock {
-    builder(servers).node_timeout(SLOW).build().unwrap()
-}
-
-/// Someone else takes the lock on a node.
-fn occupy(server: &Server, lease: Duration) {
-    let _: i64 = server.ask(&["HSET", "n", "someone", "1"]);
-    let _: i64 = server.ask(&["PEXPIRE", "n", &lease.as_millis().to_string()]);
-}
-
-fn vacate(server: &Server) {
-    let _: i64 = server.ask(&["DEL", "n"]);
-}
-
-fn has_key(server: &Server) -> bool {
-    server.ask::<i64>(&["EXISTS", "n"]) == 1
-}
-
-#[track_caller]
-fn eventually_free(servers: &[Server]) {
-    eventually(SOON, "no node has the key", || !servers.iter().any(has_key));
-}
-
-#[track_caller]
-fn eventually_confirmed(locks: &QuorumLock, by: usize) {
-    let confirmed = || locks.hold("n").unwrap().confirmed_by().unwrap().0;
-    eventually(LONG, "so many nodes confirm the hold", || confirmed() == by);
-}
 
 #[test]
 fn a_quorum_has_three_nodes_at_least_and_no_server_twice() {

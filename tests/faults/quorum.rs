@@ -1,7 +1,9 @@
-//! Nodes that die, stop, dawdle, forget or are out of reach.
+//! Nodes of a quorum that die, stop, dawdle, forget or are out of reach.
 
-use super::{MINUTE, OUTLIVED, SLOW, UNHURRIED, builder, connect, eventually_confirmed, eventually_free, has_key};
-use super::{occupy, patient, start, vacate};
+use crate::harness::quorum::{
+    MINUTE, OUTLIVED, SLOW, UNHURRIED, builder, connect, eventually_confirmed, eventually_free,
+};
+use crate::harness::quorum::{has_key, occupy, patient, start, vacate};
 use crate::proxy::{Proxy, pass, pass_after, runs};
 use crate::server::Server;
 use crate::threads::{LATE, LONG, SOON, elsewhere, eventually, ms, timed};
@@ -265,7 +267,7 @@ fn a_hold_of_the_least_majority_is_released_though_one_of_its_nodes_stops() {
 /// The hole of the algorithm, a node that restarts without its data, closed by what its authors call a delayed restart:
 /// a majority of the nodes forgets the holder, and grants nobody the lock before that one's lease is over.
 #[test]
-fn strict_clients_are_safe_from_nodes_that_restart_empty() {
+fn fault_01_strict_clients_are_safe_from_nodes_that_restart_empty() {
     let lease = UNHURRIED;
     let mut servers = start(3);
     let strict = |servers: &[Server]| builder(servers).watchdog_timeout(lease).strict(true).build().unwrap();
