@@ -18,11 +18,16 @@ const NEWS: &str = "it:news";
 
 /// Runs `body` in a process of its own, where no other test has threads; none of ours may be alive after it.
 pub(crate) fn alone(body: impl FnOnce()) {
+    alone_with(&[], body);
+}
+
+/// The same with variables of its environment.
+pub(crate) fn alone_with(variables: &[(&str, &str)], body: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         body();
         eventually(LONG, "every thread of redlatch has ended", || of_redlatch().is_empty());
     } else {
-        Peer::start(&test_name(&body), ALONE, "").join();
+        Peer::start(&test_name(&body), &[variables, &[(ALONE, "")]].concat()).join();
     }
 }
 
@@ -31,7 +36,7 @@ pub(crate) fn with_peer(peer: impl FnOnce(&str), main: impl FnOnce(&dyn Fn(&Serv
     let name = test_name(&peer);
     match std::env::var(PEER) {
         Ok(url) => peer(&url),
-        Err(_) => main(&|server| Peer::start(&name, PEER, &server.url())),
+        Err(_) => main(&|server| Peer::start(&name, &[(PEER, &server.url())])),
     }
 }
 
@@ -47,9 +52,9 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    fn start(test: &str, role: &str, value: &str) -> Self {
+    fn start(test: &str, variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", test, "--nocapture"]).env(role, value);
+        command.args(["--exact", test, "--nocapture"]).envs(variables.iter().copied());
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         Self { child: Some(child) }
     }
