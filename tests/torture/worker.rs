@@ -1,11 +1,11 @@
 //! A worker process: its threads, its heartbeat, and what it leaves behind.
 
 use crate::history::record::{Kind, Log, MS, Record, now};
-use crate::plan::{Order, Plan};
+use crate::plan::Order;
 use crate::threads::of_redlatch;
 use crate::work::{Cancels, Hand};
 use fastrand::Rng;
-use redlatch::{Client, ReentrantLock};
+use redlatch::{Client, HandOff, ReentrantLock};
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ pub(crate) fn run(order: &Order) {
 
 /// The client lives in here alone.
 fn work(order: &Order, counters: &std::fs::File, logs: Vec<Log>, heart: Log) -> Vec<String> {
-    let locks = ReentrantLock::new(&client(&order.url, &order.plan));
+    let locks = ReentrantLock::new(&client(order));
     let (cancels, stop, beats) =
         (Cancels::default(), &*Box::leak(Box::new(AtomicBool::new(false))), AtomicBool::new(true));
     std::thread::spawn(|| {
@@ -87,9 +87,21 @@ fn work(order: &Order, counters: &std::fs::File, logs: Vec<Log>, heart: Log) -> 
     leaks
 }
 
-fn client(url: &str, plan: &Plan) -> Client {
-    let ms = Duration::from_millis;
-    let builder = Client::builder(url).watchdog_timeout(ms(plan.watchdog)).response_timeout(ms(plan.response));
+/// One worker passes locks on as usual, the next in order of arrival, the third never.
+fn hand_off(order: &Order) -> HandOff {
+    match order.number % 3 {
+        1 if order.plan.mixed => HandOff::default().in_order(),
+        2 if order.plan.mixed => HandOff::off(),
+        _ => HandOff::default(),
+    }
+}
+
+fn client(order: &Order) -> Client {
+    let (ms, plan) = (Duration::from_millis, &order.plan);
+    let builder = Client::builder(&order.url)
+        .hand_off(hand_off(order))
+        .watchdog_timeout(ms(plan.watchdog))
+        .response_timeout(ms(plan.response));
     let builder = builder.connect_timeout(ms(plan.response)).outage_budget(ms(plan.outage)).poll_cap(ms(plan.poll));
     builder.strict(plan.strict).build().expect("settings that fit")
 }
