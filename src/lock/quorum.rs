@@ -39,7 +39,8 @@ use tally::majority;
 ///
 /// let locks = QuorumLock::connect(["redis://10.0.0.1/", "redis://10.0.0.2/", "redis://10.0.0.3/"])?;
 /// locks.lock("order:42")?;
-/// assert_eq!(locks.hold("order:42").and_then(|hold| hold.confirmed_by()), Some((3, 3)));
+/// let (confirming, nodes) = locks.hold("order:42").and_then(|hold| hold.confirmed_by()).unwrap();
+/// assert!(confirming >= 2 && nodes == 3);    // the acquire does not wait for the third
 /// locks.unlock("order:42")?;
 ///
 /// let urls = ["redis://10.0.0.1/", "redis://10.0.0.2/", "redis://10.0.0.3/"];
