@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// A snapshot of what a [`Client`](crate::Client) did since it was made, and what it has now.
+/// A snapshot of what a [`Client`](crate::Client) or a [`QuorumLock`](crate::QuorumLock) did since it was made, and
+/// what it has now.
 ///
 /// ```
 /// let client = redlatch::Client::connect("redis://127.0.0.1/")?;
