@@ -90,8 +90,9 @@ impl<T> ClientBuilder<T> {
     }
 
     /// How long a lock may be held under the watchdog: no renewal is made whose lease would end later than that, so
-    /// the hold is lost with [`LossCause::Overheld`](crate::LossCause::Overheld), at most a third of the watchdog's
-    /// lease before the cap. At least the watchdog's lease. Default: no cap.
+    /// the hold is lost with [`LossCause::Overheld`](crate::LossCause::Overheld), before the cap by a third of the
+    /// watchdog's lease and the margin of [`is_valid`](crate::Hold::is_valid) at most. At least the watchdog's lease.
+    /// Default: no cap.
     ///
     /// It frees what a stuck thread would keep for ever. An explicit lease and [`Hold::extend`](crate::Hold::extend) are not capped.
     ///
