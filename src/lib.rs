@@ -93,7 +93,8 @@
 //! *Which permissions does a Redis user need?* `~<prefix>* &redisson_lock__channel:* +eval +evalsha +time +hlen +pttl
 //! +hexists +hset +pexpire +del +publish +subscribe +unsubscribe +ping +select`, and `+client|setinfo` from Redis 7.2
 //! on. Without the channels locks work all the same, but waiters poll. A user who may `+hset` but neither `+pexpire`
-//! nor `+del` leaves a lock that never ends.
+//! nor `+del` leaves a lock that never ends. With [`Naming::Jedis`] the channels are `&__red__lock:*`. A
+//! [`strict`](ClientBuilder::strict) client needs `+get +set +info` too.
 //!
 //! # Logs
 //!

@@ -125,6 +125,21 @@ fn a_user_without_info_is_told_so() {
     assert!(error.to_string().to_lowercase().contains("info"), "{error}");
 }
 
+/// The list of the crate's documentation, and what it adds for strict clients.
+#[test]
+fn the_documented_permissions_are_enough() {
+    let server = Server::start();
+    let rules = "~shop:* &redisson_lock__channel:* +eval +evalsha +time +hlen +pttl +hexists +hset +pexpire +del \
+                 +publish +subscribe +unsubscribe +ping +select +get +set +info";
+    let user = ["ACL", "SETUSER", "u", "on", ">p"];
+    server.ask::<String>(&user.into_iter().chain(rules.split(' ')).collect::<Vec<_>>());
+    let builder = Client::builder(&server.url_as("u", "p")).key_prefix("shop:").watchdog_timeout(LEASE).strict(true);
+    let locks = ReentrantLock::new(&builder.build().unwrap());
+    assert!(locks.try_lock_for("n", LONG).unwrap());
+    locks.unlock("n").unwrap();
+    server.ask::<i64>(&["DEL", "shop:redlatch:epoch"]);
+}
+
 #[test]
 fn a_plain_client_pays_nothing() {
     let server = Server::start();
