@@ -204,10 +204,11 @@ impl Shared {
 
     /// Once an outage: a server that is away for an hour need not fill the log.
     fn log_loss(&self, error: &RedisError, pause: Duration) {
+        let server = self.backend.server().address();
         if pause == FIRST_PAUSE {
-            log::warn!("the subscriber has no connection, waiters poll until it has one: {error}");
+            log::warn!("the subscriber has no connection to {server}, waiters poll until it has one: {error}");
         } else {
-            log::debug!("the subscriber cannot connect: {error}");
+            log::debug!("the subscriber cannot connect to {server}: {error}");
         }
     }
 
@@ -239,7 +240,7 @@ impl Shared {
         let controlled = line.subscribe(&self.control)?;
         if lost {
             self.backend.server().count_reconnect();
-            log::info!("the subscriber is connected again");
+            log::info!("the subscriber is connected to {} again", self.backend.server().address());
         }
         *pause = FIRST_PAUSE;
         let patience = if controlled { PING_EVERY } else { WITHOUT_CONTROL };

@@ -13,9 +13,9 @@ impl Engine {
     fn log_failed_renewals(&self, batch: &[Arc<Tenure>], failure: Failure) {
         let error = failure.into_error(batch.first().map_or("", |tenure| tenure.key().resource()));
         if self.space.counters.renewals_fail() {
-            log::warn!("{} locks could not be renewed, tried again until their leases end: {error}", batch.len());
+            log::warn!("renewing {} lock(s) failed, tried again until their leases end: {error}", batch.len());
         } else {
-            log::debug!("{} locks could not be renewed: {error}", batch.len());
+            log::debug!("renewing {} lock(s) failed: {error}", batch.len());
         }
     }
 

@@ -169,7 +169,8 @@ impl Keys {
     fn quarantined(&self, left: &[i64]) -> Result<Take, Failure> {
         let &[left] = left else { return Err(not_understood()) };
         if !self.quiet.swap(true, Relaxed) {
-            log::warn!("the server lost its data or is new to strict mode: no lock is granted for {left} ms");
+            let server = self.backend.server().address();
+            log::warn!("{server} lost its data or is new to strict mode: it grants no lock for {left} ms");
         }
         Ok(busy(left))
     }
