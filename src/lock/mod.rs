@@ -16,7 +16,13 @@
 //! A new kind is one file here with the same verbs in the same order: its commands as a `Primitive`, and the
 //! public type that hands an `Engine` what it is asked. What its acquire brings back besides the time of sending
 //! has to be added to `Take`. The registry knows locks by client and key, not by kind: a second kind on one client
-//! has to refuse a key that the other holds.
+//! has to refuse a key that the other holds. One that mints something for each hold must not be passed on in memory
+//! (`Engine::release_last`).
+//!
+//! Besides its file it touches: its scripts in `src/lua`, listed in `script.rs`; `mod` and `pub use` here, and the
+//! table above; the re-exports and the table of kinds in `lib.rs` and the README; a line in `tests/it/conformance.rs`,
+//! which fails until the kind is there; its rows in `docs/protocol.md`, `docs/coming-from.md` and
+//! `tests/faults/rows.txt`; the changelog.
 
 mod engine;
 mod guard;

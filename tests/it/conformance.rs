@@ -1,6 +1,7 @@
 //! What every kind of lock does alike: each case of `conformance/*.rs` runs over each kind.
 //!
-//! A new kind adds one line to `KINDS` below; a new case is one function and its name in the list.
+//! A new kind adds one line to the first list of `conformance!` below; a new case is one function and its name in the
+//! second.
 
 mod closures;
 mod holding;
