@@ -116,7 +116,6 @@ fn scenes() -> Vec<Scene> {
             set_up: |stage| hold_up_all(stage, 60, is_subscribe),
             act: rest,
         },
-        // A lease of nothing excludes nobody.
         // Threads of one process pass it on; the next two both have it.
         Scene {
             mutant: "gives_twice",
@@ -133,6 +132,7 @@ fn scenes() -> Vec<Scene> {
             set_up: rest,
             act: rest,
         },
+        // A lease of nothing excludes nobody.
         Scene { mutant: "lease_zero", plan: Plan { asks_zero: true, ..plan() }, workers: 2, set_up: rest, act: rest },
         // Memory is short when it unlocks.
         Scene {
