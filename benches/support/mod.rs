@@ -155,6 +155,10 @@ impl Samples {
         self.0.extend(other.0);
     }
 
+    pub(crate) fn all(&self) -> &[f64] {
+        &self.0
+    }
+
     /// The value that this share of the samples does not exceed.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         let mut sorted = self.0.clone();
@@ -165,6 +169,34 @@ impl Samples {
 
     pub(crate) fn p50(&self) -> f64 {
         self.quantile(0.5)
+    }
+}
+
+impl FromIterator<f64> for Samples {
+    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Self {
+        Self(values.into_iter().collect())
+    }
+}
+
+/// What is timed.
+pub(crate) type Act<'a> = &'a mut dyn FnMut() -> Outcome<()>;
+
+pub(crate) fn repeat(times: usize, act: Act<'_>) -> Outcome<Samples> {
+    let mut samples = Samples::default();
+    for _ in 0..times {
+        samples.time(&mut *act)?;
+    }
+    Ok(samples)
+}
+
+/// One round of two contenders; who goes first changes, as what is measured second finds a warmer server.
+pub(crate) fn take_turns(round: usize, times: usize, [one, other]: [Act<'_>; 2]) -> Outcome<[Samples; 2]> {
+    if round.is_multiple_of(2) {
+        let first = repeat(times, one)?;
+        Ok([first, repeat(times, other)?])
+    } else {
+        let first = repeat(times, other)?;
+        Ok([repeat(times, one)?, first])
     }
 }
 
@@ -201,6 +233,31 @@ impl Drop for Waiter {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What the server says of one command: how often it ran, and for how many microseconds in all.
+#[derive(Default)]
+pub(crate) struct CommandStats {
+    pub(crate) calls: f64,
+    pub(crate) micros: f64,
+}
+
+pub(crate) fn command_stats(connection: &mut Connection, command: &str) -> Outcome<CommandStats> {
+    let info: String = redis::cmd("INFO").arg("commandstats").query(connection)?;
+    let front = format!("cmdstat_{command}:");
+    let Some(line) = info.lines().find_map(|line| line.strip_prefix(&front)) else {
+        return Ok(CommandStats::default());
+    };
+    let number = |name: &str| -> Outcome<f64> {
+        let field = line.split(',').find_map(|field| field.strip_prefix(name)).ok_or("no such field")?;
+        Ok(field.parse()?)
+    };
+    Ok(CommandStats { calls: number("calls=")?, micros: number("usec=")? })
+}
+
+/// How many scripts were sent so far.
+pub(crate) fn sent_scripts(connection: &mut Connection) -> Outcome<f64> {
+    Ok(command_stats(connection, "evalsha")?.calls)
 }
 
 /// How often each command was executed, those inside of scripts too, since `CONFIG RESETSTAT`.

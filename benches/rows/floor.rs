@@ -1,0 +1,61 @@
+//! The floor: the scripts of a pair with the same arguments, by EVALSHA on a private connection.
+
+use crate::support::{Outcome, connect};
+use redis::Connection;
+
+/// What a lock is called on the wire.
+pub(crate) struct Name {
+    pub(crate) key: String,
+    pub(crate) channel: String,
+}
+
+impl Name {
+    pub(crate) fn new(key: &str) -> Self {
+        Self { key: key.to_owned(), channel: format!("redisson_lock__channel:{{{key}}}") }
+    }
+}
+
+/// The two scripts and nothing else.
+pub(crate) struct Floor {
+    connection: Connection,
+    acquire: String,
+    release: String,
+    deadline: u64,
+}
+
+impl Floor {
+    const OWNER: &str = "01234567-89ab-cdef-0123-456789abcdef:1:12345";
+
+    pub(crate) fn new(url: &str) -> Outcome<Self> {
+        let mut connection = connect(url)?;
+        let mut load = |text| redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection);
+        let acquire = load(include_str!("../../src/lua/acquire.lua"))?;
+        let release = load(include_str!("../../src/lua/release.lua"))?;
+        let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection)?;
+        Ok(Self { connection, acquire, release, deadline: (seconds + 3_600) * 1_000_000 })
+    }
+
+    /// Whether it was free.
+    pub(crate) fn try_take(&mut self, name: &Name) -> Outcome<bool> {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.acquire).arg(1).arg(&name.key).arg(Self::OWNER).arg(1).arg(30_000).arg(self.deadline);
+        let busy: Option<i64> = command.query(&mut self.connection)?;
+        Ok(busy.is_none())
+    }
+
+    pub(crate) fn take(&mut self, name: &Name) -> Outcome<()> {
+        if self.try_take(name)? { Ok(()) } else { Err("the floor's lock was not free".into()) }
+    }
+
+    pub(crate) fn free(&mut self, name: &Name) -> Outcome<()> {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.release).arg(1).arg(&name.key).arg(Self::OWNER).arg(0).arg(&name.channel);
+        let released: i64 = command.query(&mut self.connection)?;
+        if released == 1 { Ok(()) } else { Err("the floor's lock was not held".into()) }
+    }
+
+    pub(crate) fn pair(&mut self, name: &Name) -> Outcome<()> {
+        self.take(name)?;
+        self.free(name)
+    }
+}

@@ -1,0 +1,109 @@
+//! Processes that contend for one name.
+//!
+//! Each is this program again. It notes when each of its threads asked for the lock, had it and gave it up, by a
+//! clock that all processes share, and writes that down when it is done.
+
+use crate::Scale;
+use crate::floor::{Floor, Name};
+use crate::report::{Report, Target};
+use crate::support::{Outcome, Samples, Server, monotonic, repeat};
+use crate::turns::{MILLI, Turn, contend, jain};
+use redlatch::{RedLock, ReentrantLock};
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// The argument that turns this program into one of the processes.
+pub(crate) const CONTENDER: &str = "--contender";
+
+const PROCESSES: usize = 4;
+const NAME: &str = "bench:processes";
+
+/// Until then all processes are connected.
+const GET_READY: i64 = 200_000_000;
+
+/// A process: takes the lock in turns with the others, and writes all its turns.
+pub(crate) fn run(url: &str, threads: &str, start: &str, end: &str) -> Outcome<()> {
+    let locks = ReentrantLock::connect(url)?;
+    let own = format!("{NAME}:{}", std::process::id());
+    locks.lock(&own).and_then(|()| locks.unlock(&own))?;
+    let turns = contend(&locks, NAME, threads.parse()?, (start.parse()?, end.parse()?), Duration::ZERO)?;
+    let numbers =
+        turns.iter().flat_map(|turn| [i64::try_from(turn.thread).unwrap_or(0), turn.asked, turn.held, turn.left]);
+    let bytes: Vec<u8> = numbers.flat_map(i64::to_le_bytes).collect();
+    Ok(std::io::stdout().write_all(&bytes)?)
+}
+
+fn turn_of(bytes: &[u8]) -> Outcome<Turn> {
+    let number = |at: usize| -> Outcome<i64> { Ok(i64::from_le_bytes(bytes[8 * at..8 * at + 8].try_into()?)) };
+    Ok(Turn { thread: usize::try_from(number(0)?)?, asked: number(1)?, held: number(2)?, left: number(3)? })
+}
+
+/// A turn and its process.
+type Owned = (usize, Turn);
+
+/// The turns of all processes in the order in which they had the lock.
+fn turns(url: &str, threads: usize, span: Duration) -> Outcome<Vec<Owned>> {
+    let start = monotonic() + GET_READY;
+    let end = start + i64::try_from(span.as_nanos())?;
+    let mut children = Vec::new();
+    for _ in 0..PROCESSES {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args([CONTENDER, url, &threads.to_string(), &start.to_string(), &end.to_string()]);
+        children.push(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?);
+    }
+    let mut turns = Vec::new();
+    for (process, child) in children.iter_mut().enumerate() {
+        let mut bytes = Vec::new();
+        child.stdout.take().ok_or("no pipe")?.read_to_end(&mut bytes)?;
+        for turn in bytes.chunks_exact(32) {
+            turns.push((process, turn_of(turn)?));
+        }
+    }
+    for mut child in children {
+        if !child.wait()?.success() {
+            return Err("a contending process failed".into());
+        }
+    }
+    turns.sort_by_key(|(_, turn)| turn.held);
+    Ok(turns)
+}
+
+/// From the release being sent to the next acquire being known, where that is of another process.
+fn hand_offs(turns: &[Owned]) -> Samples {
+    let others = turns.windows(2).filter(|pair| pair[0].0 != pair[1].0);
+    others.map(|pair| (pair[1].1.held - pair[0].1.left) as f64).collect()
+}
+
+pub(crate) fn rows(server: &Server, scale: Scale, report: &mut Report) -> Outcome<()> {
+    let url = server.unix();
+    let (mut floor, name) = (Floor::new(&url)?, Name::new("bench:processes:floor"));
+    let [mut p50, mut p99, mut micros, mut rates, mut fair] = [const { Vec::new() }; 5];
+    let [mut crowd, mut crowd_fair, mut waits] = [const { Vec::new() }; 3];
+    for _ in 0..scale.rounds {
+        // A round trip is half of what the two scripts of a pair take.
+        let trip = repeat(scale.pairs, &mut || floor.pair(&name))?.p50() / 2.0;
+        let single = turns(&url, 1, scale.span)?;
+        let times = hand_offs(&single);
+        p50.push(times.p50() / trip);
+        p99.push(times.quantile(0.99) / trip);
+        micros.push(times.p50() / 1_000.0);
+        rates.push(single.len() as f64 / scale.span.as_secs_f64());
+        fair.push(jain(PROCESSES, single.iter().map(|(process, _)| *process)));
+        let many = turns(&url, 4, scale.span)?;
+        crowd.push(many.len() as f64 / single.len() as f64);
+        crowd_fair.push(jain(PROCESSES, many.iter().map(|(process, _)| *process)));
+        let waited: Samples = many.iter().map(|(_, turn)| (turn.held - turn.asked) as f64).collect();
+        waits.push(waited.quantile(0.999) / MILLI);
+    }
+    let group = "processes";
+    report.row(group, "4 processes x 1 thread: hand-off p50".to_owned(), "round trips", p50, Target::AtMost(2.0));
+    report.row(group, "  hand-off p99".to_owned(), "round trips", p99, Target::AtMost(5.0));
+    report.row(group, "  hand-off p50".to_owned(), "µs", micros, Target::None);
+    report.row(group, "  all together".to_owned(), "pairs/s", rates, Target::None);
+    report.row(group, "  Jain index over processes".to_owned(), "", fair, Target::AtLeast(0.9));
+    report.row(group, "4 processes x 4 threads".to_owned(), "x 4 processes x 1", crowd, Target::AtLeast(10.0));
+    report.row(group, "  Jain index over processes".to_owned(), "", crowd_fair, Target::AtLeast(0.9));
+    report.row(group, "  wait p99.9".to_owned(), "ms", waits, Target::AtMost(100.0));
+    Ok(())
+}
