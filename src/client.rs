@@ -102,7 +102,12 @@ impl Space {
     pub(crate) fn key(&self, resource: &str) -> Result<Arc<Key>> {
         self.check_open(resource)?;
         check_name(resource)?;
-        Ok(Arc::new(Key::new(self.config.naming, &self.config.key_prefix, resource)))
+        Ok(self.checked_key(resource))
+    }
+
+    /// The same for a name that was checked in this operation.
+    pub(crate) fn checked_key(&self, resource: &str) -> Arc<Key> {
+        Arc::new(Key::new(self.config.naming, &self.config.key_prefix, resource))
     }
 
     /// A tenure with an owner id that was never used.

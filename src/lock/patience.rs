@@ -121,13 +121,25 @@ impl<'a> Patience<'a> {
     }
 
     /// As an acquire's terms say. A try waits for no lock, but it does wait for the server's answer.
-    pub(super) fn on(self, terms: &Terms<'a>, semaphore: Option<&'a Arc<Semaphore>>) -> Self {
+    pub(super) fn on(self, terms: &Terms<'a>) -> Self {
         let own_deadline = match terms.wait {
             Duration::MAX => None,
             Duration::ZERO => Some(self.space.one_answer()),
             wait => Some(self.space.clock.now().plus(wait)),
         };
-        Self { own_deadline, token: terms.token, semaphore, ..self }
+        Self { own_deadline, token: terms.token, ..self }
+    }
+
+    /// Pauses end early when the semaphore is released, which the token does too.
+    pub(super) fn woken_by(self, semaphore: &'a Arc<Semaphore>) -> Self {
+        if let Some(token) = self.token {
+            token.wake(semaphore);
+        }
+        Self { semaphore: Some(semaphore), ..self }
+    }
+
+    pub(super) fn token(&self) -> Option<&'a CancelToken> {
+        self.token
     }
 
     /// Repeats an attempt until it is answered, refused for good, or the patience ends. With the answer comes

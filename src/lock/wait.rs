@@ -21,23 +21,49 @@ use std::time::Duration;
 mod tests;
 
 /// Acquires a lock for the current thread; `None` when the wait ended without it.
+///
+/// A first look tells what needs neither the wire nor a place in the queue, so that it allocates nothing.
 pub(super) fn acquire(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
-    let key = &engine.space.key(resource)?;
+    let name = engine.space.full_key(resource)?;
     let lease = terms.lease.map(|lease| engine.space.config.lease(lease)).transpose()?;
-    if terms.wait.is_zero() {
-        return try_now(engine, key, &engine.patience(resource).on(terms, None), lease);
+    let patience = engine.patience(resource).on(terms);
+    patience.check_stopped()?;
+    let tries = terms.wait.is_zero();
+    match registry().glance(engine.space.id, &name, lease.is_none()) {
+        Some(Entered::Mine(hold)) => return deepen(engine, &hold, lease, patience).map(Some),
+        Some(Entered::Granted(hold)) if engine.accept(&hold)? => return Ok(Some(hold)),
+        Some(Entered::Sibling) if tries => return Ok(busy(engine)),
+        _ => {}
     }
+    let key = &engine.space.checked_key(resource);
+    if tries { try_now(engine, key, &patience, lease) } else { wait(engine, key, patience, lease) }
+}
+
+/// One more level. Nothing but its token can wake such a call.
+fn deepen(engine: &Engine, hold: &Hold, lease: Option<Lease>, patience: Patience<'_>) -> Result<Hold> {
+    let semaphore = patience.token().map(|_| Arc::default());
+    match &semaphore {
+        Some(semaphore) => engine.reenter(hold, lease, &patience.woken_by(semaphore)),
+        None => engine.reenter(hold, lease, &patience),
+    }
+}
+
+/// One attempt, without a place in the queue.
+fn try_now(engine: &Engine, key: &Arc<Key>, patience: &Patience<'_>, lease: Option<Lease>) -> Result<Option<Hold>> {
+    let mut tenure = engine.space.tenure(key);
+    match engine.try_take(&mut tenure, lease, patience)? {
+        Taken::Held(hold) => Ok(Some(hold)),
+        Taken::Disbelieved | Taken::Busy(_) => Ok(busy(engine)),
+    }
+}
+
+/// Waits in the queue of this process, and at its head contends. The current thread does not hold the lock.
+fn wait(engine: &Engine, key: &Arc<Key>, patience: Patience<'_>, lease: Option<Lease>) -> Result<Option<Hold>> {
     let waiter = Arc::new(Waiter::new(lease.is_none()));
-    let patience = engine.patience(resource).on(terms, Some(&waiter.semaphore));
-    if let Some(token) = terms.token {
-        token.wake(&waiter.semaphore);
-    }
+    let patience = patience.woken_by(&waiter.semaphore);
     patience.check_stopped()?;
     loop {
         let entered = registry().enter(engine.space.id, key.full(), &waiter);
-        if let Entered::Mine(hold) = entered {
-            return engine.reenter(&hold, lease, &patience).map(Some);
-        }
         let place = Place::new(engine, key, Arc::clone(&waiter));
         match queue(&place, &patience, entered)? {
             Queued::Late => return Ok(None),
@@ -49,22 +75,6 @@ pub(super) fn acquire(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Res
             // It ended on the way: come again.
             Queued::Granted(_) => {}
         }
-    }
-}
-
-/// One look, without a place in the queue. What a sibling surely holds is busy without a round trip.
-fn try_now(engine: &Engine, key: &Arc<Key>, patience: &Patience<'_>, lease: Option<Lease>) -> Result<Option<Hold>> {
-    patience.check_stopped()?;
-    match registry().glance(engine.space.id, key.full(), lease.is_none()) {
-        Some(Entered::Mine(hold)) => return engine.reenter(&hold, lease, patience).map(Some),
-        Some(Entered::Granted(hold)) if engine.accept(&hold)? => return Ok(Some(hold)),
-        Some(Entered::Sibling) => return Ok(busy(engine)),
-        _ => {}
-    }
-    let mut tenure = engine.space.tenure(key);
-    match engine.try_take(&mut tenure, lease, patience)? {
-        Taken::Held(hold) => Ok(Some(hold)),
-        Taken::Disbelieved | Taken::Busy(_) => Ok(busy(engine)),
     }
 }
 

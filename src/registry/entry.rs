@@ -93,11 +93,8 @@ impl ThreadEntry {
         self.in_force().filter(|hold| hold.is_valid()).map(|_| Entered::Sibling)
     }
 
-    /// A call comes to wait.
+    /// A call comes to wait, of a thread that has no hold here.
     pub(super) fn enter(&mut self, waiter: &Arc<Waiter>) -> Entered {
-        if let Some(hold) = self.of(waiter.thread) {
-            return Entered::Mine(hold.clone());
-        }
         if let Some(hold) = self.take_if_kept(waiter) {
             return Entered::Granted(hold);
         }
