@@ -1,0 +1,205 @@
+//! What locks cost in things that can be counted, and so are the same on every machine: commands, allocations,
+//! bytes, connections, threads. They guard what `scripts/bench` measures.
+
+#[path = "../harness/counting.rs"]
+mod counting;
+#[allow(unused_macros, dead_code, reason = "each binary uses a part")]
+#[path = "../harness/mod.rs"]
+mod harness;
+use harness::{process, server, threads};
+
+use crate::counting::{Counting, allocations, bytes};
+use crate::process::alone;
+use crate::server::Server;
+use crate::threads::{LONG, eventually, finish, of_redlatch, spawn_asleep};
+use redis::ConnectionLike;
+use redlatch::{HandOff, RedLock, ReentrantLock, Reentry};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle, scope};
+use std::time::Duration;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// So often is done what must be the same each time.
+const TIMES: usize = 50;
+
+/// The pool's worker, the timer, two that renew, the sweeper, the subscriber, the events.
+const THREADS: usize = 7;
+
+/// A lease that is not renewed while a test runs: its renewals would be among the commands that are counted.
+const UNRENEWED: Duration = Duration::from_secs(600);
+
+/// The most that one call of `act` counts, once it has been done often enough for its buffers to have grown.
+fn most(act: impl FnMut() -> usize) -> usize {
+    let counts: Vec<_> = std::iter::repeat_with(act).take(2 * TIMES).collect();
+    counts[TIMES..].iter().copied().max().unwrap()
+}
+
+/// Allocations of redis-rs to send a command that is packed already, and to read its answer: not ours.
+fn of_an_answer(server: &Server) -> usize {
+    let mut connection = server.connection();
+    let packed = redis::cmd("PTTL").arg("n").get_packed_command();
+    most(|| allocations(|| connection.req_packed_command(&packed).unwrap()).1)
+}
+
+fn pair(locks: &ReentrantLock) {
+    locks.lock("order:42").unwrap();
+    locks.unlock("order:42").unwrap();
+}
+
+#[test]
+fn a_pair_is_two_commands() {
+    let server = Server::start();
+    let locks = server.locks();
+    pair(&locks);
+    let commands = server.commands_during(|| (0..TIMES).for_each(|_| pair(&locks)));
+    assert_eq!(commands.len(), 2 * TIMES, "{commands:#?}");
+}
+
+#[test]
+fn a_try_of_a_busy_name_is_one_command() {
+    let server = Server::start();
+    let (holder, locks) = (server.locks(), server.locks());
+    holder.lock("n").unwrap();
+    assert!(!locks.try_lock("n").unwrap());
+    let commands = server.commands_during(|| (0..TIMES).for_each(|_| assert!(!locks.try_lock("n").unwrap())));
+    assert_eq!(commands.len(), TIMES, "{commands:#?}");
+    holder.unlock("n").unwrap();
+}
+
+#[test]
+fn many_turns_of_the_threads_of_a_process_are_two_commands() {
+    let server = Server::start();
+    let hand_off = HandOff::default().within(LONG).in_order();
+    let locks = ReentrantLock::new(&server.builder().hand_off(hand_off).build().unwrap());
+    pair(&locks);
+    let commands = server.commands_during(|| {
+        locks.lock("order:42").unwrap();
+        scope(|scope| {
+            let waiters = [0; 4].map(|_| spawn_asleep(scope, || pair(&locks)));
+            locks.unlock("order:42").unwrap();
+            for waiter in waiters {
+                finish(waiter);
+            }
+        });
+    });
+    assert_eq!(commands.len(), 2, "{commands:#?}");
+}
+
+#[test]
+fn the_first_lock_of_a_client_is_two_round_trips() {
+    let server = Server::start();
+    pair(&server.locks());
+    let commands = server.commands_during(|| {
+        let locks = server.locks();
+        locks.lock("n").unwrap();
+        assert_eq!(server.ask::<String>(&["CLIENT", "LIST", "TYPE", "normal"]).lines().count(), 3);
+        locks.unlock("n").unwrap();
+    });
+    let mut names: Vec<_> = commands.iter().map(|command| command.split(' ').next().unwrap()).collect();
+    names.retain(|name| *name != "\"client\"");
+    // The handshake is one write and ends with TIME.
+    assert_eq!(names, ["\"time\"", "\"evalsha\"", "\"evalsha\""], "{commands:#?}");
+}
+
+#[test]
+fn few_allocations_of_an_acquire_and_none_of_a_release() {
+    let server = Server::start();
+    let (locks, answer) = (server.locks(), of_an_answer(&server));
+    let unlock = || locks.unlock("order:42").unwrap();
+    let acquired = most(|| {
+        let (_, made) = allocations(|| locks.lock("order:42").unwrap());
+        unlock();
+        made
+    });
+    let released = most(|| {
+        locks.lock("order:42").unwrap();
+        allocations(unlock).1
+    });
+    println!("{acquired} and {released} allocations, {answer} of each for the answer");
+    assert!(acquired <= ACQUIRE + answer, "{acquired} allocations");
+    assert_eq!(released, answer);
+}
+
+/// The aim is 2: the registry's entry and the hold. What there is: the names and the count beside them, the waiter and
+/// its semaphore, the owner id, the tenure, the hold, the name in the registry.
+const ACQUIRE: usize = 8;
+
+#[test]
+fn no_allocation_of_an_inner_level() {
+    let server = Server::start();
+    let answer = of_an_answer(&server);
+    for (reentry, of_redis) in [(Reentry::Local, 0), (Reentry::Mirrored, 2 * answer)] {
+        let locks = ReentrantLock::new(&server.builder().reentry(reentry).build().unwrap());
+        locks.lock("order:42").unwrap();
+        assert_eq!(most(|| allocations(|| pair(&locks)).1), of_redis, "{reentry:?}");
+        locks.unlock("order:42").unwrap();
+    }
+}
+
+#[test]
+fn no_allocation_of_a_look() {
+    let server = Server::start();
+    let locks = server.locks();
+    locks.lock("n").unwrap();
+    let hold = locks.hold("n").unwrap();
+    assert_eq!(most(|| allocations(|| assert!(hold.is_valid() && locks.hold_count("n") == 1)).1), 0);
+    locks.unlock("n").unwrap();
+}
+
+#[test]
+fn ten_thousand_holds_are_small() {
+    alone(|| {
+        const HOLDS: usize = 10_000;
+        let server = Server::start();
+        let locks = server.locks();
+        pair(&locks);
+        let names: Vec<_> = (0..HOLDS).map(|number| format!("order:{number}")).collect();
+        let ((), more) = bytes(|| names.iter().for_each(|name| locks.lock(name).unwrap()));
+        println!("{} bytes a hold", more / HOLDS.cast_signed());
+        assert!(more <= (HOLDS * 1_024).cast_signed(), "{more} bytes");
+        assert!(of_redlatch().len() <= THREADS, "{:?}", of_redlatch());
+        assert_eq!(server.ask::<String>(&["CLIENT", "LIST"]).lines().count(), 2, "connections");
+        let ((), less) = bytes(|| names.iter().for_each(|name| locks.unlock(name).unwrap()));
+        println!("{} bytes a hold come back", -less / HOLDS.cast_signed());
+        assert!(-less >= more / 2, "{less} bytes");
+    });
+}
+
+/// A thread with a small stack, as there are many.
+fn spawn(act: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    Builder::new().stack_size(128 * 1024).spawn(act).unwrap()
+}
+
+#[test]
+fn a_thousand_waiters_are_small() {
+    alone(|| {
+        const WAITERS: usize = 1_000;
+        let server = Server::start();
+        let (holder, locks) = (server.locks_watched(UNRENEWED), server.locks());
+        let names: Arc<Vec<_>> = Arc::new((0..WAITERS).map(|number| format!("n{number}")).collect());
+        names.iter().for_each(|name| holder.lock(name).unwrap());
+        let (waiters, more) = bytes(|| {
+            let waiters = (0..WAITERS).map(|number| {
+                let (locks, names) = (locks.clone(), Arc::clone(&names));
+                spawn(move || {
+                    locks.lock(&names[number]).unwrap();
+                    locks.unlock(&names[number]).unwrap();
+                })
+            });
+            let waiters: Vec<_> = waiters.collect();
+            eventually(LONG, "all are subscribed", || {
+                server.ask::<Vec<String>>(&["PUBSUB", "CHANNELS", "redisson_lock__channel:{n*"]).len() == WAITERS
+            });
+            waiters
+        });
+        // What the standard library keeps of each thread is in it.
+        println!("{} bytes a waiter", more / WAITERS.cast_signed());
+        assert!(more <= (WAITERS * 8_192).cast_signed(), "{more} bytes");
+        assert!(of_redlatch().len() <= THREADS, "{:?}", of_redlatch());
+        assert_eq!(server.ask::<String>(&["CLIENT", "LIST", "TYPE", "pubsub"]).lines().count(), 1);
+        names.iter().for_each(|name| holder.unlock(name).unwrap());
+        waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+    });
+}
