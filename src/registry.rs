@@ -11,11 +11,11 @@ use crate::hold::Hold;
 use crate::sync::Mutex;
 use crate::sync::thread::{self, ThreadId};
 use crate::tenure::Tenure;
+use foldhash::fast::RandomState;
 use once_cell::sync::Lazy;
 use std::borrow::Borrow;
 use std::collections::HashMap;
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -74,11 +74,12 @@ impl Hash for dyn Place + '_ {
     }
 }
 
-type Shard = Mutex<HashMap<EntryKey, ThreadEntry>>;
+type Shard = Mutex<HashMap<EntryKey, ThreadEntry, RandomState>>;
 
 /// The process-wide map.
 pub(crate) struct Registry {
     shards: Vec<Shard>,
+    placing: RandomState,
 }
 
 const SHARDS: usize = 64;
@@ -92,13 +93,11 @@ pub(crate) fn registry() -> &'static Registry {
 
 impl Registry {
     pub(crate) fn new() -> Self {
-        Self { shards: std::iter::repeat_with(Shard::default).take(SHARDS).collect() }
+        Self { shards: std::iter::repeat_with(Shard::default).take(SHARDS).collect(), placing: RandomState::default() }
     }
 
     fn shard(&self, space: Uuid, key: &str) -> &Shard {
-        let mut hasher = DefaultHasher::new();
-        (space, key).hash(&mut hasher);
-        &self.shards[hasher.finish() as usize % SHARDS]
+        &self.shards[self.placing.hash_one((space, key)) as usize % SHARDS]
     }
 
     /// Runs `act` on the entry, which is made if missing and removed if nothing is left in it.
