@@ -9,6 +9,7 @@ use crate::floor::{Floor, Name};
 use crate::report::{Report, Target};
 use crate::support::{Outcome, Server, take_turns};
 use redlatch::{Client, RedLock, ReentrantLock};
+use std::time::Duration;
 
 /// Names of one length.
 const OURS: &str = "bench:pair:o";
@@ -46,9 +47,10 @@ fn beside_floor(place: &str, url: &str, scale: Scale, report: &mut Report) -> Ou
 /// What the quarantine of a strict client costs.
 fn strict(url: &str, scale: Scale, report: &mut Report) -> Outcome<()> {
     let plain = ReentrantLock::connect(url)?;
-    // The epoch is made by the first acquire: a server new to strict mode grants nothing for one lease.
-    let lease = std::time::Duration::from_millis(200);
-    let strict = ReentrantLock::new(&Client::builder(url).strict(true).watchdog_timeout(lease).build()?);
+    // A server that is new to strict mode grants nothing for one lease.
+    let (lease, patience) = (Duration::from_secs(1), Duration::from_millis(500));
+    let builder = Client::builder(url).strict(true).watchdog_timeout(lease).response_timeout(patience);
+    let strict = ReentrantLock::new(&builder.build()?);
     strict.lock(OURS).and_then(|()| strict.unlock(OURS))?;
     let mut ratios = Vec::new();
     for round in 0..=scale.rounds {
