@@ -240,15 +240,20 @@ impl Hold {
     #[must_use]
     pub fn lost(&self) -> Receiver<LostHold> {
         let (sender, receiver) = bounded(1);
+        self.tell(sender);
+        receiver
+    }
+
+    /// Sends the news to a channel that may be of several holds, if there is room in it.
+    pub(crate) fn tell(&self, listener: Sender<LostHold>) {
         let mut listeners = self.inner.listeners.lock();
         match (&listeners.lost, self.inner.end.load(SeqCst)) {
             (Some(lost), _) => {
-                let _ = sender.send(lost.clone());
+                let _ = listener.try_send(lost.clone());
             }
             (None, RELEASED) => {}
-            (None, _) => listeners.waiting.push(sender),
+            (None, _) => listeners.waiting.push(listener),
         }
-        receiver
     }
 
     pub(crate) fn tenure(&self) -> &Arc<Tenure> {
@@ -332,10 +337,14 @@ impl Hold {
 
     /// Runs `release`, which may make one attempt only.
     pub(crate) fn in_haste<T>(&self, release: impl FnOnce() -> T) -> T {
-        self.inner.hasty.store(true, SeqCst);
+        self.hurry(true);
         let result = release();
-        self.inner.hasty.store(false, SeqCst);
+        self.hurry(false);
         result
+    }
+
+    pub(crate) fn hurry(&self, hasty: bool) {
+        self.inner.hasty.store(hasty, SeqCst);
     }
 }
 

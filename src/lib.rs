@@ -36,8 +36,9 @@
 //! | [`ReentrantLock`] = [`RedisRedLock`] | Redisson's `RLock` on one Redis server |
 //! | [`QuorumLock`] | the Redlock algorithm over several independent masters |
 //! | [`LocalRedLock`] | the same in memory, for unit tests and single-process use |
+//! | [`MultiLock`] | several of them, of any kinds and servers, taken as one |
 //!
-//! All are a [`RedLock`], also as `&T`, `Box<T>`, `Arc<T>` and `dyn RedLock`; closures, guards and requests come
+//! All but the last are a [`RedLock`], also as `&T`, `Box<T>`, `Arc<T>` and `dyn RedLock`; closures, guards and requests come
 //! from [`RedLockExt`].
 //!
 //! # What it guarantees
@@ -139,6 +140,7 @@ pub use config::{HandOff, Reentry};
 pub use error::{Applied, Cause, Error, Result};
 pub use hold::{Hold, HoldState, LostHold};
 pub use key::Naming;
+pub use lock::{GroupGuard, GroupHold, GroupRequest, MultiLock};
 pub use lock::{LocalRedLock, QuorumLock, RedisRedLock, ReentrantLock};
 pub use lock::{LockAction, LockGuard, OwnedGuard, RedLock, RedLockExt, Request, Terms};
 pub use signal::CancelToken;

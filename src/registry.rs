@@ -143,6 +143,16 @@ impl Registry {
         self.look(space, key, |entry| entry.hold.clone())
     }
 
+    /// Whether nothing is known of a lock: nobody of this process has it, lost it or waits for it.
+    pub(crate) fn is_idle(&self, space: Uuid, key: &str) -> bool {
+        self.look(space, key, |_| Some(())).is_none()
+    }
+
+    /// Whether another call of this process waits for a lock.
+    pub(crate) fn is_awaited(&self, space: Uuid, key: &str) -> bool {
+        self.look(space, key, |entry| Some(entry.is_awaited())).unwrap_or(false)
+    }
+
     /// Comes to a lock without waiting: what can be said without the wire; `None` means ask the server.
     pub(crate) fn glance(&self, space: Uuid, key: &str, watched: bool) -> Option<Entered> {
         self.look_mut(space, key, |entry| entry.glance(watched)).map(counted)

@@ -57,6 +57,10 @@ scripts! {
     RELEASE = "release", Count::Exactly(1), Count::Exactly(3);
     /// Reply: 1, 2 (not published) or 0 (was free).
     FORCE_UNLOCK = "force_unlock", Count::Exactly(1), Count::Exactly(1);
+    /// Reply: 0 (acquired) or the number of a key that is taken, from 1.
+    ACQUIRE_GROUP = "acquire_group", Count::AtLeast(1), Count::AtLeast(3);
+    /// Reply: 1, 2 (not published) or 0 (not the owner) for each key.
+    RELEASE_GROUP = "release_group", Count::AtLeast(1), Count::AtLeast(2);
 }
 
 impl Script {

@@ -76,7 +76,13 @@ impl Engine {
 
     /// Books an acquired tenure as a hold of the current thread; `None` when it cannot be believed: its validity was
     /// over on arrival, or a force unlock of this process ended meanwhile.
-    fn hold(&self, tenure: &Arc<Tenure>, sent: Moment, lease: Option<Lease>, forced: u64) -> Result<Option<Hold>> {
+    pub(super) fn hold(
+        &self,
+        tenure: &Arc<Tenure>,
+        sent: Moment,
+        lease: Option<Lease>,
+        forced: u64,
+    ) -> Result<Option<Hold>> {
         if !tenure.confirm(sent, self.lease_or_watchdog(lease)) {
             tenure.end();
             self.sweep_at(tenure, self.space.clock.now());
@@ -187,7 +193,7 @@ impl Engine {
     }
 
     /// Another client's registry would never learn of what was done here.
-    fn check_own(&self, hold: &Hold) -> Result<()> {
+    pub(super) fn check_own(&self, hold: &Hold) -> Result<()> {
         self.space.check_open(hold.resource())?;
         if hold.is_of(self.space.id) {
             return Ok(());
@@ -245,25 +251,36 @@ impl Engine {
         if self.pass_on(hold) {
             return Ok(());
         }
-        let tenure = hold.tenure();
-        let deadline = tenure.deadline();
-        // From here on renewals do not count, and after it whatever the result is the hold is over.
-        let valid = tenure.end();
-        self.space.watchdog.release(tenure);
-        let (Some(deadline), true) = (deadline, valid) else {
-            self.lost(tenure, tenure.expiry());
-            self.bury(hold, false);
-            self.release_late(tenure);
-            return Err(Error::lost(hold.resource()));
-        };
-        let patience = self.patience(hold.resource());
-        let patience = if hold.is_hasty() { patience.once() } else { patience.until(deadline).taking_no() };
-        let result = patience.persist(|until| self.primitive.release(tenure, 0, until));
+        let deadline = self.end(hold)?;
+        let patience = self.last_patience(hold, deadline);
+        let result = patience.persist(|until| self.primitive.release(hold.tenure(), 0, until));
         self.conclude(hold, result)
     }
 
+    /// Ends a tenure before its final release is sent: from here on renewals do not count, and after it whatever the
+    /// result is the hold is over. Its deadline; `Lost` when that had passed.
+    pub(super) fn end(&self, hold: &Hold) -> Result<Moment> {
+        let tenure = hold.tenure();
+        let deadline = tenure.deadline();
+        let valid = tenure.end();
+        self.space.watchdog.release(tenure);
+        if let (Some(deadline), true) = (deadline, valid) {
+            return Ok(deadline);
+        }
+        self.lost(tenure, tenure.expiry());
+        self.bury(hold, false);
+        self.release_late(tenure);
+        Err(Error::lost(hold.resource()))
+    }
+
+    /// How long a final release goes on.
+    pub(super) fn last_patience<'a>(&'a self, hold: &'a Hold, deadline: Moment) -> Patience<'a> {
+        let patience = self.patience(hold.resource());
+        if hold.is_hasty() { patience.once() } else { patience.until(deadline).taking_no() }
+    }
+
     /// What a final release's end means to its caller (the table of outcomes in docs/protocol.md, 6).
-    fn conclude(&self, hold: &Hold, result: Result<(bool, bool)>) -> Result<()> {
+    pub(super) fn conclude(&self, hold: &Hold, result: Result<(bool, bool)>) -> Result<()> {
         let tenure = hold.tenure();
         let result = match result {
             // Gone after an unknown: removed by us, or expired; it was valid when first sent.

@@ -11,7 +11,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 /// A std guard may be looked at but not dropped by other threads, and so may ours: `!Send` and `Sync`.
-type OfThisThread = PhantomData<MutexGuard<'static, ()>>;
+pub(super) type OfThisThread = PhantomData<MutexGuard<'static, ()>>;
 
 /// Holds one level of a lock, and releases it when dropped, also in a panic. It derefs to its [`Hold`].
 ///
@@ -137,10 +137,15 @@ impl<L: RedLock + ?Sized> Drop for OwnedGuard<L> {
     }
 }
 
-/// One attempt; what it could not do is logged. A loss was logged when it was found, and after a shutdown there
-/// is nothing left to do.
+/// One attempt; what it could not do is logged.
 fn release_in_drop<L: RedLock + ?Sized>(lock: &L, hold: &Hold) {
-    match hold.in_haste(|| lock.release(hold)) {
+    log_drop(hold.in_haste(|| lock.release(hold)));
+}
+
+/// Says how the release in a drop failed. A loss was logged when it was found, and after a shutdown there is nothing
+/// left to do.
+pub(super) fn log_drop(released: Result<()>) {
+    match released {
         Ok(()) | Err(Error::Closed { .. } | Error::Lost { .. }) => {}
         Err(error) => log::warn!("a guard was dropped: {error}"),
     }
@@ -223,7 +228,7 @@ impl<L: RedLock + ?Sized> fmt::Debug for Request<'_, '_, L> {
 
 /// The work is done: a release that failed on the wire ends with the lease and is only logged, but work that
 /// may not have been alone is an error.
-fn after_work(released: Result<()>) -> Result<()> {
+pub(super) fn after_work(released: Result<()>) -> Result<()> {
     match released {
         Err(error @ (Error::Unavailable { .. } | Error::OutcomeUnknown { .. } | Error::Refused { .. })) => {
             log::warn!("the work is done, but its release failed: {error}");

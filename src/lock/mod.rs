@@ -12,6 +12,8 @@
 //! | `reentrant.rs` | [`ReentrantLock`] on one Redis server |
 //! | `quorum.rs` and `quorum/` | [`QuorumLock`], the Redlock algorithm over several Redis masters |
 //! | `local.rs` | [`LocalRedLock`] in memory |
+//! | `multi.rs` and `multi/` | [`MultiLock`], several of them taken as one |
+//! | `batch.rs` | several locks of one store, taken and released by one command |
 //!
 //! A new kind is one file here with the same verbs in the same order: its commands as a `Primitive`, and the
 //! public type that hands an `Engine` what it is asked. What its acquire brings back besides the time of sending
@@ -24,10 +26,12 @@
 //! which fails until the kind is there; its rows in `docs/protocol.md`, `docs/coming-from.md` and
 //! `tests/faults/rows.txt`; the changelog.
 
+mod batch;
 mod engine;
 mod guard;
 mod keeping;
 mod local;
+mod multi;
 mod patience;
 mod primitive;
 mod quorum;
@@ -37,12 +41,14 @@ mod wait;
 use crate::error::{Error, Result};
 use crate::hold::Hold;
 use crate::signal::CancelToken;
+use batch::Batch;
 use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 
 pub use guard::{LockAction, LockGuard, OwnedGuard, Request};
 pub use local::LocalRedLock;
+pub use multi::{GroupGuard, GroupHold, GroupRequest, MultiLock};
 pub use patience::Terms;
 pub use quorum::QuorumLock;
 pub use reentrant::{RedisRedLock, ReentrantLock};
@@ -168,6 +174,13 @@ pub trait RedLock: Send + Sync {
         }
     }
 
+    /// What a [`MultiLock`] has to know of its members, where the locks can say it. A wrapper does not pass it on,
+    /// so that its `acquire` and `release` are called.
+    #[doc(hidden)]
+    fn batch(&self) -> Option<Batch<'_>> {
+        None
+    }
+
     /// The current thread's hold, also a lost one that was not unlocked yet.
     fn hold(&self, resource: &str) -> Option<Hold> {
         self.hold_of(resource, std::thread::current().id())
@@ -227,6 +240,10 @@ macro_rules! forward_red_lock {
 
             fn unlock(&self, resource: &str) -> Result<()> {
                 (**self).unlock(resource)
+            }
+
+            fn batch(&self) -> Option<Batch<'_>> {
+                (**self).batch()
             }
         }
     )*};

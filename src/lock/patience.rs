@@ -27,6 +27,8 @@ pub struct Terms<'t> {
     pub(crate) wait: Duration,
     pub(crate) lease: Option<Duration>,
     pub(crate) token: Option<&'t CancelToken>,
+    /// A wait of zero is for the answer to a try. When that has to be there, if not only in one response time-out.
+    pub(crate) answer_by: Option<Moment>,
 }
 
 impl Default for Terms<'_> {
@@ -38,7 +40,7 @@ impl Default for Terms<'_> {
 impl<'t> Terms<'t> {
     /// Wait for ever, for a lease that the watchdog renews; not to be cancelled.
     pub fn new() -> Self {
-        Self { wait: Duration::MAX, lease: None, token: None }
+        Self { wait: Duration::MAX, lease: None, token: None, answer_by: None }
     }
 
     /// Waits at most so long: zero tries once, [`Duration::MAX`] waits for ever.
@@ -124,7 +126,7 @@ impl<'a> Patience<'a> {
     pub(super) fn on(self, terms: &Terms<'a>) -> Self {
         let own_deadline = match terms.wait {
             Duration::MAX => None,
-            Duration::ZERO => Some(self.space.one_answer()),
+            Duration::ZERO => Some(self.space.one_answer().min(terms.answer_by.unwrap_or(Moment::MAX))),
             wait => Some(self.space.clock.now().plus(wait)),
         };
         Self { own_deadline, token: terms.token, ..self }

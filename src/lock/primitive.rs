@@ -27,6 +27,15 @@ pub(crate) enum Taken {
     Busy(Option<Duration>),
 }
 
+/// What an attempt to take several locks found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TakeAll {
+    /// All are their tenures', by the command that was sent then.
+    Acquired(Moment),
+    /// The one with this index is someone else's, and none was taken.
+    Busy(usize),
+}
+
 /// When a renewal was sent, and for each tenure whether it was in the store, or why that is not known.
 pub(crate) type Renewed = (Moment, Vec<Result<bool, Failure>>);
 
@@ -40,6 +49,15 @@ impl Listening for Subscription {
     fn is_confirmed(&self) -> bool {
         self.is_confirmed()
     }
+}
+
+/// What one command does to several locks at once. The contract is that of [`Primitive`], for each of the tenures.
+pub(crate) trait GroupPrimitive {
+    /// Takes all of the locks for their tenures, or none.
+    fn take_all(&self, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<TakeAll, Failure>;
+
+    /// Frees all; for each whether its tenure was in the store.
+    fn release_all(&self, tenures: &[Arc<Tenure>], until: Moment) -> Result<Vec<bool>, Failure>;
 }
 
 /// What one command does at the store of a kind. Each method makes one attempt and never repeats it.
@@ -73,6 +91,16 @@ pub(crate) trait Primitive: Send + Sync {
 
     /// Frees the lock, whoever has it; whether anyone had.
     fn force_unlock(&self, key: &Key, until: Moment) -> Result<bool, Failure>;
+
+    /// How to take and free several locks by one command, where the store can.
+    fn group(&self) -> Option<&dyn GroupPrimitive> {
+        None
+    }
+
+    /// Where the store is, as far as that is known; the same for every client of it.
+    fn place(&self) -> String {
+        String::new()
+    }
 
     /// `None`: free. `Some(None)`: locked without an end.
     fn time_to_live(&self, key: &Key, until: Moment) -> Result<Option<Option<Duration>>, Failure>;

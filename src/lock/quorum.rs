@@ -7,6 +7,7 @@ mod store;
 mod tally;
 
 use super::RedLock;
+use super::batch::Batch;
 use super::engine::Engine;
 use super::patience::Terms;
 use super::wait;
@@ -264,5 +265,9 @@ impl RedLock for QuorumLock {
 
     fn unlock(&self, resource: &str) -> Result<()> {
         self.handle.engine.unlock(resource)
+    }
+
+    fn batch(&self) -> Option<Batch<'_>> {
+        Some(Batch::new(&self.handle.engine))
     }
 }

@@ -1,9 +1,10 @@
 //! [`ReentrantLock`]: Redisson's `RLock` on one Redis server.
 
 use super::RedLock;
+use super::batch::Batch;
 use super::engine::Engine;
 use super::patience::Terms;
-use super::primitive::{Listening, Primitive, Renewed, Take};
+use super::primitive::{GroupPrimitive, Listening, Primitive, Renewed, Take, TakeAll};
 use super::wait;
 use crate::backend::{Answer, Arg, Backend, Failure, Lane, Limits, Reply, Request, Verb};
 use crate::client::Client;
@@ -106,6 +107,10 @@ impl RedLock for ReentrantLock {
     fn unlock(&self, resource: &str) -> Result<()> {
         self.engine.unlock(resource)
     }
+
+    fn batch(&self) -> Option<Batch<'_>> {
+        Some(Batch::new(&self.engine))
+    }
 }
 
 /// The commands of this kind at a server.
@@ -139,15 +144,14 @@ impl Keys {
     }
 
     /// Whether the key was freed. That waiters were not told is said once: they find out by polling.
-    fn freed(&self, key: &Key, answer: &Answer) -> Result<bool, Failure> {
-        let number = number(answer)?;
+    fn freed(&self, key: &Key, number: i64) -> bool {
         if number == 2 && !self.unheard.swap(true, Relaxed) {
             log::warn!(
                 "the server refuses to publish on {:?}, so waiters poll: grant this user the channel",
                 key.channel()
             );
         }
-        Ok(number > 0)
+        number > 0
     }
 
     fn ask_for(&self, tenure: &Tenure, lease: Lease, until: Moment) -> Result<Answer, Failure> {
@@ -246,13 +250,22 @@ impl Primitive for Keys {
         let key = tenure.key();
         let args = [Arg::Text(tenure.owner()), Arg::Number(left as u64), Arg::Text(key.channel())];
         let answer = self.call(&script::RELEASE, &[key.full()], &args, any_time(until))?;
-        self.freed(key, &answer)
+        Ok(self.freed(key, number(&answer)?))
     }
 
     fn force_unlock(&self, key: &Key, until: Moment) -> Result<bool, Failure> {
         let args = [Arg::Text(key.channel())];
         let answer = self.call(&script::FORCE_UNLOCK, &[key.full()], &args, any_time(until))?;
-        self.freed(key, &answer)
+        Ok(self.freed(key, number(&answer)?))
+    }
+
+    /// In strict mode each acquire looks at the epoch too, one lock at a time.
+    fn group(&self) -> Option<&dyn GroupPrimitive> {
+        if self.epoch.is_none() { Some(self) } else { None }
+    }
+
+    fn place(&self) -> String {
+        self.backend.server().address()
     }
 
     /// HLEN comes first because it refuses a key of another type, which PTTL would call a lock.
@@ -279,5 +292,33 @@ impl Primitive for Keys {
 
     fn outage_ends(&self) -> Moment {
         self.backend.outage_ends()
+    }
+}
+
+impl GroupPrimitive for Keys {
+    fn take_all(&self, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<TakeAll, Failure> {
+        let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
+        let owners = tenures.iter().map(|tenure| Arg::Text(tenure.owner()));
+        let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(owners).collect();
+        let limits = Limits { until, window: lease.validity() };
+        let answer = self.call(&script::ACQUIRE_GROUP, &keys, &args, limits)?;
+        match usize::try_from(number(&answer)?) {
+            Ok(0) => Ok(TakeAll::Acquired(answer.sent)),
+            Ok(taken) if taken <= tenures.len() => Ok(TakeAll::Busy(taken - 1)),
+            _ => Err(not_understood()),
+        }
+    }
+
+    fn release_all(&self, tenures: &[Arc<Tenure>], until: Moment) -> Result<Vec<bool>, Failure> {
+        let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
+        let args = tenures.iter().flat_map(|tenure| [Arg::Text(tenure.owner()), Arg::Text(tenure.key().channel())]);
+        let args: Vec<_> = args.collect();
+        let answer = self.call(&script::RELEASE_GROUP, &keys, &args, any_time(until))?;
+        match answer.reply {
+            Reply::Numbers(released) if released.len() == tenures.len() => {
+                Ok(tenures.iter().zip(released).map(|(tenure, number)| self.freed(tenure.key(), number)).collect())
+            }
+            _ => Err(not_understood()),
+        }
     }
 }

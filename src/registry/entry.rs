@@ -126,8 +126,12 @@ impl ThreadEntry {
         self.head.as_ref().is_some_and(|head| Arc::ptr_eq(head, waiter))
     }
 
+    pub(super) fn is_awaited(&self) -> bool {
+        self.head.is_some() || !self.parked.is_empty()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.hold.is_none() && self.lost.is_empty() && self.head.is_none() && self.parked.is_empty()
+        self.hold.is_none() && self.lost.is_empty() && !self.is_awaited()
     }
 
     /// A thread acquired the lock on the wire.

@@ -237,6 +237,8 @@ pub(crate) fn runs(name: &str) -> impl Fn(Flow, &[u8]) -> bool + Send + 'static 
         "reenter" => include_str!("../../src/lua/reenter.lua"),
         "renew" => include_str!("../../src/lua/renew.lua"),
         "force_unlock" => include_str!("../../src/lua/force_unlock.lua"),
+        "acquire_group" => include_str!("../../src/lua/acquire_group.lua"),
+        "release_group" => include_str!("../../src/lua/release_group.lua"),
         _ => panic!("there is no script {name}"),
     };
     let hash = redis::Script::new(text).get_hash().to_owned();

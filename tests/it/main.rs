@@ -20,6 +20,7 @@ mod interleavings;
 mod lifecycle;
 mod many;
 mod max_hold;
+mod multi;
 mod passing;
 mod properties;
 mod quorum;

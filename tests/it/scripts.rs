@@ -1,5 +1,7 @@
 //! Each Lua file run directly, with arguments that the library would not send or only rarely does.
 
+mod groups;
+
 use crate::server::Server;
 use crate::threads::LONG;
 use redis::{RedisResult, Value};

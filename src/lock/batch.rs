@@ -1,0 +1,151 @@
+//! Several locks of one store taken and released by one command; the accounting of each is the engine's.
+
+use super::engine::Engine;
+use super::patience::Terms;
+use super::primitive::{GroupPrimitive, TakeAll};
+use crate::backend::Failure;
+use crate::error::{Error, Result};
+use crate::hold::Hold;
+use crate::registry::registry;
+use crate::tenure::Tenure;
+use crate::time::{Lease, Moment};
+use std::sync::Arc;
+
+/// What a [`MultiLock`](super::MultiLock) knows of a member: opaque to everybody else.
+#[derive(Clone, Copy)]
+pub struct Batch<'e> {
+    engine: &'e Engine,
+}
+
+/// What became of an attempt to take a group by one command.
+pub(super) enum Together {
+    Held(Vec<Hold>),
+    /// The one with this index is taken, and none is held.
+    Busy(usize),
+    /// The command cannot be used, or was refused: taken one by one, each member says what is the matter with it.
+    Apart,
+}
+
+impl<'e> Batch<'e> {
+    pub(super) fn new(engine: &'e Engine) -> Self {
+        Self { engine }
+    }
+
+    /// Where a lock stands in the order of all locks: its full key, and then its store.
+    pub(super) fn rank(self, resource: &str) -> (String, String) {
+        let space = &self.engine.space;
+        ([&space.config.key_prefix, resource].concat(), self.engine.primitive.place())
+    }
+
+    /// The engine for all members, if they are of one client and its store has the command.
+    pub(super) fn engine_of(mut all: impl Iterator<Item = Option<Self>>) -> Option<&'e Engine> {
+        let first = all.next()??.engine;
+        let joins = |batch: Self| batch.engine.space.id == first.space.id && batch.engine.primitive.group().is_some();
+        let same = first.primitive.group().is_some() && all.all(|batch| batch.is_some_and(joins));
+        same.then_some(first)
+    }
+}
+
+impl Engine {
+    /// Tries to take several free locks, with different names, for the current thread.
+    pub(super) fn take_group(&self, resources: &[&str], terms: &Terms<'_>) -> Result<Together> {
+        let Some(store) = self.primitive.group() else { return Ok(Together::Apart) };
+        let keys = resources.iter().map(|resource| self.space.key(resource)).collect::<Result<Vec<_>>>()?;
+        let lease = terms.lease.map(|lease| self.space.config.lease(lease)).transpose()?;
+        if let Some(held) = keys.iter().position(|key| self.is_siblings(key.full())) {
+            return Ok(self.group_busy(held));
+        }
+        if !keys.iter().all(|key| registry().is_idle(self.space.id, key.full())) {
+            return Ok(Together::Apart);
+        }
+        let patience = self.patience(resources.first().unwrap_or(&"")).on(terms);
+        patience.check_stopped()?;
+        let forced = self.space.forced();
+        let tenures: Vec<_> = keys.iter().map(|key| self.space.tenure(key)).collect();
+        let take = patience.persist(|until| self.take_all(store, &tenures, self.lease_or_watchdog(lease), until));
+        if !matches!(take, Ok((TakeAll::Acquired(_), _))) {
+            tenures.iter().for_each(|tenure| self.sweep_open(tenure));
+        }
+        match take {
+            Ok((TakeAll::Acquired(sent), _)) => {
+                self.book_all(tenures.iter().map(|tenure| self.hold(tenure, sent, lease, forced)).collect())
+            }
+            Ok((TakeAll::Busy(taken), _)) => Ok(self.group_busy(taken)),
+            Err(Error::Refused { .. }) => Ok(Together::Apart),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether another thread of this process surely holds a lock.
+    fn is_siblings(&self, key: &str) -> bool {
+        let current = registry().current(self.space.id, key);
+        current.is_some_and(|hold| hold.is_valid() && hold.thread() != std::thread::current().id())
+    }
+
+    fn group_busy(&self, taken: usize) -> Together {
+        self.space.counters.contended.add(1);
+        Together::Busy(taken)
+    }
+
+    /// One attempt. What became of it is not known for each tenure if it is not for one.
+    fn take_all(
+        &self,
+        store: &dyn GroupPrimitive,
+        tenures: &[Arc<Tenure>],
+        lease: Lease,
+        until: Moment,
+    ) -> Result<TakeAll, Failure> {
+        let take = store.take_all(tenures, lease, until);
+        if let Err(failure) = &take {
+            for tenure in tenures {
+                let _ = self.note_open(tenure, lease, Err::<(), _>(failure.clone()));
+            }
+        }
+        take
+    }
+
+    /// All or nothing: what was booked is given back when another cannot be believed. That one has been already.
+    fn book_all(&self, booked: Vec<Result<Option<Hold>>>) -> Result<Together> {
+        if booked.iter().all(|hold| matches!(hold, Ok(Some(_)))) {
+            return Ok(Together::Held(booked.into_iter().flatten().flatten().collect()));
+        }
+        booked.iter().flatten().flatten().for_each(|hold| self.give_back(hold));
+        booked.into_iter().find_map(Result::err).map_or(Ok(Together::Apart), Err)
+    }
+
+    /// Whether the last levels of these holds can be released by one command: of this client and thread, different,
+    /// valid, and nobody of this process waits, to whom one would be passed on.
+    fn releases_group(&self, holds: &[&Hold]) -> bool {
+        let last = |hold: &Hold| hold.thread() == std::thread::current().id() && hold.count() == 1 && hold.is_valid();
+        let fits = |hold: &&Hold| {
+            self.check_own(hold).is_ok()
+                && last(hold)
+                && !registry().is_awaited(self.space.id, hold.tenure().key().full())
+        };
+        holds.iter().all(fits)
+    }
+
+    /// Releases the last level of each by one command, if it can be used, past those that fail. The first error that is
+    /// told is that of the last of them.
+    pub(super) fn release_group(&self, holds: &[&Hold]) -> Option<Result<()>> {
+        let store = self.primitive.group().filter(|_| self.releases_group(holds))?;
+        let (mut ended, mut result) = (Vec::new(), Ok(()));
+        for hold in holds.iter().rev() {
+            match self.end(hold) {
+                Ok(deadline) => ended.push((*hold, deadline)),
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        let Some((first, deadline)) = ended.iter().min_by_key(|(_, deadline)| *deadline).copied() else {
+            return Some(result);
+        };
+        let tenures: Vec<_> = ended.iter().map(|(hold, _)| Arc::clone(hold.tenure())).collect();
+        let patience = self.last_patience(first, deadline);
+        let released = patience.persist(|until| store.release_all(&tenures, until));
+        for (index, (hold, _)) in ended.into_iter().enumerate() {
+            let one = released.as_ref().map(|(held, doubt)| (held[index], *doubt)).map_err(Error::clone);
+            result = result.and(self.conclude(hold, one));
+        }
+        Some(result)
+    }
+}

@@ -1,0 +1,314 @@
+//! [`MultiLock`]: several locks taken as one.
+
+mod guard;
+mod hold;
+mod rounds;
+
+use super::batch::Batch;
+use super::engine::Engine;
+use super::{RedLock, Terms};
+use crate::error::{Error, Result};
+use crate::hold::Hold;
+use crate::signal::CancelToken;
+use std::fmt;
+use std::time::Duration;
+
+pub use guard::{GroupGuard, GroupRequest};
+pub use hold::GroupHold;
+
+/// Several resources taken as one, all or nothing, each of a lock of any kind on any server.
+///
+/// It has the verbs of a [`RedLock`] and [`RedLockExt`](crate::RedLockExt) without a resource, and holds nothing
+/// itself: a group may be made on the spot, or once and used by many threads. A member that the thread holds already
+/// is entered once more, and so is one that is in the group twice.
+///
+/// ```
+/// use redlatch::{LocalRedLock, MultiLock, RedLock};
+///
+/// let (orders, stock) = (LocalRedLock::new(), LocalRedLock::new());
+/// let both = MultiLock::of([(&orders, "order:42"), (&stock, "stock:7")]);
+///
+/// let guard = both.guard()?;
+/// assert!(guard.is_valid() && orders.is_held_by_current_thread("order:42"));
+/// guard.unlock()?;
+///
+/// let sold = both.execute_in_lock(|| 40 + 2)?;
+/// assert_eq!(sold, 42);
+/// # Ok::<(), redlatch::Error>(())
+/// ```
+///
+/// Members of different kinds are given as `&dyn RedLock`:
+///
+/// ```
+/// use redlatch::{LocalRedLock, MultiLock, RedLock, RedisRedLock};
+/// use std::time::Duration;
+///
+/// fn move_stock(shared: &RedisRedLock, own: &LocalRedLock) -> redlatch::Result<Option<()>> {
+///     let both = MultiLock::of([(shared as &dyn RedLock, "stock:7"), (own, "report")]);
+///     both.request().wait(Duration::from_millis(500)).execute(|hold| assert!(hold.is_valid()))
+/// }
+/// ```
+///
+/// # How it is taken
+///
+/// In one order for all groups, by the full key and then by the server, and never waiting while a part is held: when
+/// a member is busy, what was taken is released, the busy one is waited for, and then the others are tried again. So
+/// groups cannot deadlock, neither with each other nor with threads that take one lock inside another. A wait is the
+/// whole group's. What was taken is given back when the wait ends, is cancelled, fails or panics.
+///
+/// Members that are [`ReentrantLock`](crate::ReentrantLock)s of one client, not in strict mode, are taken by one
+/// script in one round trip, and released by another, while nothing else of this process has to do with them.
+///
+/// Two members that are the same lock by two *clients* never come together: to a server each client is another owner.
+pub struct MultiLock<'l> {
+    members: Vec<Member<'l>>,
+}
+
+struct Member<'l> {
+    lock: Box<dyn RedLock + 'l>,
+    resource: String,
+    /// The full key, and then the store.
+    rank: (String, String),
+}
+
+impl<'l> Member<'l> {
+    fn new(lock: impl RedLock + 'l, resource: String) -> Self {
+        let rank = lock.batch().map_or_else(|| (resource.clone(), String::new()), |batch| batch.rank(&resource));
+        Self { lock: Box::new(lock), resource, rank }
+    }
+
+    fn hold(&self) -> Option<Hold> {
+        self.lock.hold(&self.resource)
+    }
+}
+
+impl<'l, L: RedLock + 'l, R: Into<String>> FromIterator<(L, R)> for MultiLock<'l> {
+    fn from_iter<I: IntoIterator<Item = (L, R)>>(members: I) -> Self {
+        let members = members.into_iter().map(|(lock, resource)| Member::new(lock, resource.into()));
+        let mut members: Vec<_> = members.collect();
+        members.sort_by(|one, other| one.rank.cmp(&other.rank));
+        Self { members }
+    }
+}
+
+impl<'l> MultiLock<'l> {
+    /// The group of these locks and resources. It may be collected from an iterator too.
+    ///
+    /// Nothing is checked yet: a name that is empty or too long, and a group without members, are
+    /// [`Error::Config`] when the group is used.
+    pub fn of<L: RedLock + 'l, R: Into<String>>(members: impl IntoIterator<Item = (L, R)>) -> Self {
+        members.into_iter().collect()
+    }
+
+    /// Acquires all members on the given terms; `None` when the wait ended without them.
+    ///
+    /// # Errors
+    /// As [`RedLock::acquire`], of the member that failed; then nothing is held. [`Error::Config`] for a group without
+    /// members.
+    pub fn acquire(&self, terms: &Terms<'_>) -> Result<Option<GroupHold>> {
+        self.check_members()?;
+        rounds::acquire(self, terms)
+    }
+
+    /// Waits for all as long as it takes; the watchdog renews them until [`unlock`](Self::unlock).
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn lock(&self) -> Result<()> {
+        self.acquired(self.acquire(&Terms::new())?).map(drop)
+    }
+
+    /// Waits as long as it takes, for a lease that is not renewed.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn lock_with_lease(&self, lease: Duration) -> Result<()> {
+        self.acquired(self.acquire(&Terms::new().lease(lease))?).map(drop)
+    }
+
+    /// Waits until all are acquired or the token is cancelled.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn lock_cancellable(&self, token: &CancelToken) -> Result<()> {
+        self.acquired(self.acquire(&Terms::new().cancelled_by(token))?).map(drop)
+    }
+
+    /// Takes all if all are free. It waits for the servers' answers, at most one response time-out each.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn try_lock(&self) -> Result<bool> {
+        Ok(self.acquire(&Terms::new().wait(Duration::ZERO))?.is_some())
+    }
+
+    /// Waits at most so long.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn try_lock_for(&self, wait: Duration) -> Result<bool> {
+        Ok(self.acquire(&Terms::new().wait(wait))?.is_some())
+    }
+
+    /// Waits at most `wait`, for a lease that is not renewed.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn try_lock_for_with_lease(&self, wait: Duration, lease: Duration) -> Result<bool> {
+        Ok(self.acquire(&Terms::new().wait(wait).lease(lease))?.is_some())
+    }
+
+    /// Gives up one level of the current thread's hold of each member, in reverse order, also past one that fails.
+    ///
+    /// # Errors
+    /// The first that a member met, as [`RedLock::unlock`].
+    pub fn unlock(&self) -> Result<()> {
+        self.check_members()?;
+        let holds: Vec<_> = self.members.iter().map(Member::hold).collect();
+        let taken: Vec<_> = holds.iter().enumerate().filter_map(|(at, hold)| Some((at, hold.clone()?))).collect();
+        let missing = self.members.iter().zip(&holds).rev().find(|(_, hold)| hold.is_none());
+        let released = self.give_up(&taken);
+        // Why there is none: it says so itself.
+        missing.map_or(Ok(()), |(member, _)| member.lock.unlock(&member.resource)).and(released)
+    }
+
+    /// Gives up one level of these very holds, in reverse order, also past one that fails.
+    ///
+    /// # Errors
+    /// The first that a member met, as [`RedLock::release`]. [`Error::Config`] for the hold of another group, of which
+    /// nothing is released.
+    pub fn release(&self, hold: &GroupHold) -> Result<()> {
+        self.check_members()?;
+        let names = self.members.iter().map(|member| member.resource.as_str());
+        if !names.eq(hold.holds().iter().map(Hold::resource)) {
+            return Err(Error::config("this hold is of another group: release it by the group that acquired it"));
+        }
+        self.give_up(&hold.holds().iter().cloned().enumerate().collect::<Vec<_>>())
+    }
+
+    /// How many times over the current thread holds the whole group: how many unlocks it owes at least.
+    #[must_use]
+    pub fn hold_count(&self) -> usize {
+        let Some(holds) = self.members.iter().map(Member::hold).collect::<Option<Vec<_>>>() else { return 0 };
+        let times = |hold: &Hold| hold.count() / holds.iter().filter(|other| other.is(hold)).count();
+        holds.iter().map(times).min().unwrap_or(0)
+    }
+
+    /// Whether the current thread still surely holds every member.
+    #[must_use]
+    pub fn is_held_by_current_thread(&self) -> bool {
+        let held = |member: &Member<'_>| member.lock.is_held_by_current_thread(&member.resource);
+        !self.members.is_empty() && self.members.iter().all(held)
+    }
+
+    /// Frees every member, whoever holds it, also past one that fails; true if any was locked.
+    ///
+    /// # Errors
+    /// The first that a member met, as [`RedLock::force_unlock`].
+    pub fn force_unlock(&self) -> Result<bool> {
+        self.check_members()?;
+        let freed = self.members.iter().map(|member| member.lock.force_unlock(&member.resource));
+        let freed: Vec<_> = freed.collect();
+        freed.into_iter().try_fold(false, |any, freed| Ok(freed? || any))
+    }
+
+    /// Whether anyone holds any member, asked of the servers.
+    ///
+    /// # Errors
+    /// As [`RedLock::is_locked`].
+    pub fn is_locked(&self) -> Result<bool> {
+        self.check_members()?;
+        for member in &self.members {
+            if member.lock.is_locked(&member.resource)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Locks all, and unlocks them when the guard is dropped.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn guard(&self) -> Result<GroupGuard<'_>> {
+        self.acquired(self.request().guard()?)
+    }
+
+    /// A guard if all are free.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn try_guard(&self) -> Result<Option<GroupGuard<'_>>> {
+        self.request().wait(Duration::ZERO).guard()
+    }
+
+    /// Any form with its terms spelled out.
+    pub fn request(&self) -> GroupRequest<'_, '_> {
+        GroupRequest::new(self)
+    }
+
+    /// Locks all, runs the work, unlocks, also when the work panics.
+    ///
+    /// # Errors
+    /// As [`RedLockExt::execute_in_lock`](crate::RedLockExt::execute_in_lock): [`Error::Lost`] when any member was
+    /// lost meanwhile.
+    pub fn execute_in_lock<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
+        self.acquired(self.request().execute(|_| work())?)
+    }
+
+    /// The same with a bounded wait and a lease; `None` when not acquired in time.
+    ///
+    /// # Errors
+    /// As [`execute_in_lock`](Self::execute_in_lock).
+    pub fn execute_in_lock_for<T>(
+        &self,
+        wait: Duration,
+        lease: Duration,
+        work: impl FnOnce() -> T,
+    ) -> Result<Option<T>> {
+        self.request().wait(wait).lease(lease).execute(|_| work())
+    }
+
+    fn check_members(&self) -> Result<()> {
+        if self.members.is_empty() {
+            Err(Error::config("a MultiLock without members: give it at least one"))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// What errors of the whole group name.
+    fn name(&self) -> &str {
+        self.members.first().map_or("", |member| &member.resource)
+    }
+
+    /// Without a deadline there is no `None`, but a wrapper may have brought its own.
+    fn acquired<T>(&self, acquired: Option<T>) -> Result<T> {
+        acquired.ok_or_else(|| Error::cancelled(self.name()))
+    }
+
+    /// The engine that takes these members, in their order, by one command: more than one, and all different.
+    fn engine_of(&self, members: &[usize]) -> Option<&Engine> {
+        let rank = |at: &usize| &self.members[*at].rank;
+        let differ = members.len() > 1 && members.windows(2).all(|pair| rank(&pair[0]) != rank(&pair[1]));
+        let batches = members.iter().map(|at| self.members[*at].lock.batch());
+        Batch::engine_of(batches).filter(|_| differ)
+    }
+
+    /// Gives up one level of each of these members, the last first.
+    fn give_up(&self, taken: &[(usize, Hold)]) -> Result<()> {
+        let (members, holds): (Vec<_>, Vec<_>) = taken.iter().map(|(at, hold)| (*at, hold)).unzip();
+        let together = self.engine_of(&members).and_then(|engine| engine.release_group(&holds));
+        together.unwrap_or_else(|| {
+            let each = taken.iter().rev().map(|(at, hold)| self.members[*at].lock.release(hold));
+            each.fold(Ok(()), Result::and)
+        })
+    }
+}
+
+impl fmt::Debug for MultiLock<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.members.iter().map(|member| &member.resource).collect();
+        f.debug_tuple("MultiLock").field(&names).finish()
+    }
+}

@@ -1,0 +1,117 @@
+//! Guards and requests of groups.
+
+use super::{GroupHold, MultiLock};
+use crate::error::Result;
+use crate::lock::Terms;
+use crate::lock::guard::{OfThisThread, after_work, log_drop};
+use crate::signal::CancelToken;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::time::Duration;
+
+/// Holds one level of every member of a [`MultiLock`], and releases them when dropped, also in a panic. It derefs to
+/// its [`GroupHold`].
+///
+/// As with a [`LockGuard`](crate::LockGuard), a drop makes one attempt for each member and logs what it could not do,
+/// and the guard stays on its thread.
+#[must_use = "the locks are released as soon as the guard is dropped"]
+pub struct GroupGuard<'g> {
+    group: &'g MultiLock<'g>,
+    hold: GroupHold,
+    armed: bool,
+    thread: OfThisThread,
+}
+
+impl GroupGuard<'_> {
+    /// Releases the level of every member now.
+    ///
+    /// # Errors
+    /// As [`MultiLock::release`]. The guard is gone in any case.
+    pub fn unlock(mut self) -> Result<()> {
+        self.armed = false;
+        self.group.release(&self.hold)
+    }
+
+    /// The hold, as the deref gives it; a clone of it outlives the guard.
+    #[must_use]
+    pub fn hold(&self) -> &GroupHold {
+        &self.hold
+    }
+}
+
+impl Deref for GroupGuard<'_> {
+    type Target = GroupHold;
+
+    fn deref(&self) -> &GroupHold {
+        &self.hold
+    }
+}
+
+impl fmt::Debug for GroupGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("GroupGuard").field(&self.hold).finish()
+    }
+}
+
+impl Drop for GroupGuard<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.hold.hurry(true);
+            log_drop(self.group.release(&self.hold));
+            self.hold.hurry(false);
+        }
+    }
+}
+
+/// A group to be acquired on terms that are spelled out; see [`MultiLock::request`].
+#[derive(Debug)]
+#[must_use = "a request does nothing until `guard` or `execute`"]
+pub struct GroupRequest<'g, 'r> {
+    group: &'g MultiLock<'g>,
+    terms: Terms<'r>,
+}
+
+impl<'g, 'r> GroupRequest<'g, 'r> {
+    pub(super) fn new(group: &'g MultiLock<'g>) -> Self {
+        Self { group, terms: Terms::new() }
+    }
+
+    /// Waits at most so long, for the whole group: zero tries once. Default: for ever.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.terms = self.terms.wait(wait);
+        self
+    }
+
+    /// Takes the locks for so long, 10 ms to 365 days, without renewing them. Default: renewed by the watchdog.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.terms = self.terms.lease(lease);
+        self
+    }
+
+    /// Ends the wait when the token is cancelled. Default: nothing does.
+    pub fn cancelled_by(mut self, token: &'r CancelToken) -> Self {
+        self.terms = self.terms.cancelled_by(token);
+        self
+    }
+
+    /// Acquires and gives a guard; `None` when the wait ended without the locks.
+    ///
+    /// # Errors
+    /// As [`MultiLock::acquire`].
+    pub fn guard(self) -> Result<Option<GroupGuard<'g>>> {
+        let hold = self.group.acquire(&self.terms)?;
+        Ok(hold.map(|hold| GroupGuard { group: self.group, hold, armed: true, thread: PhantomData }))
+    }
+
+    /// Acquires, runs the work, releases, also when the work panics; `None` when the wait ended without the locks.
+    ///
+    /// # Errors
+    /// As [`MultiLock::execute_in_lock`].
+    pub fn execute<T>(self, work: impl FnOnce(&GroupGuard<'g>) -> T) -> Result<Option<T>> {
+        let Some(guard) = self.guard()? else { return Ok(None) };
+        let value = work(&guard);
+        after_work(guard.unlock())?;
+        Ok(Some(value))
+    }
+}

@@ -1,0 +1,77 @@
+//! [`GroupHold`]: the holds of a group's members.
+
+use crate::hold::{Hold, HoldState, LostHold};
+use crossbeam_channel::{Receiver, bounded};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One thread's possession of all members of a [`MultiLock`](crate::MultiLock): live, cheap to clone, and safe to ask
+/// from any thread. Every question is answered without a round trip.
+#[derive(Debug, Clone)]
+pub struct GroupHold {
+    holds: Arc<[Hold]>,
+}
+
+impl GroupHold {
+    pub(super) fn new(holds: Vec<Hold>) -> Self {
+        Self { holds: holds.into() }
+    }
+
+    /// The members' holds, in the order in which they are taken.
+    #[must_use]
+    pub fn holds(&self) -> &[Hold] {
+        &self.holds
+    }
+
+    /// Whether every member is still surely held.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.holds.iter().all(Hold::is_valid)
+    }
+
+    /// How long all are still surely valid if they are not renewed; zero when one is not valid.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.holds.iter().map(Hold::remaining).min().unwrap_or(Duration::ZERO)
+    }
+
+    /// The worst state of a member: `Lost`, then `Released`, then `Suspect`, then `Held`.
+    #[must_use]
+    pub fn state(&self) -> HoldState {
+        let badness = |state: &HoldState| match state {
+            HoldState::Held => 0,
+            HoldState::Suspect => 1,
+            HoldState::Released => 2,
+            HoldState::Lost => 3,
+        };
+        self.holds.iter().map(Hold::state).max_by_key(badness).unwrap_or(HoldState::Released)
+    }
+
+    /// A channel that gets a message as soon as any member is lost, and is disconnected once all are released or lost.
+    /// Of others that are lost before that message was taken it says nothing.
+    ///
+    /// Each call makes a channel of its own. After a loss the message is already there.
+    ///
+    /// ```
+    /// use redlatch::{LocalRedLock, MultiLock, RedLock};
+    ///
+    /// let locks = LocalRedLock::new();
+    /// let both = MultiLock::of([(&locks, "a"), (&locks, "b")]);
+    /// let guard = both.guard()?;
+    /// let lost = guard.lost();
+    /// locks.force_unlock("b")?;
+    /// assert_eq!(lost.recv().unwrap().resource(), "b");
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    #[must_use]
+    pub fn lost(&self) -> Receiver<LostHold> {
+        let (sender, receiver) = bounded(1);
+        self.holds.iter().for_each(|hold| hold.tell(sender.clone()));
+        receiver
+    }
+
+    /// The next release makes one attempt only, because a `Drop` waits for it.
+    pub(super) fn hurry(&self, hasty: bool) {
+        self.holds.iter().for_each(|hold| hold.hurry(hasty));
+    }
+}

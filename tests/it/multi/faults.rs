@@ -1,0 +1,161 @@
+//! Groups on several servers, one of which is down, stopped or refuses.
+
+use crate::server::Server;
+use crate::threads::{LATE, LONG, elsewhere, eventually, ms, timed};
+use redlatch::{Error, LocalRedLock, MultiLock, RedLock, ReentrantLock};
+use std::time::Duration;
+
+fn locks(server: &Server, response: Duration) -> ReentrantLock {
+    ReentrantLock::new(&server.builder().outage_budget(ms(600)).response_timeout(response).build().unwrap())
+}
+
+/// A group with members before and after one on the second server, which can be killed.
+struct Scene {
+    living: ReentrantLock,
+    dying: ReentrantLock,
+    local: LocalRedLock,
+    servers: [Server; 2],
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::with(ms(300))
+    }
+
+    /// With so long a response time-out.
+    fn with(response: Duration) -> Self {
+        let servers = [Server::start(), Server::start()];
+        let [living, dying] = servers.each_ref().map(|server| locks(server, response));
+        Self { living, dying, local: LocalRedLock::new(), servers }
+    }
+
+    fn group(&self) -> MultiLock<'_> {
+        MultiLock::of([
+            (&self.living as &dyn RedLock, "a"),
+            (&self.dying, "b"),
+            (&self.local, "c"),
+            (&self.living, "d"),
+        ])
+    }
+
+    fn assert_rest_free(&self) {
+        assert_eq!(self.servers[0].ask::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
+        assert!(!self.local.is_locked("c").unwrap());
+        assert!(elsewhere(|| self.living.try_lock("a").unwrap() && self.living.unlock("a").is_ok()));
+    }
+}
+
+fn is_of_b(error: &Error) -> bool {
+    error.resource() == Some("b")
+}
+
+#[test]
+fn a_server_that_is_down_fails_the_group_and_nothing_is_held() {
+    let mut scene = Scene::new();
+    scene.servers[1].kill();
+    let group = scene.group();
+    let error = group.try_lock().unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }) && is_of_b(&error), "{error}");
+    scene.assert_rest_free();
+    let (error, took) = timed(|| group.try_lock_for(ms(200)).unwrap_err());
+    assert!(matches!(error, Error::Unavailable { .. }) && is_of_b(&error), "{error}");
+    assert!(took >= ms(200) && took <= ms(200) + LATE, "{took:?}");
+    scene.assert_rest_free();
+    // The outage budget is ridden out, while nothing is held.
+    let (error, took) = timed(|| group.lock().unwrap_err());
+    assert!(matches!(error, Error::Unavailable { .. }) && is_of_b(&error), "{error}");
+    assert!(took < LONG, "{took:?}");
+    scene.assert_rest_free();
+    assert_eq!(group.hold_count(), 0);
+}
+
+#[test]
+fn a_server_that_comes_back_is_waited_for() {
+    let mut scene = Scene::new();
+    let locks = ReentrantLock::new(&scene.servers[1].builder().outage_budget(LONG).build().unwrap());
+    scene.servers[1].kill();
+    let server = &mut scene.servers[1];
+    let group = MultiLock::of([(&scene.living, "a"), (&locks, "b")]);
+    std::thread::scope(|scope| {
+        let waiter = crate::threads::spawn_asleep(scope, || group.lock().and_then(|()| group.unlock()));
+        eventually(LONG, "the other member is free", || scene.living.try_lock("a").unwrap());
+        scene.living.unlock("a").unwrap();
+        server.restart();
+        crate::threads::finish(waiter).0.unwrap();
+    });
+}
+
+#[test]
+fn a_stopped_server_does_not_make_a_wait_late() {
+    let scene = Scene::with(Duration::from_secs(2));
+    let group = scene.group();
+    group.guard().unwrap().unlock().unwrap();
+    scene.servers[1].freeze();
+    let (result, took) = timed(|| group.try_lock_for(ms(150)));
+    assert!(result.is_err(), "{result:?}");
+    assert!(took <= ms(350) + LATE, "{took:?}");
+    scene.assert_rest_free();
+    scene.servers[1].thaw();
+    eventually(LONG, "what it executed late is swept", || scene.servers[1].pttl("b") == -2);
+    group.guard().unwrap().unlock().unwrap();
+}
+
+#[test]
+fn a_release_goes_on_past_a_server_that_is_down() {
+    let mut scene = Scene::new();
+    scene.group().lock().unwrap();
+    scene.servers[1].kill();
+    let error = scene.group().unlock().unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. } | Error::OutcomeUnknown { .. }) && is_of_b(&error), "{error}");
+    assert_eq!(scene.group().hold_count(), 0);
+    scene.assert_rest_free();
+}
+
+#[test]
+fn a_guard_is_dropped_past_a_server_that_is_stopped() {
+    let scene = Scene::new();
+    let group = scene.group();
+    let guard = group.guard().unwrap();
+    scene.servers[1].freeze();
+    let ((), took) = timed(|| drop(guard));
+    assert!(took <= ms(500) + LATE, "one attempt took {took:?}");
+    scene.assert_rest_free();
+    scene.servers[1].thaw();
+    eventually(LONG, "it is released in the background", || scene.servers[1].pttl("b") == -2);
+}
+
+#[test]
+fn work_that_is_done_stays_done_when_a_release_fails() {
+    let mut scene = Scene::new();
+    let mut servers = std::mem::replace(&mut scene.servers, [Server::start(), Server::start()]);
+    let group = scene.group();
+    assert_eq!(group.execute_in_lock(|| servers[1].kill()).map(|()| 42).unwrap(), 42);
+    assert!(!group.is_held_by_current_thread());
+    assert_eq!(servers[0].ask::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
+    drop(group);
+    drop(scene);
+}
+
+#[test]
+fn a_force_unlock_goes_on_past_a_server_that_is_down() {
+    let mut scene = Scene::new();
+    scene.group().lock().unwrap();
+    scene.servers[1].kill();
+    let error = scene.group().force_unlock().unwrap_err();
+    assert!(is_of_b(&error), "{error}");
+    scene.assert_rest_free();
+    assert_err!(scene.group().unlock(), Lost);
+    assert!(scene.group().is_locked().is_err());
+}
+
+#[test]
+fn a_server_that_refuses_fails_the_group_and_nothing_is_held() {
+    let scene = Scene::new();
+    scene.servers[1].ask::<String>(&["SET", "b", "not a lock"]);
+    for wait in [Duration::ZERO, LONG] {
+        let error = scene.group().try_lock_for(wait).unwrap_err();
+        assert!(matches!(error, Error::Refused { .. }) && is_of_b(&error), "{error}");
+        scene.assert_rest_free();
+    }
+    scene.servers[1].ask::<i64>(&["DEL", "b"]);
+}
