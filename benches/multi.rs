@@ -1,0 +1,147 @@
+//! What a group of three on one server costs: `cargo bench --bench multi`.
+//!
+//! Ours is `lock` + `unlock` of a `MultiLock` of three members of one client. Beside it: the same of one lock, of three
+//! locks one after another, and the two scripts of a group by EVALSHA on a private connection. The contenders take
+//! turns in short rounds and are compared round by round, because on a shared machine the minute counts for more than
+//! the program; hence a plain `main`. With client and server on one core ratios repeat best.
+//!
+//! It brings its own `redis-server`. Without `--bench` (as `cargo test --benches` does) or with `--test`, it only
+//! shows that it works.
+
+#[allow(dead_code, reason = "each bench uses a part")]
+mod support;
+
+use redis::Connection;
+use redlatch::{MultiLock, RedLock, RedisRedLock};
+use support::{Outcome, Samples, Server, connect};
+
+/// How many rounds of how many pairs.
+#[derive(Clone, Copy)]
+struct Scale {
+    rounds: usize,
+    pairs: usize,
+}
+
+const FULL: Scale = Scale { rounds: 30, pairs: 300 };
+const TINY: Scale = Scale { rounds: 2, pairs: 3 };
+
+fn main() -> Outcome<()> {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let has = |wanted: &str| args.iter().any(|arg| arg == wanted);
+    if has("--list") {
+        return Ok(());
+    }
+    let tiny = has("--test") || !has("--bench");
+    match Server::start() {
+        Ok(server) => run(&server, if tiny { TINY } else { FULL }),
+        Err(error) if tiny => {
+            println!("not run: {error}");
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn run(server: &Server, scale: Scale) -> Outcome<()> {
+    let title = format!("{} rounds of {} pairs each", scale.rounds, scale.pairs);
+    println!("{title:42}{:>12}{:>12}{:>12}", "p50", "p90", "p99");
+    for (name, url) in [("Unix socket", server.unix()), ("TCP loopback", server.tcp())] {
+        println!("{name}, one core");
+        server.on_one_core(|| compare(&url, scale))?;
+        println!("{name}, any core");
+        compare(&url, scale)?;
+    }
+    Ok(())
+}
+
+fn show(name: &str, samples: &Samples) {
+    let at = |share| format!("{:.1} µs", samples.quantile(share) / 1_000.0);
+    println!("  {name:40}{:>12}{:>12}{:>12}", at(0.5), at(0.9), at(0.99));
+}
+
+fn repeat(times: usize, act: &mut dyn FnMut() -> Outcome<()>) -> Outcome<Samples> {
+    let mut samples = Samples::default();
+    for _ in 0..times {
+        samples.time(&mut *act)?;
+    }
+    Ok(samples)
+}
+
+/// Names of one length.
+const NAMES: [&str; 3] = ["bench:multi:a", "bench:multi:b", "bench:multi:c"];
+const FLOOR: [&str; 3] = ["bench:multi:x", "bench:multi:y", "bench:multi:z"];
+
+/// One contender: its name, a pair, and the samples so far.
+type Contender<'a> = (&'a str, Box<dyn FnMut() -> Outcome<()> + 'a>, Samples);
+
+fn compare(url: &str, scale: Scale) -> Outcome<()> {
+    let (locks, mut floor) = (RedisRedLock::connect(url)?, Floor::new(url)?);
+    let group: MultiLock<'_> = NAMES.into_iter().map(|name| (&locks, name)).collect();
+    let pair = |name| locks.lock(name).and_then(|()| locks.unlock(name));
+    let three = || {
+        NAMES.iter().try_for_each(|name| locks.lock(name))?;
+        NAMES.iter().rev().try_for_each(|name| locks.unlock(name))
+    };
+    let mut contenders: Vec<Contender<'_>> = vec![
+        ("MultiLock of 3", Box::new(|| Ok(group.lock().and_then(|()| group.unlock())?)), Samples::default()),
+        ("one lock", Box::new(|| Ok(pair(NAMES[0])?)), Samples::default()),
+        ("3 locks, one after another", Box::new(|| Ok(three()?)), Samples::default()),
+        ("floor: the two scripts of a group", Box::new(|| floor.pair()), Samples::default()),
+    ];
+    let mut ratios = [Samples::default(), Samples::default(), Samples::default()];
+    for (_, pair, _) in &mut contenders {
+        repeat(scale.pairs, pair)?;
+    }
+    for round in 0..scale.rounds {
+        let mut medians = [0.0; 4];
+        // Who goes first changes: what is measured later finds a warmer server.
+        for turn in 0..contenders.len() {
+            let number = (turn + round) % contenders.len();
+            let (_, pair, samples) = &mut contenders[number];
+            let one = repeat(scale.pairs, pair)?;
+            medians[number] = one.p50();
+            samples.extend(one);
+        }
+        ratios.iter_mut().zip(&medians[1..]).for_each(|(ratio, other)| ratio.push(medians[0] / other));
+    }
+    contenders.iter().for_each(|(name, _, samples)| show(name, samples));
+    for (ratio, (name, ..)) in ratios.iter().zip(&contenders[1..]) {
+        let (least, middle, most) = (ratio.quantile(0.0), ratio.p50(), ratio.quantile(1.0));
+        println!("  MultiLock of 3 / {name}: by rounds {least:.3} to {most:.3}, median {middle:.3}");
+    }
+    Ok(())
+}
+
+/// The two scripts of a group and nothing else.
+struct Floor {
+    connection: Connection,
+    acquire: String,
+    release: String,
+    deadline: u64,
+}
+
+impl Floor {
+    const OWNER: &str = "01234567-89ab-cdef-0123-456789abcdef:1:12345";
+
+    fn new(url: &str) -> Outcome<Self> {
+        let mut connection = connect(url)?;
+        let mut load = |text| redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection);
+        let acquire = load(include_str!("../src/lua/acquire_group.lua"))?;
+        let release = load(include_str!("../src/lua/release_group.lua"))?;
+        let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection)?;
+        Ok(Self { connection, acquire, release, deadline: (seconds + 3_600) * 1_000_000 })
+    }
+
+    fn pair(&mut self) -> Outcome<()> {
+        let mut acquire = redis::cmd("EVALSHA");
+        acquire.arg(&self.acquire).arg(FLOOR.len()).arg(&FLOOR).arg(self.deadline).arg(30_000).arg(&[Self::OWNER; 3]);
+        let taken: i64 = acquire.query(&mut self.connection)?;
+        let mut release = redis::cmd("EVALSHA");
+        release.arg(&self.release).arg(FLOOR.len()).arg(&FLOOR);
+        for name in FLOOR {
+            release.arg(Self::OWNER).arg(format!("redisson_lock__channel:{{{name}}}"));
+        }
+        let released: Vec<i64> = release.query(&mut self.connection)?;
+        if taken == 0 && released == [1; 3] { Ok(()) } else { Err("the floor's group was not free".into()) }
+    }
+}
