@@ -235,16 +235,13 @@ impl<'a> Place<'a> {
 }
 
 impl Drop for Place<'_> {
-    /// What was passed on to a call that goes all the same is given to the next.
+    /// What was passed on to a call that goes all the same is given to the next, or released in the background: its
+    /// caller's time is up.
     fn drop(&mut self) {
         match registry().leave(self.engine.space.id, self.key.full(), &self.waiter) {
             Left::Nothing => {}
-            Left::Unclaimed(hold) => self.engine.give_back(&hold),
-            Left::Granted(hold) => {
-                if let Err(error) = hold.in_haste(|| self.engine.release(&hold)) {
-                    log::debug!("a lock that came too late for its caller: {error}");
-                }
-            }
+            Left::Granted(hold) if self.engine.pass_on(&hold) => {}
+            Left::Granted(hold) | Left::Unclaimed(hold) => self.engine.give_back(&hold),
         }
     }
 }

@@ -1,9 +1,13 @@
 //! A lock that is passed on while its taker goes, or while it is taken away.
 
 use super::super::local::engine_in_memory;
+use super::super::primitive::{Primitive, Renewed, Take};
 use super::*;
+use crate::backend::{Failure, Lane};
 use crate::config::HandOff;
 use crate::hold::HoldState;
+use crate::signal::Semaphore;
+use crate::tenure::Tenure;
 use std::thread::ScopedJoinHandle;
 
 const NAME: &str = "n";
@@ -46,6 +50,14 @@ fn assert_free(engine: &Engine) {
     assert_eq!(hold.state(), HoldState::Released);
 }
 
+/// The same once the sweeper was there.
+fn assert_freed(engine: &Engine) {
+    while engine.is_locked(NAME).unwrap() {
+        std::thread::yield_now();
+    }
+    assert_free(engine);
+}
+
 #[test]
 fn a_waiter_that_goes_though_it_was_granted_releases_the_lock() {
     let engine = passing();
@@ -53,7 +65,7 @@ fn a_waiter_that_goes_though_it_was_granted_releases_the_lock() {
     let (place, _) = granted(&engine, &key);
     assert!(engine.is_locked(NAME).unwrap());
     drop(place);
-    assert_free(&engine);
+    assert_freed(&engine);
 }
 
 #[test]
@@ -117,11 +129,8 @@ fn a_kept_lock_that_nobody_can_take_any_more_is_released() {
     let (place, first) = granted(&engine, &key);
     assert!(first.tenure().is_valid(), "it is kept");
     drop(place);
-    while engine.is_locked(NAME).unwrap() {
-        std::thread::yield_now();
-    }
+    assert_freed(&engine);
     assert!(!first.tenure().is_valid());
-    assert_free(&engine);
 }
 
 #[test]
@@ -139,4 +148,71 @@ fn a_shutdown_releases_what_is_kept_and_what_is_granted() {
         drop(place);
         assert_eq!(registry().census(engine.space.id), (0, 0));
     }
+}
+
+/// A store whose releases wait for a gate.
+struct Gated {
+    store: Arc<dyn Primitive>,
+    gate: parking_lot::Mutex<()>,
+}
+
+impl Primitive for Gated {
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, until: Moment) -> Result<Take, Failure> {
+        self.store.take(tenure, lease, until)
+    }
+
+    fn reenter(&self, t: &Arc<Tenure>, count: usize, lease: Lease, until: Moment) -> Result<Option<Moment>, Failure> {
+        self.store.reenter(t, count, lease, until)
+    }
+
+    fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<Renewed, Failure> {
+        self.store.renew(lane, tenures, lease, until)
+    }
+
+    fn release(&self, tenure: &Arc<Tenure>, left: usize, until: Moment) -> Result<bool, Failure> {
+        let _open = self.gate.lock();
+        self.store.release(tenure, left, until)
+    }
+
+    fn force_unlock(&self, key: &Key, until: Moment) -> Result<bool, Failure> {
+        self.store.force_unlock(key, until)
+    }
+
+    fn time_to_live(&self, key: &Key, until: Moment) -> Result<Option<Option<Duration>>, Failure> {
+        self.store.time_to_live(key, until)
+    }
+
+    fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
+        self.store.listen(key, semaphore)
+    }
+
+    fn last_failure(&self) -> Option<Failure> {
+        self.store.last_failure()
+    }
+
+    fn outage_ends(&self) -> Moment {
+        self.store.outage_ends()
+    }
+}
+
+/// Its time is up: it must not wait for a server that does not answer.
+#[test]
+fn a_waiter_that_goes_though_it_was_granted_does_not_wait_for_the_release() {
+    let memory = passing();
+    let gated = Arc::new(Gated { store: Arc::clone(&memory.primitive), gate: parking_lot::Mutex::new(()) });
+    let engine = Engine::new(Arc::clone(&memory.space), Arc::clone(&gated) as Arc<dyn Primitive>);
+    let key = engine.space.key(NAME).unwrap();
+    let (place, _) = granted(&engine, &key);
+    let shut = gated.gate.lock();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            drop(place);
+            tell.send(()).unwrap();
+        });
+        let came_back = told.recv_timeout(Duration::from_secs(5)).is_ok();
+        drop(shut);
+        assert!(came_back, "it waited");
+    });
+    assert_freed(&engine);
 }
