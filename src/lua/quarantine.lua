@@ -11,10 +11,12 @@ do
   local now = time[1] * 1000000 + time[2]
   local epoch = redis.call('GET', epoch_key) or ''
   local known, agreed, quiet_until = string.match(epoch, '^(%w+) (%d+) (%d+)$')
-  -- No epoch, or one that another process wrote: locks that were granted may be forgotten.
-  if known ~= run_id then
-    agreed, quiet_until = length, now + length * 1000
-    redis.call('SET', epoch_key, run_id .. ' ' .. length .. ' ' .. string.format('%.0f', quiet_until))
+  -- No epoch, or one that another process wrote: locks that were granted may be forgotten. So may be how long ago
+  -- that was, when the clock went back. The leases are those agreed on before, whoever comes first now.
+  if known ~= run_id or tonumber(quiet_until) > now + agreed * 1000 then
+    agreed = agreed or length
+    quiet_until = now + agreed * 1000
+    redis.call('SET', epoch_key, run_id .. ' ' .. agreed .. ' ' .. string.format('%.0f', quiet_until))
   end
   if agreed ~= length then
     return redis.error_reply('MISMATCH strict clients of one server need the same watchdog_timeout: this one has '

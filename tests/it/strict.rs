@@ -116,6 +116,35 @@ fn a_garbled_epoch_is_a_quarantine() {
     clean(&server);
 }
 
+/// Whoever comes first after a restart may have shorter leases than the holds that were forgotten.
+#[test]
+fn a_loss_does_not_change_what_was_agreed() {
+    let server = Server::start();
+    server.ask::<String>(&["SET", EPOCH, "another 1800 0"]);
+    let error = strict(&server).try_lock("n").unwrap_err();
+    assert!(error.to_string().contains("MISMATCH"), "{error}");
+    let locks = strict_for(&server, LEASE * 2);
+    let (got, took) = timed(|| locks.try_lock_for("n", LONG).unwrap());
+    assert!(got && took >= LEASE && took <= LEASE * 2 + LATE, "{took:?}");
+    locks.unlock("n").unwrap();
+    clean(&server);
+}
+
+/// The end of a quarantine that was over is in the future again.
+#[test]
+fn a_server_whose_clock_went_back_is_quarantined_for_one_lease() {
+    let server = Server::start();
+    let locks = settled(&server);
+    let epoch: String = server.ask(&["GET", EPOCH]);
+    let (process, until) = epoch.rsplit_once(' ').unwrap();
+    let ahead = until.parse::<u64>().unwrap() + 3_600_000_000;
+    server.ask::<String>(&["SET", EPOCH, &format!("{process} {ahead}")]);
+    let (got, took) = timed(|| locks.try_lock_for("n", LONG).unwrap());
+    assert!(got && took >= LEASE - ms(50) && took <= LEASE + LATE, "{took:?}");
+    locks.unlock("n").unwrap();
+    clean(&server);
+}
+
 #[test]
 fn a_user_without_info_is_told_so() {
     let server = Server::start();
