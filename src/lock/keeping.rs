@@ -3,6 +3,7 @@
 use super::engine::Engine;
 use crate::backend::{Failure, Lane};
 use crate::error::Result;
+use crate::registry::registry;
 use crate::tenure::{Keeper, LossCause, Standing, Tenure};
 use crate::time::{Lease, Moment};
 use std::sync::Arc;
@@ -62,6 +63,10 @@ impl Keeper for Engine {
 
     fn sweep(&self, tenure: &Arc<Tenure>) -> Result<()> {
         let swept = self.primitive.sweep(tenure, self.space.one_answer());
+        // Nobody publishes in memory.
+        if swept.is_ok() && self.primitive.is_of_this_process() {
+            registry().wake(self.space.id, tenure.key().full());
+        }
         swept.map_err(|failure| failure.into_error(tenure.key().resource()))
     }
 

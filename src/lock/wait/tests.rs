@@ -134,6 +134,29 @@ fn a_kept_lock_that_nobody_can_take_any_more_is_released() {
 }
 
 #[test]
+fn a_kept_lock_that_ends_is_free_at_once_for_who_asks_for_a_lease() {
+    for _ in 0..20 {
+        let engine = engine_in_memory(HandOff::default().within(Duration::from_secs(60)).turn(Duration::from_secs(60)));
+        let key = engine.space.key(NAME).unwrap();
+        let (place, _) = granted(&engine, &key);
+        std::thread::scope(|scope| {
+            let leased = scope.spawn(|| {
+                let hold = acquire(&engine, NAME, &Terms::new().lease(Duration::from_secs(60))).unwrap().unwrap();
+                engine.release(&hold).unwrap();
+                std::time::Instant::now()
+            });
+            while registry().census(engine.space.id).1 < 2 {
+                std::thread::yield_now();
+            }
+            let gone = std::time::Instant::now();
+            drop(place);
+            let waited = leased.join().unwrap() - gone;
+            assert!(waited < engine.space.config.poll_cap / 2, "nobody told it: {waited:?}");
+        });
+    }
+}
+
+#[test]
 fn a_shutdown_releases_what_is_kept_and_what_is_granted() {
     for turn in [Duration::ZERO, Duration::from_secs(60)] {
         let engine = engine_in_memory(HandOff::default().within(Duration::from_secs(60)).turn(turn));
