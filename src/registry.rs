@@ -138,9 +138,9 @@ impl Registry {
         self.look(space, key, |entry| entry.of(thread).cloned())
     }
 
-    /// The hold in force, whichever thread has it.
-    pub(crate) fn current(&self, space: Uuid, key: &str) -> Option<Hold> {
-        self.look(space, key, |entry| entry.hold.clone())
+    /// The hold in force, whichever thread has it; after those that it came after and that were not told yet.
+    pub(crate) fn believed(&self, space: Uuid, key: &str) -> Vec<Hold> {
+        self.look(space, key, |entry| Some(entry.believed().cloned().collect())).unwrap_or_default()
     }
 
     /// Whether nothing is known of a lock: nobody of this process has it, lost it or waits for it.

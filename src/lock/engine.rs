@@ -371,7 +371,7 @@ impl Engine {
     }
 
     fn end_current(&self, key: &str) {
-        if let Some(hold) = registry().current(self.space.id, key) {
+        for hold in registry().believed(self.space.id, key) {
             hold.tenure().lose();
             self.lost(hold.tenure(), LossCause::Removed);
             self.sweep_at(hold.tenure(), self.space.clock.now());

@@ -74,6 +74,11 @@ impl ThreadEntry {
         self.hold.as_ref().filter(|_| !self.kept)
     }
 
+    /// Whatever tenure of this lock may still be believed in.
+    pub(super) fn believed(&self) -> impl Iterator<Item = &Hold> {
+        self.lost.iter().filter(|hold| hold.tenure().is_valid()).chain(&self.hold)
+    }
+
     /// Held, kept, or being released right now: whoever contended would only find it busy.
     fn is_occupied(&self) -> bool {
         self.hold.as_ref().is_some_and(|hold| {

@@ -41,7 +41,7 @@ fn passing() -> Arc<Engine> {
 
 fn assert_free(engine: &Engine) {
     assert!(!engine.is_locked(NAME).unwrap());
-    assert!(registry().current(engine.space.id, NAME).is_none());
+    assert!(registry().believed(engine.space.id, NAME).is_empty());
     let hold = elsewhere(|| {
         let hold = lock(engine);
         engine.release(&hold).unwrap();
@@ -154,6 +154,25 @@ fn a_kept_lock_that_ends_is_free_at_once_for_who_asks_for_a_lease() {
             assert!(waited < engine.space.config.poll_cap / 2, "nobody told it: {waited:?}");
         });
     }
+}
+
+/// Another process freed the lock, a waiter of this one took it, and the first holder was not told yet.
+#[test]
+fn a_force_unlock_ends_also_what_another_hold_came_after() {
+    let engine = passing();
+    let key = engine.space.key(NAME).unwrap();
+    let first = lock(&engine);
+    assert!(engine.primitive.force_unlock(&key, engine.space.one_answer()).unwrap());
+    let second = elsewhere(|| {
+        let taken = engine.try_take(&mut engine.space.tenure(&key), None, &engine.patience(NAME)).unwrap();
+        let Taken::Held(hold) = taken else { panic!("it was free") };
+        hold
+    });
+    assert!(first.is_valid() && second.is_valid());
+    assert!(engine.force_unlock(NAME).unwrap());
+    assert!(!second.is_valid() && !first.is_valid(), "it ends at once whatever this process holds");
+    assert!(matches!(engine.release(&first), Err(Error::Lost { .. })));
+    assert_free(&engine);
 }
 
 #[test]
