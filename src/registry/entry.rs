@@ -198,11 +198,14 @@ impl ThreadEntry {
     }
 
     /// Gives the kept tenure to the first parked one. From here on it has it, whatever else happens to its wait.
+    /// A tenure that was lost meanwhile is no gift: then the first stays in the queue, and looks.
     fn grant(&mut self) {
-        if let Some(first) = self.parked.pop_front() {
-            *first.granted.lock() = self.take_kept(first.thread);
-            first.semaphore.release();
+        let Some(first) = self.parked.front().map(Arc::clone) else { return };
+        if let Some(hold) = self.take_kept(first.thread) {
+            self.parked.pop_front();
+            *first.granted.lock() = Some(hold);
         }
+        first.semaphore.release();
     }
 
     /// A thread comes to the kept tenure, and has it.
@@ -216,10 +219,10 @@ impl ThreadEntry {
 
     /// A parked waiter looks how it stands. Also notices what ended without anyone telling.
     pub(super) fn look_of(&mut self, waiter: &Arc<Waiter>) -> Entered {
+        waiter.roused.store(false, Relaxed);
         if let Some(hold) = waiter.take_granted() {
             return Entered::Granted(hold);
         }
-        waiter.roused.store(false, Relaxed);
         if let Some(hold) = self.take_if_kept(waiter) {
             self.parked.retain(|parked| !Arc::ptr_eq(parked, waiter));
             return Entered::Granted(hold);

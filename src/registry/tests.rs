@@ -7,6 +7,7 @@ use crate::key::{Key, Naming};
 use crate::tenure::{Keeper, LossCause};
 use crate::time::{Clock, Lease};
 use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 struct Nobody;
@@ -294,6 +295,55 @@ fn who_was_roused_is_forgotten_with_the_tenure() {
     assert!(is_woken(&third), "else the tenure is kept and nobody comes");
     let last = given(map, space, &third);
     map.clear(space, &last);
+}
+
+/// A call that was roused and then granted a tenure in vain comes again as the same waiter.
+#[test]
+fn who_was_granted_in_vain_can_be_roused_again() {
+    let (space, map, first, [second]) = scene([true]);
+    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE / 2));
+    let Some(Entered::Granted(again)) = map.glance(space, "n", true) else { panic!("it is kept") };
+    assert!(map.pass_on(space, &again, &FREELY, MINUTE / 2), "the turn is over");
+    again.tenure().lose();
+    let lost = given(map, space, &second);
+    lost.close(false);
+    map.clear(space, &lost);
+    map.leave(space, "n", &second);
+    let next = held("n", true);
+    map.settle(space, "n", &next);
+    assert!(is_woken(&second) && matches!(map.enter(space, "n", &second), Entered::Parked));
+    assert!(map.pass_on(space, &next, &FREELY.turn(MINUTE), MINUTE / 2));
+    assert!(is_woken(&second), "else the tenure is kept and nobody comes");
+    map.clear(space, &given(map, space, &second));
+}
+
+/// A loss is written without the lock of the map, so also between the look at a tenure and its grant.
+#[test]
+fn a_tenure_that_is_lost_while_it_is_granted_leaves_nobody_outside_of_the_queue() {
+    for spins in 0..6_000 {
+        let (space, map, first, [second]) = scene([true]);
+        let ready = AtomicBool::new(false);
+        let passed = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                ready.store(true, SeqCst);
+                (0..spins % 300).for_each(|_| std::hint::spin_loop());
+                first.tenure().lose();
+            });
+            while !ready.load(SeqCst) {
+                std::hint::spin_loop();
+            }
+            map.pass_on(space, &first, &FREELY, MINUTE / 2)
+        });
+        map.lose(space, first.tenure());
+        if !passed {
+            map.clear(space, &first);
+        }
+        match map.turn(space, "n", &second) {
+            Entered::Granted(hold) => map.clear(space, &hold),
+            entered => assert!(matches!(entered, Entered::Head), "it waits and nobody knows"),
+        }
+        map.leave(space, "n", &second);
+    }
 }
 
 #[test]
