@@ -11,6 +11,7 @@ struct Mark {
     number: u64,
     thread: ThreadId,
     holds: Cell<isize>,
+    pid: u32,
 }
 
 thread_local! {
@@ -23,14 +24,15 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 impl Mark {
     fn new() -> Self {
         let number = NUMBERS.fetch_add(1, Relaxed);
-        Self { number, thread: thread::current().id(), holds: Cell::new(0) }
+        Self { number, thread: thread::current().id(), holds: Cell::new(0), pid: std::process::id() }
     }
 }
 
 impl Drop for Mark {
-    /// Looks through the map only if the thread took more holds than it gave back.
+    /// Looks through the map only if the thread took more holds than it gave back. Not in a forked child, where the
+    /// map may be locked for ever and the holds are the parent's.
     fn drop(&mut self) {
-        if self.holds.get() > 0 {
+        if self.holds.get() > 0 && self.pid == std::process::id() {
             registry().thread_ended(self.thread);
         }
     }

@@ -4,9 +4,9 @@
 
 use crate::process::alone;
 use crate::server::Server;
-use redlatch::RedLock;
-use redlatch::RedLockExt;
+use redlatch::{LocalRedLock, RedLock, RedLockExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// Runs `act` in a forked child of this process, which ends with it; whether it went well.
 fn in_fork(act: impl FnOnce()) -> bool {
@@ -52,5 +52,37 @@ fn fault_43_a_forked_child_is_told_closed_and_touches_nothing() {
         assert_eq!(commands, [""; 0], "the child used the parent's connection");
         assert!(hold.is_valid() && locks.verify(&hold).unwrap());
         guard.take().unwrap().unlock().unwrap();
+    });
+}
+
+/// Its thread's end looks for holds that were left, in a map that another thread had locked at the fork.
+#[test]
+fn fault_43_a_forked_child_ends() {
+    alone(|| {
+        let (locks, over) = (LocalRedLock::new(), AtomicBool::new(false));
+        locks.lock("n").unwrap();
+        let well = std::thread::scope(|scope| {
+            for name in ["a", "b"] {
+                let (locks, over) = (&locks, &over);
+                scope.spawn(move || {
+                    while !over.load(SeqCst) {
+                        locks.execute_in_lock(name, || ()).unwrap();
+                    }
+                });
+            }
+            let well = (0..300).all(|_| {
+                in_fork(|| {
+                    // SAFETY: ends the process, with the destructors of its thread; the alarm does if they hang.
+                    unsafe {
+                        libc::alarm(5);
+                        libc::exit(0);
+                    }
+                })
+            });
+            over.store(true, SeqCst);
+            well
+        });
+        assert!(well, "a child hung");
+        locks.unlock("n").unwrap();
     });
 }
