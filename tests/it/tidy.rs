@@ -186,3 +186,24 @@ fn the_tests_that_keep_bugs_away_exist() {
         assert!(all.contains(&format!("fn {name}")), "{test} does not exist");
     }
 }
+
+/// What a line of code logs for people to look at: the longest piece of its text between two values.
+fn logged(text: &str) -> Vec<&str> {
+    let texts =
+        ["error", "warn", "info"].map(|level| text.split(&format!("log::{level}!(")).skip(1).collect::<Vec<_>>());
+    let texts = texts.concat().into_iter().map(|rest| rest.split('"').nth(1).unwrap());
+    let pieces = texts.map(|text| text.split(['{', '}']).step_by(2).max_by_key(|piece| piece.len()).unwrap());
+    pieces.map(|piece| piece.trim_matches([' ', ':', ','])).collect()
+}
+
+/// Who is on call finds each line of the log explained.
+#[test]
+fn every_warning_is_explained() {
+    let page = std::fs::read_to_string(root().join("docs/on-call.md")).unwrap();
+    let source = source();
+    let logged: Vec<_> = source.iter().flat_map(|(_, text)| logged(text)).collect();
+    assert!(logged.len() > 20, "the lines were not found");
+    for line in logged {
+        assert!(page.contains(line), "docs/on-call.md does not explain {line:?}");
+    }
+}
