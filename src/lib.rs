@@ -104,8 +104,8 @@
 //! | level | meaning |
 //! | --- | --- |
 //! | error | a background thread or a callback panicked, or could not be started: holds may have been given up |
-//! | warn | someone should look: a hold was lost or reached its [`max_hold`](ClientBuilder::max_hold), a thread ended while it held a lock, renewals fail, a node of a quorum lost a lock, the subscriber has no connection or is refused a channel, a publish is refused, a strict server grants nothing for a while, a release in a drop, after a closure or at shutdown failed, an inner level could not be given back on the server, a waiter met a key without TTL; once a lock or an outage each |
-//! | info | what was warned of is over: renewals are confirmed again, the subscriber is connected again |
+//! | warn | someone should look: a hold was lost or reached its [`max_hold`](ClientBuilder::max_hold), a thread ended while it held a lock, renewals fail, a node of a quorum is out of reach or lost a lock, the subscriber has no connection or is refused a channel, a publish is refused, a strict server grants nothing for a while, a release in a drop, after a closure or at shutdown failed, an inner level could not be given back on the server, a waiter met a key without TTL; once a lock or an outage each |
+//! | info | what was warned of is over: renewals are confirmed again, a node or the subscriber is connected again |
 //! | debug | what ends by itself: repeated attempts, late releases |
 //!
 //! An unreachable server is logged only where no caller can be told: calls return it as an [`Error`], and

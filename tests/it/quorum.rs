@@ -9,6 +9,7 @@ use crate::process::alone;
 use crate::server::Server;
 use crate::threads::{LONG, SOON, elsewhere, eventually, finish, ms, of_redlatch, spawn_asleep};
 use redlatch::{QuorumLock, RedLock, RedLockExt};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -204,4 +205,50 @@ fn a_shutdown_releases_what_is_held_everywhere() {
     locks.shutdown();
     eventually_free(&servers);
     assert_err!(locks.try_lock("n"), Closed);
+}
+
+/// What was logged of a node's connections.
+static OF_NODES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+struct OfNodes;
+
+impl log::Log for OfNodes {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Info
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) && record.target().ends_with("quorum::node") {
+            OF_NODES.lock().unwrap().push(format!("{}: {}", record.level(), record.args()));
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn a_node_that_is_away_is_told_of_once_though_no_call_fails() {
+    alone(|| {
+        log::set_logger(&OfNodes).unwrap();
+        log::set_max_level(log::LevelFilter::Info);
+        let mut servers = start(3);
+        let locks = builder(&servers).watchdog_timeout(UNHURRIED).build().unwrap();
+        let socket = servers[1].url().trim_start_matches("unix://").to_owned();
+        let told = |number: usize, start: &str| {
+            drop(locks.guard("n").unwrap());
+            let told = OF_NODES.lock().unwrap();
+            assert!(told.len() <= number, "{told:?}");
+            told.get(number - 1).is_some_and(|line| line.starts_with(start) && line.contains(&socket))
+        };
+        drop(locks.guard("n").unwrap());
+        servers[1].kill();
+        eventually(LONG, "it is told of", || told(1, "WARN: node"));
+        for _ in 0..10 {
+            assert!(told(1, "WARN: node"));
+            std::thread::sleep(ms(50));
+        }
+        servers[1].restart();
+        eventually(LONG, "its return is told of", || told(2, "INFO: node"));
+        assert!(locks.stats().outage.is_none());
+    });
 }

@@ -16,9 +16,11 @@ use crate::time::{Clock, Moment};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
+use std::error::Error;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 /// A node that could not be connected to is left alone for so long: connecting costs more than a command.
@@ -36,6 +38,8 @@ pub(super) struct At {
     clock: Clock,
     /// Until when it is left alone, and why.
     down: Mutex<Option<(Moment, Failure)>>,
+    /// It is out of reach, and that was said.
+    out: AtomicBool,
 }
 
 /// Told whether its turn came in time on a live connection; whether the node answered.
@@ -65,7 +69,14 @@ pub(super) struct Node {
 impl Node {
     pub(super) fn new(node: usize, backend: Arc<Backend>, pubsub: Arc<PubSub>, config: &Config) -> Self {
         let keys = Keys::new(Arc::clone(&backend), pubsub, config);
-        let at = Arc::new(At { node, backend, keys, clock: Clock::Boot, down: Mutex::default() });
+        let at = Arc::new(At {
+            node,
+            backend,
+            keys,
+            clock: Clock::Boot,
+            down: Mutex::default(),
+            out: AtomicBool::default(),
+        });
         let calls = std::iter::repeat_with(OnceCell::new).take(config.pool_size as usize).collect();
         Self { at, renewals: OnceCell::new(), calls }
     }
@@ -148,7 +159,22 @@ impl At {
 
     /// For a while after this failure; without one not any more.
     fn leave_alone(&self, failure: Option<&Failure>) {
+        self.say(failure);
         *self.down.lock() = failure.map(|failure| (self.clock.now().plus(LEFT_ALONE), failure.clone()));
+    }
+
+    /// Once an outage of the node, and once when it is over: no call fails while the others are a majority.
+    fn say(&self, failure: Option<&Failure>) {
+        let node = self.backend.server().address();
+        match (failure, self.out.swap(failure.is_some(), SeqCst)) {
+            (Some(failure), false) => {
+                let error = failure.clone().into_error("");
+                let cause = error.source().map(ToString::to_string).unwrap_or_default();
+                log::warn!("node {node} cannot be connected to, the others go on without it: {cause}");
+            }
+            (None, true) => log::info!("node {node} is connected to again"),
+            _ => {}
+        }
     }
 
     fn down(&self) -> Option<Failure> {
