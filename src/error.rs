@@ -226,6 +226,8 @@ fn advice(code: &str) -> &'static str {
         "NOPERM" => "grant the user what the crate's documentation lists under \"Which permissions\"",
         "WRONGTYPE" => "the key holds something that is not a lock, choose another name",
         "OOM" => "free memory on the server",
+        "LOADING" | "BUSY" => "it cannot serve now, try later",
+        "MISMATCH" => "give all strict clients of the server the same watchdog_timeout",
         "READONLY" => "connect to the master",
         "MISCONF" | "NOREPLICAS" => "the server does not accept writes now, see its log",
         "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => {
