@@ -78,7 +78,7 @@ fn an_acquire_that_is_broken_once_is_repeated() {
     let group = group(&locks);
     for fault in FAULTS {
         hit(&proxy, "acquire_group", fault, 1);
-        let guard = group.guard().unwrap();
+        let guard = group.try_guard().unwrap().expect("the same attempt is repeated");
         for hold in guard.holds() {
             assert!(hold.is_valid());
             assert_eq!(server.owner(hold.resource()), (hold.owner().to_owned(), 1), "{fault:?}");
@@ -168,6 +168,26 @@ fn a_release_that_is_never_answered_says_so_and_is_swept() {
         assert_swept(&server);
         proxy.clear();
     }
+}
+
+#[test]
+fn a_drop_makes_one_attempt() {
+    let server = Server::start();
+    let proxy = Proxy::new(server.socket());
+    let locks = locks(&proxy);
+    let group = group(&locks);
+    let (wanted, gate) = (runs("release_group"), Gate::default());
+    let held = gate.clone();
+    let guard = group.guard().unwrap();
+    proxy.set(
+        move |_, flow, data| {
+            if wanted(flow, data) { vec![Step::Hold(held.clone()), Step::Send(data.to_vec())] } else { pass(data) }
+        },
+    );
+    let ((), took) = timed(|| drop(guard));
+    assert!(took <= ms(500) + LATE, "{took:?}");
+    assert_swept(&server);
+    gate.open();
 }
 
 /// A copy that the server executes long after its caller gave up takes nothing that stays.
