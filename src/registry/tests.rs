@@ -10,6 +10,8 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
+mod counts;
+
 struct Nobody;
 
 impl Keeper for Nobody {
@@ -412,21 +414,4 @@ fn a_thread_has_a_number_of_its_own() {
     let number = thread_number();
     assert_eq!(thread_number(), number);
     assert_ne!(std::thread::spawn(thread_number).join().unwrap(), number);
-}
-
-#[test]
-fn passes_are_counted_from_the_acquire_on_the_wire() {
-    let (space, map, first, [second, third]) = scene([true, true]);
-    let once = FREELY.passes(1);
-    assert!(map.pass_on(space, &first, &once, MINUTE / 2));
-    let next = given(map, space, &second);
-    assert!(!map.pass_on(space, &next, &once, MINUTE / 2), "other processes come first");
-    map.clear(space, &next);
-    assert!(map.is_head(space, "n", &third));
-    let again = held("n", true);
-    map.settle(space, "n", &again);
-    map.leave(space, "n", &third);
-    map.enter(space, "n", &waiter());
-    assert!(map.pass_on(space, &again, &once, MINUTE / 2), "a new acquire, a new count");
-    map.clear(space, &map.believed(space, "n").pop().unwrap());
 }
