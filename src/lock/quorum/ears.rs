@@ -3,7 +3,7 @@
 use super::super::primitive::Listening;
 use crate::key::Key;
 use crate::signal::Semaphore;
-use crate::time::{Clock, Moment};
+use crate::time::Moment;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -91,9 +91,9 @@ impl Ears {
         self.rests_until.store(until.0, SeqCst);
     }
 
-    /// How long the next round has to wait.
-    pub(super) fn rest(&self, clock: &Clock) -> Duration {
-        Moment(self.rests_until.load(SeqCst)).since(clock.now())
+    /// How long the next round has to wait: never beyond the time of its caller.
+    pub(super) fn rest(&self, now: Moment, until: Moment) -> Duration {
+        Moment(self.rests_until.load(SeqCst)).min(until).since(now)
     }
 }
 
@@ -109,5 +109,22 @@ impl Drop for Ears {
         if by_key.get(&self.key).is_some_and(|ears| ears.strong_count() == 0) {
             by_key.remove(&self.key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Naming;
+
+    #[test]
+    fn a_rest_ends_with_the_time_of_its_caller() {
+        let (key, all, at) = (Key::new(Naming::Redisson, "", "n"), Arc::new(AllEars::default()), Moment);
+        let ears = all.open(&key, &Arc::default(), 3);
+        ears.rest_until(at(100));
+        assert_eq!(ears.rest(at(40), Moment::MAX), Duration::from_nanos(60));
+        assert_eq!(ears.rest(at(40), at(50)), Duration::from_nanos(10));
+        assert_eq!(ears.rest(at(40), at(30)), Duration::ZERO);
+        assert_eq!(ears.rest(at(200), Moment::MAX), Duration::ZERO);
     }
 }

@@ -210,7 +210,8 @@ impl Primitive for Quorum {
     fn take(&self, tenure: &Arc<Tenure>, lease: Lease, until: Moment) -> Result<Take, Failure> {
         let ears = self.ears.of(tenure.key());
         if let Some(ears) = &ears {
-            std::thread::sleep(ears.rest(&self.clock));
+            // Not on the waiter's semaphore: the hints that would end it come from those it has to keep apart from.
+            std::thread::sleep(ears.rest(self.clock.now(), until));
             ears.hear_all();
         }
         let (round, share) = (self.round(until), Arc::clone(tenure));
