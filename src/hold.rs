@@ -187,7 +187,8 @@ impl Hold {
         self.inner.thread
     }
 
-    /// The field in the lock's hash on the server, `<client>:<thread number>:<hold number>`.
+    /// The field in the lock's hash on the server, `<client>:<thread number>:<hold number>`: those of the acquire at
+    /// the server. A lock that was passed on in memory keeps it, so several holds one after the other may have the same.
     #[must_use]
     pub fn owner(&self) -> &str {
         self.inner.tenure.owner()
@@ -343,6 +344,7 @@ impl Hold {
         result
     }
 
+    /// From now on a release makes one attempt only, or no longer so.
     pub(crate) fn hurry(&self, hasty: bool) {
         self.inner.hasty.store(hasty, SeqCst);
     }
@@ -364,23 +366,11 @@ impl fmt::Debug for Hold {
 mod tests {
     use super::*;
     use crate::key::{Key, Naming};
+    use crate::tenure::Nobody;
     use crate::time::Clock;
 
     /// A hold on a tenure that is held, whose client is gone.
     fn hold() -> Hold {
-        struct Nobody;
-
-        impl Keeper for Nobody {
-            fn renew(&self, _: &[Arc<Tenure>]) {}
-            fn sweep(&self, _: &Arc<Tenure>) -> Result<()> {
-                Ok(())
-            }
-            fn lost(&self, _: &Arc<Tenure>, _: LossCause) {}
-            fn extend(&self, _: &Arc<Tenure>, _: Lease) -> Result<()> {
-                Ok(())
-            }
-        }
-
         let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", "n")), "owner".into(), Clock::Boot);
         assert!(tenure.confirm(tenure.now(), Lease::new(Duration::from_secs(60)).unwrap()));
         Hold::new(Uuid::nil(), Arc::new(tenure), Weak::<Nobody>::new(), false)

@@ -1,29 +1,15 @@
 //! What the map says to threads that come, wait, hold, lose and leave.
 
 use super::*;
-use crate::error::Result;
 use crate::hold::HoldState;
 use crate::key::{Key, Naming};
-use crate::tenure::{Keeper, LossCause};
+use crate::tenure::Nobody;
 use crate::time::{Clock, Lease};
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 mod counts;
-
-struct Nobody;
-
-impl Keeper for Nobody {
-    fn renew(&self, _: &[Arc<Tenure>]) {}
-    fn sweep(&self, _: &Arc<Tenure>) -> Result<()> {
-        Ok(())
-    }
-    fn lost(&self, _: &Arc<Tenure>, _: LossCause) {}
-    fn extend(&self, _: &Arc<Tenure>, _: Lease) -> Result<()> {
-        Ok(())
-    }
-}
 
 /// A hold of the current thread, valid for a minute.
 fn hold(key: &str) -> Hold {
