@@ -7,7 +7,7 @@ use super::primitive::{Listening, Primitive, Renewed, Take};
 use super::wait;
 use crate::backend::{Failure, Lane};
 use crate::client::Space;
-use crate::config::Settings;
+use crate::config::{HandOff, Settings};
 use crate::error::Result;
 use crate::hold::Hold;
 use crate::key::Key;
@@ -58,8 +58,7 @@ impl LocalRedLock {
     /// A new, empty namespace.
     #[must_use]
     pub fn new() -> Self {
-        let config = Settings::default().derive().unwrap_or_else(|error| unreachable!("the defaults fit: {error}"));
-        let engine = Engine::new(Arc::new(Space::new(config, Arc::default(), None)), Arc::new(Memory::default()));
+        let engine = engine_in_memory(HandOff::default());
         Self { handle: Arc::new(Handle { engine }) }
     }
 }
@@ -110,10 +109,10 @@ impl RedLock for LocalRedLock {
     }
 }
 
-/// The engine of such a lock, for the tests of what is below it.
-#[cfg(test)]
-pub(super) fn engine_in_memory(hand_off: crate::config::HandOff) -> Arc<Engine> {
-    let config = Settings { hand_off, ..Settings::default() }.derive().unwrap();
+/// The engine of such a lock, which passes it on in this way.
+pub(super) fn engine_in_memory(hand_off: HandOff) -> Arc<Engine> {
+    let settings = Settings { hand_off, ..Settings::default() };
+    let config = settings.derive().unwrap_or_else(|error| unreachable!("the defaults fit: {error}"));
     Engine::new(Arc::new(Space::new(config, Arc::default(), None)), Arc::new(Memory::default()))
 }
 

@@ -207,6 +207,7 @@ impl<'a> Patience<'a> {
         let span = span.min(self.ends().since(self.space.clock.now()));
         match self.semaphore {
             Some(semaphore) => drop(semaphore.acquire(span)),
+            // A release, a try or a look of its own: nobody could wake it, and it pauses for 200 ms at most.
             None => std::thread::sleep(span),
         }
     }

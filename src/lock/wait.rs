@@ -190,6 +190,7 @@ impl Contender<'_> {
         self.hints_paid.set(paid);
         let ahead = paid.since(now).saturating_sub(HINT_EVERY * HINTS_AT_ONCE);
         if !ahead.is_zero() {
+            // A few milliseconds, and not on the semaphore: the next hint, which it puts off, would end it.
             std::thread::sleep(self.patience.at_most(ahead + jitter / 4));
         }
     }
