@@ -38,14 +38,14 @@
 //! | [`LocalRedLock`] | the same in memory, for unit tests and single-process use |
 //! | [`MultiLock`] | several of them, of any kinds and servers, taken as one |
 //!
-//! All but the last are a [`RedLock`], also as `&T`, `Box<T>`, `Arc<T>` and `dyn RedLock`; closures, guards and requests come
-//! from [`RedLockExt`].
+//! All but the last are a [`RedLock`], also as `&T`, `Box<T>`, `Arc<T>` and `dyn RedLock`; closures, guards and
+//! requests come from [`RedLockExt`].
 //!
 //! # What it guarantees
 //!
 //! * **One holder at a time**, as long as the server keeps its data and clocks run at the same speed within
-//!   1 %. Each hold has an identity of its own, so a command that arrives late can never free or prolong a
-//!   later hold.
+//!   1 %. Each acquire at the server has an identity of its own, so a command that arrives late can never free
+//!   what was acquired later.
 //! * **The holder learns of a loss**: [`Hold::is_valid`] answers without a round trip and is never true after
 //!   another could hold the lock; [`Hold::lost`] and [`ClientBuilder::on_lost`] tell it once. A lost hold stays
 //!   lost: locking again is an error until it is unlocked, and its guard never frees a later one.
@@ -67,7 +67,8 @@
 //! * **That paused code notices.** A process that was stopped for longer than its lease goes on where it was: ask
 //!   [`Hold::is_valid`] before each step that must not happen twice.
 //! * **Strict fairness.** Threads of one process are served in order of arrival, but one that runs may take a lock
-//!   again for half a millisecond ([`HandOff`]). Between processes who comes first is served first.
+//!   again for half a millisecond. Between processes whoever asks first after an unlock gets it, and a process whose
+//!   threads wait for a lock keeps it for some milliseconds at a time ([`HandOff`]).
 //! * **Locks for the children of a fork.** Operations there return [`Error::Closed`].
 //!
 //! # Questions

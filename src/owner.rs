@@ -1,4 +1,4 @@
-//! Who holds a lock: one identity per hold, never used again.
+//! Who holds a lock: one identity per acquire, never used again.
 
 use crate::mutant::{self, Mutant};
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use uuid::Uuid;
 ///
 /// Why not per thread, as Redisson does: a release or acquire that timed out can still be executed later by a
 /// server that was stopped, and with a per-thread identity it frees a *later* hold of the same thread
-/// (docs/protocol.md, 2). With one identity per hold every script is idempotent and late copies are harmless.
+/// (docs/protocol.md, 2). With one per acquire every script is idempotent and late copies are harmless.
 #[derive(Debug)]
 pub(crate) struct Owners {
     client: String,
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_hold_has_its_own_id() {
+    fn every_acquire_has_its_own_id() {
         let owners = Owners::new(Uuid::nil());
         assert_eq!(owners.mint(7), "00000000-0000-0000-0000-000000000000:7:1");
         assert_eq!(owners.mint(7), "00000000-0000-0000-0000-000000000000:7:2");

@@ -122,7 +122,8 @@ impl<T> ClientBuilder<T> {
     /// It works among clients that are all strict and have the same `watchdog_timeout`: another value is refused
     /// with code `MISMATCH`. To change it, stop all clients, delete `redlatch:epoch`, and start them. A client that
     /// is not strict, or Redisson, takes locks during the quarantine too. What it cannot see is the loss of single
-    /// keys, by eviction or DEL.
+    /// keys, by eviction or DEL, and what a server forgot without a new process: a master that is replaced, becomes a
+    /// replica and then the master again knows only its own run id.
     ///
     /// ```
     /// use redlatch::Client;
