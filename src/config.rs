@@ -21,7 +21,8 @@ pub enum Reentry {
 /// A thread that unlocks while another one of its process waits for the same lock passes its tenure on. Within a
 /// `turn` the running thread may take it again, as with a parking_lot mutex; then it goes to the thread that waits
 /// longest. When the tenure was passed on `passes` times, or was acquired `within` ago, it is released on the wire,
-/// so that other processes get their turn. Only locks that the watchdog renews are passed on, none that is Suspect
+/// so that other processes get their turn: if any of them listens, the threads of this process `give_way` before they
+/// ask for it again. Only locks that the watchdog renews are passed on, none that is Suspect
 /// or has less than half of its lease left.
 ///
 /// After a force unlock by another process passes may go on until these bounds.
@@ -41,19 +42,21 @@ pub struct HandOff {
     pub(crate) passes: usize,
     pub(crate) within: Duration,
     pub(crate) turn: Duration,
+    pub(crate) give_way: Duration,
 }
 
 impl Default for HandOff {
-    /// 10,000 passes within 5 ms, in turns of 0.5 ms.
+    /// 10,000 passes within 5 ms, in turns of 0.5 ms; others get 1 ms to ask first.
     fn default() -> Self {
-        Self { passes: 10_000, within: Duration::from_millis(5), turn: Duration::from_micros(500) }
+        let (within, turn, give_way) = (Duration::from_millis(5), Duration::from_micros(500), Duration::from_millis(1));
+        Self { passes: 10_000, within, turn, give_way }
     }
 }
 
 impl HandOff {
-    /// Every unlock goes to the server.
+    /// Every unlock goes to the server, and whoever waits asks at once.
     pub fn off() -> Self {
-        Self { passes: 0, ..Self::default() }
+        Self { passes: 0, give_way: Duration::ZERO, ..Self::default() }
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -73,6 +76,13 @@ impl HandOff {
     /// For so long a running thread may take the lock again though others wait.
     pub fn turn(self, span: Duration) -> Self {
         Self { turn: span, ..self }
+    }
+
+    /// After a release on the wire of which others were told, the next thread of this process waits for so long: being
+    /// awake already it would mostly be first. Zero: it asks at once. If nobody takes the lock in that time, for those
+    /// who listen do not want it any more, the time is lost, once in `within`.
+    pub fn give_way(self, span: Duration) -> Self {
+        Self { give_way: span, ..self }
     }
 
     /// Strict order of arrival: each pass goes to the thread that waits longest.

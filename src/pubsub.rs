@@ -134,6 +134,11 @@ impl PubSub {
         Ok((confirmed, call))
     }
 
+    /// Whether this client is told itself of what is published on a channel.
+    pub(crate) fn hears(&self, name: &str) -> bool {
+        self.shared.state.lock().channels.get(name).is_some_and(|channel| channel.confirmed.load(SeqCst))
+    }
+
     /// Ends the thread, at the latest when its read times out.
     pub(crate) fn close(&self) {
         let mut state = self.shared.state.lock();

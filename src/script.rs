@@ -53,7 +53,7 @@ scripts! {
     REENTER = "reenter", Count::Exactly(1), Count::Exactly(4);
     /// Reply: 1 or 0 (lost) for each key.
     RENEW = "renew", Count::AtLeast(1), Count::AtLeast(3);
-    /// Reply: 1, 2 (not published) or 0 (not the owner).
+    /// Reply: 1, 2 (not published), 0 (not the owner), or two more than were told.
     RELEASE = "release", Count::Exactly(1), Count::Exactly(3);
     /// Reply: 1, 2 (not published) or 0 (was free).
     FORCE_UNLOCK = "force_unlock", Count::Exactly(1), Count::Exactly(1);

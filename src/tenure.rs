@@ -65,6 +65,7 @@ pub(crate) struct Tenure {
     told: AtomicBool,
     held_since: AtomicU64,
     overheld: AtomicBool,
+    wanted: AtomicBool,
     nodes: Nodes,
     open_until: AtomicU64,
     lease_until: AtomicU64,
@@ -85,6 +86,7 @@ impl Tenure {
             told: AtomicBool::new(false),
             held_since: AtomicU64::new(u64::MAX),
             overheld: AtomicBool::new(false),
+            wanted: AtomicBool::new(false),
             nodes: Nodes::default(),
             open_until: AtomicU64::new(0),
             lease_until: AtomicU64::new(0),
@@ -126,6 +128,16 @@ impl Tenure {
     /// It has been renewed for as long as it may: the next deadline is its last.
     pub(crate) fn renew_no_more(&self) -> bool {
         !self.overheld.swap(true, SeqCst)
+    }
+
+    /// Waiters of other clients were told that it is released.
+    pub(crate) fn note_wanted(&self) {
+        self.wanted.store(true, SeqCst);
+    }
+
+    /// Whether somebody outside of this client listened for its release.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(SeqCst)
     }
 
     /// Why its deadline passed.

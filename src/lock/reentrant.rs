@@ -249,8 +249,11 @@ impl Primitive for Keys {
     fn release(&self, tenure: &Arc<Tenure>, left: usize, until: Moment) -> Result<bool, Failure> {
         let key = tenure.key();
         let args = [Arg::Text(tenure.owner()), Arg::Number(left as u64), Arg::Text(key.channel())];
-        let answer = self.call(&script::RELEASE, &[key.full()], &args, any_time(until))?;
-        Ok(self.freed(key, number(&answer)?))
+        let number = number(&self.call(&script::RELEASE, &[key.full()], &args, any_time(until))?)?;
+        if number > 2 + i64::from(self.pubsub.hears(key.channel())) {
+            tenure.note_wanted();
+        }
+        Ok(self.freed(key, number))
     }
 
     fn force_unlock(&self, key: &Key, until: Moment) -> Result<bool, Failure> {

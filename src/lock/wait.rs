@@ -144,6 +144,7 @@ const HINT_EVERY: Duration = Duration::from_millis(2);
 
 impl Contender<'_> {
     fn run(&self) -> Result<Option<Hold>> {
+        self.give_way();
         let mut tenure = self.engine.space.tenure(self.key);
         let mut news = News::NotAsked;
         let give_up = self.engine.space.clock.now().plus(self.engine.space.config.outage_budget);
@@ -162,6 +163,14 @@ impl Contender<'_> {
             if !tenure.is_unused() {
                 tenure = self.engine.space.tenure(self.key);
             }
+        }
+    }
+
+    /// Lets others ask first for what this process gave up for them: they have to be woken, and this thread is awake.
+    fn give_way(&self) {
+        if self.place.waiter.gives_way() {
+            // Not on the semaphore: the message of that very release, which comes back to this process, would end it.
+            std::thread::sleep(self.patience.at_most(self.engine.space.config.hand_off.give_way));
         }
     }
 

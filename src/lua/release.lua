@@ -5,7 +5,8 @@
 -- ARGV[1]  owner field
 -- ARGV[2]  hold count that is left, absolute; 0 frees the lock
 -- ARGV[3]  channel of the lock
--- reply    1: done; 2: done, but the server refuses to publish; 0: not held by this owner
+-- reply    1: done; 2: done, but the server refuses to publish; 0: not held by this owner;
+--          from 3 on: done, and two less than that many connections were told
 local lock = KEYS[1]
 local owner, left, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
@@ -22,4 +23,4 @@ local told = redis.pcall('PUBLISH', channel, '0')
 if type(told) == 'table' then
   return 2
 end
-return 1
+return told > 0 and told + 2 or 1

@@ -32,6 +32,8 @@ pub(super) struct ThreadEntry {
     /// How often the tenure was passed on, and since when its turns are of the same thread.
     passes: usize,
     turn_since: Option<Moment>,
+    /// The last tenure was released to waiters of other clients too: the next head lets them ask first.
+    gives_way: bool,
     /// Lost holds with levels still to be unlocked, beside whatever came after them.
     pub(super) lost: Vec<Hold>,
     /// The waiter that contends on the wire.
@@ -49,13 +51,20 @@ pub(crate) struct Waiter {
     granted: Mutex<Option<Hold>>,
     /// Woken for a kept tenure, and has not looked yet.
     roused: AtomicBool,
+    gives_way: AtomicBool,
 }
 
 impl Waiter {
     /// A call of the current thread.
     pub(crate) fn new(watched: bool) -> Self {
         let thread = thread::current().id();
-        Self { semaphore: Arc::default(), thread, watched, granted: Mutex::new(None), roused: AtomicBool::new(false) }
+        let (roused, gives_way) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { semaphore: Arc::default(), thread, watched, granted: Mutex::new(None), roused, gives_way }
+    }
+
+    /// Whether it contends because its process gave the lock up for others, who ask first. True once.
+    pub(crate) fn gives_way(&self) -> bool {
+        self.gives_way.swap(false, Relaxed)
     }
 
     /// What it was granted and has not taken yet.
@@ -116,7 +125,14 @@ impl ThreadEntry {
     pub(super) fn promote(&mut self) {
         if self.head.is_none() && !self.is_occupied() {
             self.head = self.parked.pop_front();
+            self.instruct_head();
             self.wake_head();
+        }
+    }
+
+    fn instruct_head(&mut self) {
+        if let Some(head) = &self.head {
+            head.gives_way.store(std::mem::take(&mut self.gives_way), Relaxed);
         }
     }
 
@@ -143,7 +159,7 @@ impl ThreadEntry {
     pub(super) fn settle(&mut self, hold: &Hold) {
         self.retire();
         self.hold = Some(hold.clone());
-        (self.passes, self.turn_since) = (0, None);
+        (self.passes, self.turn_since, self.gives_way) = (0, None, false);
     }
 
     /// Takes the hold in force out of the way; it is kept while its thread still has to unlock it.
@@ -268,6 +284,7 @@ impl ThreadEntry {
         if is_current {
             self.hold = None;
             self.kept = false;
+            self.gives_way = hold.tenure().is_wanted();
         }
         self.wake_head();
         self.promote();

@@ -125,7 +125,7 @@ fn namespaces_do_not_meet() {
 }
 
 /// Passes on for as long as it likes.
-const FREELY: HandOff = HandOff { passes: usize::MAX, within: MINUTE, turn: Duration::ZERO };
+const FREELY: HandOff = HandOff { passes: usize::MAX, within: MINUTE, turn: Duration::ZERO, give_way: Duration::ZERO };
 
 /// A lock that the current thread holds, and calls that are parked behind it.
 fn scene<const N: usize>(wanting: [bool; N]) -> (Uuid, &'static Registry, Hold, [Arc<Waiter>; N]) {
@@ -161,6 +161,22 @@ fn a_tenure_passes_to_the_parked_in_order_of_arrival() {
     assert!(last.is_valid());
     map.clear(space, &last);
     assert!(map.look(space, "n", |_| Some(())).is_none());
+}
+
+#[test]
+fn the_next_to_contend_gives_way_when_others_were_told_of_the_release() {
+    for wanted in [true, false] {
+        let (space, map, hold, [second]) = scene([true]);
+        assert!(hold.tenure().end());
+        if wanted {
+            hold.tenure().note_wanted();
+        }
+        map.clear(space, &hold);
+        assert!(matches!(map.turn(space, "n", &second), Entered::Head));
+        assert_eq!(second.gives_way(), wanted);
+        assert!(!second.gives_way(), "once");
+        assert!(matches!(map.leave(space, "n", &second), Left::Nothing));
+    }
 }
 
 #[test]

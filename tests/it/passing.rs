@@ -122,6 +122,50 @@ fn other_processes_get_their_turn() {
     });
 }
 
+/// A lock that is never passed on though it could be, with so much time for others to ask first.
+fn giving_way(server: &Server, span: Duration) -> ReentrantLock {
+    passing(server, HandOff::default().within(Duration::ZERO).give_way(span))
+}
+
+/// Who else waits has to be woken, and the next thread of this process is awake: ten times it would not be second by
+/// chance.
+#[test]
+fn a_process_gives_way_to_others_that_were_told() {
+    let server = Server::start();
+    let (crowd, other) = (giving_way(&server, LATE), server.locks());
+    for _ in 0..10 {
+        let guard = crowd.guard("n").unwrap();
+        scope(|scope| {
+            let elsewhere = next(scope, &other);
+            let here = next(scope, &crowd);
+            guard.unlock().unwrap();
+            let (first, second) = (finish(elsewhere).0, finish(here).0);
+            assert!(first.acquired_at() < second.acquired_at());
+        });
+    }
+}
+
+#[test]
+fn a_process_gives_way_to_nobody_when_nobody_else_listens() {
+    let server = Server::start();
+    let (crowd, other) = (giving_way(&server, 2 * LONG), server.locks());
+    let held = other.guard("n").unwrap();
+    scope(|scope| {
+        let waiter = next(scope, &crowd);
+        held.unlock().unwrap();
+        finish(waiter);
+    });
+    // This client listens still, and is told of its own release.
+    assert_eq!(server.ask::<(String, usize)>(&["PUBSUB", "NUMSUB", "redisson_lock__channel:{n}"]).1, 1);
+    let guard = crowd.guard("n").unwrap();
+    scope(|scope| {
+        let waiter = next(scope, &crowd);
+        let start = Instant::now();
+        guard.unlock().unwrap();
+        assert!(finish(waiter).0.acquired_at() - start < LONG);
+    });
+}
+
 #[test]
 fn a_lease_of_ones_own_is_asked_of_the_server() {
     const LEASE: Duration = Duration::from_secs(300);

@@ -188,10 +188,25 @@ fn release_of_the_last_level_frees_and_tells() {
     let server = Server::start();
     put(&server, "n", "me", "3", "40000");
     let message = message_of(&server, || {
-        assert_eq!(number(run(&server, RELEASE, &["n"], &["me", "0", "channel"])), 1);
+        assert_eq!(number(run(&server, RELEASE, &["n"], &["me", "0", "channel"])), 3, "one listens");
     });
     assert_eq!(message, "0");
     assert_eq!(server.pttl("n"), -2);
+}
+
+#[test]
+fn a_release_says_how_many_were_told() {
+    let server = Server::start();
+    let mut connections = [(); 2].map(|()| server.connection());
+    let mut listeners = connections.each_mut().map(redis::Connection::as_pubsub);
+    for (told, listener) in listeners.iter_mut().enumerate() {
+        put(&server, "n", "me", "1", "40000");
+        let reply = [1, 3, 4][told];
+        assert_eq!(number(run(&server, RELEASE, &["n"], &["me", "0", "channel"])), reply);
+        listener.subscribe("channel").unwrap();
+    }
+    put(&server, "n", "me", "1", "40000");
+    assert_eq!(number(run(&server, RELEASE, &["n"], &["me", "0", "channel"])), 4);
 }
 
 /// `fault_08`: the server is out of memory.
