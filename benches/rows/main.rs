@@ -8,6 +8,7 @@
 //! It brings its own `redis-server`. Without `--bench` (as `cargo test --benches` does) or with `--test`, it only
 //! shows that it works.
 
+mod bare;
 #[path = "../../tests/harness/counting.rs"]
 mod counting;
 mod counts;
@@ -90,6 +91,7 @@ fn main() -> Outcome<()> {
     let has = |wanted: &str| args.iter().any(|arg| arg == wanted);
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [processes::CONTENDER, url, threads, start, end] => return processes::run(url, threads, start, end),
+        [processes::BARE, url, _, start, end] => return processes::run_bare(url, start, end),
         [support::WAITER, url] => return wake::wait_for_each(url),
         [support::WAITER_BY_HAND, url] => return wake::wait_by_hand(url),
         _ => {}

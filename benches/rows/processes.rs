@@ -4,6 +4,7 @@
 //! clock that all processes share, and writes that down when it is done.
 
 use crate::Scale;
+use crate::bare;
 use crate::floor::{Floor, Name};
 use crate::report::{Report, Target};
 use crate::support::{Outcome, Samples, Server, monotonic, repeat};
@@ -13,8 +14,9 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The argument that turns this program into one of the processes.
+/// The arguments that turn this program into one of the processes.
 pub(crate) const CONTENDER: &str = "--contender";
+pub(crate) const BARE: &str = "--contender-without-library";
 
 const PROCESSES: usize = 4;
 const NAME: &str = "bench:processes";
@@ -27,7 +29,16 @@ pub(crate) fn run(url: &str, threads: &str, start: &str, end: &str) -> Outcome<(
     let locks = ReentrantLock::connect(url)?;
     let own = format!("{NAME}:{}", std::process::id());
     locks.lock(&own).and_then(|()| locks.unlock(&own))?;
-    let turns = contend(&locks, NAME, threads.parse()?, (start.parse()?, end.parse()?), Duration::ZERO)?;
+    write(&contend(&locks, NAME, threads.parse()?, (start.parse()?, end.parse()?), Duration::ZERO)?)
+}
+
+/// The same with the least that can do it.
+pub(crate) fn run_bare(url: &str, start: &str, end: &str) -> Outcome<()> {
+    let path = url.strip_prefix("unix://").ok_or("not the path of a socket")?;
+    write(&bare::contend(path, &Name::new(NAME), (start.parse()?, end.parse()?))?)
+}
+
+fn write(turns: &[Turn]) -> Outcome<()> {
     let numbers =
         turns.iter().flat_map(|turn| [i64::try_from(turn.thread).unwrap_or(0), turn.asked, turn.held, turn.left]);
     let bytes: Vec<u8> = numbers.flat_map(i64::to_le_bytes).collect();
@@ -43,13 +54,13 @@ fn turn_of(bytes: &[u8]) -> Outcome<Turn> {
 type Owned = (usize, Turn);
 
 /// The turns of all processes in the order in which they had the lock.
-fn turns(url: &str, threads: usize, span: Duration) -> Outcome<Vec<Owned>> {
+fn turns(kind: &str, url: &str, threads: usize, span: Duration) -> Outcome<Vec<Owned>> {
     let start = monotonic() + GET_READY;
     let end = start + i64::try_from(span.as_nanos())?;
     let mut children = Vec::new();
     for _ in 0..PROCESSES {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args([CONTENDER, url, &threads.to_string(), &start.to_string(), &end.to_string()]);
+        command.args([kind, url, &threads.to_string(), &start.to_string(), &end.to_string()]);
         children.push(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?);
     }
     let mut turns = Vec::new();
@@ -79,18 +90,22 @@ pub(crate) fn rows(server: &Server, scale: Scale, report: &mut Report) -> Outcom
     let url = server.unix();
     let (mut floor, name) = (Floor::new(&url)?, Name::new("bench:processes:floor"));
     let [mut p50, mut p99, mut micros, mut rates, mut fair] = [const { Vec::new() }; 5];
+    let [mut bare_p50, mut bare_p99] = [const { Vec::new() }; 2];
     let [mut crowd, mut crowd_fair, mut waits] = [const { Vec::new() }; 3];
     for _ in 0..scale.rounds {
         // A round trip is half of what the two scripts of a pair take.
         let trip = repeat(scale.pairs, &mut || floor.pair(&name))?.p50() / 2.0;
-        let single = turns(&url, 1, scale.span)?;
+        let single = turns(CONTENDER, &url, 1, scale.span)?;
         let times = hand_offs(&single);
         p50.push(times.p50() / trip);
         p99.push(times.quantile(0.99) / trip);
         micros.push(times.p50() / 1_000.0);
         rates.push(single.len() as f64 / scale.span.as_secs_f64());
         fair.push(jain(PROCESSES, single.iter().map(|(process, _)| *process)));
-        let many = turns(&url, 4, scale.span)?;
+        let bare = hand_offs(&turns(BARE, &url, 1, scale.span)?);
+        bare_p50.push(bare.p50() / trip);
+        bare_p99.push(bare.quantile(0.99) / trip);
+        let many = turns(CONTENDER, &url, 4, scale.span)?;
         crowd.push(many.len() as f64 / single.len() as f64);
         crowd_fair.push(jain(PROCESSES, many.iter().map(|(process, _)| *process)));
         let waited: Samples = many.iter().map(|(_, turn)| (turn.held - turn.asked) as f64).collect();
@@ -99,6 +114,8 @@ pub(crate) fn rows(server: &Server, scale: Scale, report: &mut Report) -> Outcom
     let group = "processes";
     report.row(group, "4 processes x 1 thread: hand-off p50".to_owned(), "round trips", p50, Target::AtMost(2.0));
     report.row(group, "  hand-off p99".to_owned(), "round trips", p99, Target::AtMost(5.0));
+    report.row(group, "  hand-off p50, without a library".to_owned(), "round trips", bare_p50, Target::None);
+    report.row(group, "  hand-off p99, without a library".to_owned(), "round trips", bare_p99, Target::None);
     report.row(group, "  hand-off p50".to_owned(), "µs", micros, Target::None);
     report.row(group, "  all together".to_owned(), "pairs/s", rates, Target::None);
     report.row(group, "  Jain index over processes".to_owned(), "", fair, Target::AtLeast(0.9));
