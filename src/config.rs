@@ -21,9 +21,10 @@ pub enum Reentry {
 /// A thread that unlocks while another one of its process waits for the same lock passes its tenure on. Within a
 /// `turn` the running thread may take it again, as with a parking_lot mutex; then it goes to the thread that waits
 /// longest. When the tenure was passed on `passes` times, or was acquired `within` ago, it is released on the wire,
-/// so that other processes get their turn: if any of them listens, the threads of this process `give_way` before they
-/// ask for it again. Only locks that the watchdog renews are passed on, none that is Suspect
-/// or has less than half of its lease left.
+/// so that other processes get their turn. If any of them listened, the threads of this process `give_way` before they
+/// ask for it again; if none did, the next tenure may be passed on four times as often, for four times as long.
+///
+/// Only locks that the watchdog renews are passed on, none that is Suspect or has less than half of its lease left.
 ///
 /// After a force unlock by another process passes may go on until these bounds.
 ///

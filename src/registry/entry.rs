@@ -34,12 +34,17 @@ pub(super) struct ThreadEntry {
     turn_since: Option<Moment>,
     /// The last tenure was released to waiters of other clients too: the next head lets them ask first.
     gives_way: bool,
+    /// Nobody else was told of it: the next tenure may be passed on for longer.
+    alone: bool,
     /// Lost holds with levels still to be unlocked, beside whatever came after them.
     pub(super) lost: Vec<Hold>,
     /// The waiter that contends on the wire.
     pub(super) head: Option<Arc<Waiter>>,
     pub(super) parked: VecDeque<Arc<Waiter>>,
 }
+
+/// While nobody outside of this process listens, the bounds of passing on are so many times as wide.
+const ALONE: u32 = 4;
 
 /// One call that waits for a lock.
 pub(crate) struct Waiter {
@@ -199,7 +204,9 @@ impl ThreadEntry {
         let is_current = self.hold.as_ref().is_some_and(|current| current.is(hold));
         let is_sure = tenure.is_watched() && tenure.standing() == Standing::Held;
         let lasts = tenure.deadline().is_some_and(|deadline| deadline.since(now) >= least);
-        let is_early = self.passes < bounds.passes && now.since(tenure.held_since()) < bounds.within;
+        let stretch = if self.alone { ALONE } else { 1 };
+        let is_early = self.passes < bounds.passes.saturating_mul(stretch as usize)
+            && now.since(tenure.held_since()) < bounds.within.saturating_mul(stretch);
         is_current && is_sure && lasts && is_early
     }
 
@@ -285,6 +292,7 @@ impl ThreadEntry {
             self.hold = None;
             self.kept = false;
             self.gives_way = hold.tenure().is_wanted();
+            self.alone = !self.gives_way;
         }
         self.wake_head();
         self.promote();

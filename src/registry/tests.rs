@@ -221,6 +221,32 @@ fn nothing_passes_beyond_the_bounds() {
     map.leave(space, "n", &waiter);
 }
 
+/// How often a tenure is passed on within a bound of one pass, after one that others were told of or not.
+fn passes_after(wanted: bool) -> usize {
+    let (space, map, last, waiters) = scene([true; 7]);
+    assert!(last.tenure().end());
+    if wanted {
+        last.tenure().note_wanted();
+    }
+    map.clear(space, &last);
+    let mut hold = held("n", true);
+    map.settle(space, "n", &hold);
+    map.leave(space, "n", &waiters[0]);
+    let mut passes = 0;
+    while map.pass_on(space, &hold, &FREELY.passes(1), MINUTE / 2) {
+        passes += 1;
+        hold = given(map, space, &waiters[passes]);
+    }
+    waiters.iter().for_each(|waiter| drop(map.leave(space, "n", waiter)));
+    map.clear(space, &hold);
+    passes
+}
+
+#[test]
+fn the_bounds_are_wider_while_nobody_else_listens() {
+    assert_eq!((passes_after(true), passes_after(false)), (1, 4));
+}
+
 #[test]
 fn a_call_that_goes_though_it_was_granted_leaves_the_hold_to_be_released() {
     let (space, map, first, [second]) = scene([true]);
