@@ -4,6 +4,7 @@
 //! own time, and its error keeps its type. So r2d2's background connecting, its back-off of several seconds
 //! and its untyped errors never come into play.
 
+mod resp;
 mod single;
 mod wire;
 

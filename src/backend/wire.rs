@@ -1,10 +1,11 @@
 //! One connection to a server, which throws itself away when anything about it is in doubt.
 
+use super::resp::{self, Known};
 use super::single::{Greeted, Server};
-use super::{Answer, Arg, Failure, GRACE, Limits, Reply, Request, Verb};
+use super::{Answer, Failure, GRACE, Limits, Reply, Request, Verb};
 use crate::mutant::{self, Mutant};
 use crate::time::{Clock, Moment};
-use redis::{Cmd, ConnectionLike, RedisError, Value};
+use redis::{ConnectionLike, RedisError, Value};
 use std::time::Duration;
 
 /// A slot for one connection, made when it is first used and dropped when its state is in doubt.
@@ -22,7 +23,6 @@ struct Live {
     run_id: String,
     read_timeout: Duration,
     /// Kept from one exchange to the next, so that sending allocates nothing.
-    command: Cmd,
     packed: Vec<u8>,
 }
 
@@ -141,7 +141,7 @@ fn offset(server_micros: u64, local: Moment) -> i128 {
 impl Live {
     fn new(greeted: Greeted, offset: i128) -> Self {
         let Greeted { connection, run_id, .. } = greeted;
-        Self { connection, offset, run_id, read_timeout: Duration::ZERO, command: Cmd::new(), packed: Vec::new() }
+        Self { connection, offset, run_id, read_timeout: Duration::ZERO, packed: Vec::new() }
     }
 
     /// A script that the server does not know costs a second exchange, in what is left of the time.
@@ -160,11 +160,7 @@ impl Live {
     }
 
     fn exchange(&mut self, request: &Request<'_>, whole: bool, deadline: i128) -> Result<Value, RedisError> {
-        self.command.clear();
-        let known = Known { deadline, run_id: &self.run_id };
-        pack(&mut self.command, request, whole, known);
-        self.packed.clear();
-        self.command.write_packed_command(&mut self.packed);
+        resp::pack(&mut self.packed, request, whole, Known { deadline, run_id: &self.run_id });
         self.connection.req_packed_command(&self.packed)?.extract_error()
     }
 
@@ -176,37 +172,6 @@ impl Live {
             self.read_timeout = patience;
         }
         Ok(())
-    }
-}
-
-/// What only the connection knows: the attempt's deadline on the server's clock, and the server's process.
-struct Known<'a> {
-    deadline: i128,
-    run_id: &'a str,
-}
-
-/// EVALSHA, or EVAL for a server that does not know the script yet.
-fn pack(command: &mut Cmd, request: &Request<'_>, whole: bool, known: Known<'_>) {
-    match &request.verb {
-        Verb::Command(name) => {
-            command.arg(*name);
-        }
-        Verb::Script(script) => {
-            debug_assert!(script.fits(request.keys.len(), request.args.len()), "call of {}", script.name());
-            command.arg(if whole { "EVAL" } else { "EVALSHA" });
-            command.arg(if whole { script.text() } else { script.sha() }).arg(request.keys.len());
-        }
-    };
-    for key in request.keys {
-        command.arg(*key);
-    }
-    for arg in request.args {
-        match arg {
-            Arg::Text(text) => command.arg(*text),
-            Arg::Number(number) => command.arg(*number),
-            Arg::Deadline => command.arg(u64::try_from(known.deadline).unwrap_or(0)),
-            Arg::RunId => command.arg(known.run_id),
-        };
     }
 }
 
