@@ -366,12 +366,13 @@ impl fmt::Debug for Hold {
 mod tests {
     use super::*;
     use crate::key::{Key, Naming};
+    use crate::owner::OwnerId;
     use crate::tenure::Nobody;
     use crate::time::Clock;
 
     /// A hold on a tenure that is held, whose client is gone.
     fn hold() -> Hold {
-        let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", "n")), "owner".into(), Clock::Boot);
+        let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", "n")), OwnerId::default(), Clock::Boot);
         assert!(tenure.confirm(tenure.now(), Lease::new(Duration::from_secs(60)).unwrap()));
         Hold::new(Uuid::nil(), Arc::new(tenure), Weak::<Nobody>::new(), false)
     }

@@ -1,8 +1,11 @@
 //! Who holds a lock: one identity per acquire, never used again.
 
 use crate::mutant::{self, Mutant};
-use std::fmt::Write;
+use arrayvec::ArrayString;
 use uuid::Uuid;
+
+/// The text of one owner id, at its longest a uuid and two numbers of 20 digits.
+pub(crate) type OwnerId = ArrayString<78>;
 
 /// Makes owner ids: `<client uuid>:<thread number>:<hold number>`.
 ///
@@ -11,25 +14,32 @@ use uuid::Uuid;
 /// (docs/protocol.md, 2). With one per acquire every script is idempotent and late copies are harmless.
 #[derive(Debug)]
 pub(crate) struct Owners {
-    client: String,
+    /// What all of them begin with.
+    client: OwnerId,
     next: std::sync::atomic::AtomicU64,
 }
 
 impl Owners {
     pub(crate) fn new(client: Uuid) -> Self {
-        Self { client: client.to_string(), next: std::sync::atomic::AtomicU64::new(1) }
+        let mut owner = OwnerId::new();
+        owner.push_str(client.hyphenated().encode_lower(&mut Uuid::encode_buffer()));
+        Self { client: owner, next: std::sync::atomic::AtomicU64::new(1) }
     }
 
     /// A new owner id for the thread with this number.
-    pub(crate) fn mint(&self, thread: u64) -> String {
-        if mutant::is(Mutant::OwnerPerThread) {
-            return format!("{}:{thread}", self.client);
+    pub(crate) fn mint(&self, thread: u64) -> OwnerId {
+        let mut owner = self.client;
+        append(&mut owner, thread);
+        if !mutant::is(Mutant::OwnerPerThread) {
+            append(&mut owner, self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         }
-        let hold = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let mut owner = String::with_capacity(self.client.len() + 42);
-        let _ = write!(owner, "{}:{thread}:{hold}", self.client);
         owner
     }
+}
+
+fn append(owner: &mut OwnerId, number: u64) {
+    owner.push(':');
+    owner.push_str(itoa::Buffer::new().format(number));
 }
 
 #[cfg(test)]
@@ -39,7 +49,14 @@ mod tests {
     #[test]
     fn every_acquire_has_its_own_id() {
         let owners = Owners::new(Uuid::nil());
-        assert_eq!(owners.mint(7), "00000000-0000-0000-0000-000000000000:7:1");
-        assert_eq!(owners.mint(7), "00000000-0000-0000-0000-000000000000:7:2");
+        assert_eq!(&owners.mint(7), "00000000-0000-0000-0000-000000000000:7:1");
+        assert_eq!(&owners.mint(7), "00000000-0000-0000-0000-000000000000:7:2");
+    }
+
+    #[test]
+    fn the_longest_id_has_room() {
+        let owners = Owners { next: u64::MAX.into(), ..Owners::new(Uuid::max()) };
+        let expected = "ffffffff-ffff-ffff-ffff-ffffffffffff:18446744073709551615:18446744073709551615";
+        assert_eq!(&owners.mint(u64::MAX), expected);
     }
 }

@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::key::Key;
 use crate::mutant::{self, Mutant};
 use crate::nodes::Nodes;
+use crate::owner::OwnerId;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::time::{Clock, Lease, Moment};
 use std::sync::Arc;
@@ -56,7 +57,7 @@ pub enum LossCause {
 #[derive(Debug)]
 pub(crate) struct Tenure {
     key: Arc<Key>,
-    owner: String,
+    owner: OwnerId,
     clock: Clock,
     serial: u64,
     word: AtomicU64,
@@ -74,7 +75,7 @@ pub(crate) struct Tenure {
 static SERIAL: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 
 impl Tenure {
-    pub(crate) fn new(key: Arc<Key>, owner: String, clock: Clock) -> Self {
+    pub(crate) fn new(key: Arc<Key>, owner: OwnerId, clock: Clock) -> Self {
         Self {
             key,
             owner,

@@ -3,6 +3,7 @@
 use super::*;
 use crate::hold::HoldState;
 use crate::key::{Key, Naming};
+use crate::owner::OwnerId;
 use crate::tenure::Nobody;
 use crate::time::{Clock, Lease};
 use std::sync::Weak;
@@ -17,7 +18,7 @@ fn hold(key: &str) -> Hold {
 }
 
 fn held(key: &str, watched: bool) -> Hold {
-    let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", key)), "owner".into(), Clock::Boot);
+    let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", key)), OwnerId::default(), Clock::Boot);
     assert!(tenure.confirm(tenure.now(), Lease::new(MINUTE).unwrap()));
     Hold::new(Uuid::nil(), Arc::new(tenure), Weak::<Nobody>::new(), watched)
 }

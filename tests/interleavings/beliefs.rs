@@ -1,6 +1,7 @@
 //! A tenure that is renewed, lost, released and running out at once.
 
 use crate::key::{Key, Naming};
+use crate::owner::OwnerId;
 use crate::sync::{advance, thread};
 use crate::tenure::{Standing, Tenure};
 use crate::time::{Clock, Lease};
@@ -13,7 +14,7 @@ pub(crate) fn lease() -> Lease {
 
 /// A tenure that is held from now on.
 pub(crate) fn held() -> Arc<Tenure> {
-    let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", "n")), "owner".to_owned(), Clock::Boot);
+    let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", "n")), OwnerId::default(), Clock::Boot);
     assert!(tenure.confirm(tenure.now(), lease()));
     Arc::new(tenure)
 }

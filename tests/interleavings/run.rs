@@ -21,13 +21,14 @@ mod source {
     pub(crate) mod key;
     pub(crate) mod mutant;
     pub(crate) mod nodes;
+    pub(crate) mod owner;
     pub(crate) mod registry;
     pub(crate) mod signal;
     pub(crate) mod tenure;
     pub(crate) mod time;
     pub(crate) mod watchdog;
 }
-use source::{config, error, hold, key, mutant, nodes, registry, signal, tenure, time, watchdog};
+use source::{config, error, hold, key, mutant, nodes, owner, registry, signal, tenure, time, watchdog};
 
 mod beliefs;
 mod queue;

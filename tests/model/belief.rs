@@ -1,6 +1,7 @@
 //! What a client believes of one owner id, kept as plain values and changed by the crate's own [`Tenure`].
 
 use crate::key::{Key, Naming};
+use crate::owner::OwnerId;
 use crate::state::Tick;
 use crate::tenure::{Standing, Tenure};
 use crate::time::{Clock, Lease, Moment};
@@ -37,7 +38,7 @@ thread_local! {
 /// Runs the crate's code on a word at a time; the word after it.
 pub(crate) fn step<T>(word: Word, now: Tick, act: impl FnOnce(&Tenure) -> T) -> (Word, T) {
     let time = TIME.with(Arc::clone);
-    let tenure = Tenure::new(KEY.with(Arc::clone), String::new(), Clock::Manual(Arc::clone(&time)));
+    let tenure = Tenure::new(KEY.with(Arc::clone), OwnerId::default(), Clock::Manual(Arc::clone(&time)));
     time.store(0, Relaxed);
     revive(&tenure, word);
     time.store(moment(now).0, Relaxed);

@@ -15,11 +15,12 @@ mod source {
     pub(crate) mod key;
     pub(crate) mod mutant;
     pub(crate) mod nodes;
+    pub(crate) mod owner;
     pub(crate) mod sync;
     pub(crate) mod tenure;
     pub(crate) mod time;
 }
-use source::{error, key, mutant, nodes, sync, tenure, time};
+use source::{error, key, mutant, nodes, owner, sync, tenure, time};
 
 mod belief;
 mod mutants;
