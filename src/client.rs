@@ -6,7 +6,7 @@ use crate::backend::Backend;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::hold::{Hold, LostHold};
-use crate::key::{Key, check_name};
+use crate::key::{FullKey, Key, check_name};
 use crate::owner::Owners;
 use crate::pubsub::PubSub;
 use crate::registry::{registry, thread_number};
@@ -17,7 +17,6 @@ use crate::time::{Clock, Moment};
 use crate::watchdog::Watchdog;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -88,43 +87,40 @@ impl Space {
     ///
     /// # Errors
     /// `Config` for a name that is empty or too long; `Closed`.
-    pub(crate) fn full_key<'r>(&self, resource: &'r str) -> Result<Cow<'r, str>> {
+    pub(crate) fn full_key<'r>(&self, resource: &'r str) -> Result<FullKey<'r>> {
         self.check_open(resource)?;
         check_name(resource)?;
-        let prefix = &self.config.key_prefix;
-        Ok(if prefix.is_empty() { resource.into() } else { [prefix, resource].concat().into() })
+        Ok(FullKey::new(&self.config.key_prefix, resource))
     }
 
     /// The names of a lock.
     ///
     /// # Errors
     /// As [`full_key`](Self::full_key).
-    pub(crate) fn key(&self, resource: &str) -> Result<Arc<Key>> {
-        self.check_open(resource)?;
-        check_name(resource)?;
-        Ok(self.checked_key(resource))
+    pub(crate) fn key(&self, resource: &str) -> Result<Key> {
+        self.full_key(resource).map(|full| self.key_of(full))
     }
 
-    /// The same for a name that was checked in this operation.
-    pub(crate) fn checked_key(&self, resource: &str) -> Arc<Key> {
-        Arc::new(Key::new(self.config.naming, &self.config.key_prefix, resource))
+    /// The same from a key that was looked at.
+    pub(crate) fn key_of(&self, full: FullKey<'_>) -> Key {
+        Key::of(self.config.naming, &self.config.key_prefix, full)
     }
 
     /// A tenure with an owner id that was never used.
-    pub(crate) fn tenure(&self, key: &Arc<Key>) -> Arc<Tenure> {
-        Arc::new(Tenure::new(Arc::clone(key), self.owners.mint(thread_number()), self.clock.clone()))
+    pub(crate) fn tenure(&self, key: &Key) -> Arc<Tenure> {
+        Arc::new(Tenure::new(key.clone(), self.owners.mint(thread_number()), self.clock.clone()))
     }
 
     /// A subscriber with a private control channel.
     pub(crate) fn subscriber(&self, backend: &Arc<Backend>) -> Arc<PubSub> {
         let control = Key::new(self.config.naming, &self.config.key_prefix, &format!("redlatch:{}", self.id));
-        Arc::new(PubSub::new(Arc::clone(backend), control.channel().to_owned()))
+        Arc::new(PubSub::new(Arc::clone(backend), control.channel()))
     }
 
     /// Puts a tenure with a new owner id in the place of one that ended.
     pub(crate) fn replace_ended(&self, tenure: &mut Arc<Tenure>) {
         if tenure.standing() == Standing::Ended {
-            *tenure = self.tenure(tenure.shared_key());
+            *tenure = self.tenure(tenure.key());
         }
     }
 

@@ -372,7 +372,7 @@ mod tests {
 
     /// A hold on a tenure that is held, whose client is gone.
     fn hold() -> Hold {
-        let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", "n")), OwnerId::default(), Clock::Boot);
+        let tenure = Tenure::new(Key::new(Naming::Redisson, "", "n"), OwnerId::default(), Clock::Boot);
         assert!(tenure.confirm(tenure.now(), Lease::new(Duration::from_secs(60)).unwrap()));
         Hold::new(Uuid::nil(), Arc::new(tenure), Weak::<Nobody>::new(), false)
     }

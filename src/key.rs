@@ -1,7 +1,8 @@
 //! Names on the wire: the key and the channel of a lock, as Redisson or the Jedis version name them.
 
 use crate::error::{Error, Result};
-use std::ops::Range;
+use smol_str::{SmolStr, SmolStrBuilder};
+use std::ops::Deref;
 
 /// Which program family's names are used on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,36 +32,80 @@ impl Naming {
 /// The longest name of a resource, in bytes.
 pub(crate) const LONGEST_NAME: usize = 1_024;
 
-/// The names of one lock.
+/// The key of a lock on the server, prefix and resource, for a look at what this process knows of it.
+pub(crate) enum FullKey<'r> {
+    /// Without a prefix it is what the caller gave.
+    Given(&'r str),
+    Joined(SmolStrBuilder),
+}
+
+impl<'r> FullKey<'r> {
+    pub(crate) fn new(prefix: &str, resource: &'r str) -> Self {
+        if prefix.is_empty() {
+            return Self::Given(resource);
+        }
+        let mut full = SmolStrBuilder::with_capacity(prefix.len() + resource.len());
+        full.push_str(prefix);
+        full.push_str(resource);
+        Self::Joined(full)
+    }
+
+    fn keep(self) -> SmolStr {
+        match self {
+            Self::Given(full) => full.into(),
+            Self::Joined(full) => full.finish(),
+        }
+    }
+}
+
+impl Deref for FullKey<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Self::Given(full) => full,
+            Self::Joined(full) => full.as_str(),
+        }
+    }
+}
+
+/// The names of one lock. Up to 23 bytes of key are kept inside; a longer one is shared by all clones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Key {
-    /// Holds the other names, so that a lock's names are one allocation.
-    channel: String,
-    key: Range<usize>,
+    full: SmolStr,
     prefix: usize,
+    naming: Naming,
 }
 
 impl Key {
     pub(crate) fn new(naming: Naming, prefix: &str, resource: &str) -> Self {
-        let (before, after) = naming.around(prefix.contains('{') || resource.contains('{'));
-        let channel = [before, prefix, resource, after].concat();
-        let key = before.len()..channel.len() - after.len();
-        Self { channel, key, prefix: prefix.len() }
+        Self::of(naming, prefix, FullKey::new(prefix, resource))
+    }
+
+    /// The same for a key that has been joined.
+    pub(crate) fn of(naming: Naming, prefix: &str, full: FullKey<'_>) -> Self {
+        Self { full: full.keep(), prefix: prefix.len(), naming }
     }
 
     /// The key on the server: prefix and resource.
     pub(crate) fn full(&self) -> &str {
-        &self.channel[self.key.clone()]
+        &self.full
     }
 
     /// The name as the caller gave it.
     pub(crate) fn resource(&self) -> &str {
-        &self.full()[self.prefix..]
+        &self.full[self.prefix..]
+    }
+
+    /// Where unlock messages are published, in parts: who sends them one after the other needs no text of the whole.
+    pub(crate) fn channel_parts(&self) -> [&str; 3] {
+        let (before, after) = self.naming.around(self.full.contains('{'));
+        [before, &self.full, after]
     }
 
     /// Where unlock messages are published.
-    pub(crate) fn channel(&self) -> &str {
-        &self.channel
+    pub(crate) fn channel(&self) -> String {
+        self.channel_parts().concat()
     }
 }
 
@@ -79,7 +124,7 @@ mod tests {
 
     #[test]
     fn channels_follow_the_brace_rule() {
-        let channel = |naming: Naming, name| Key::new(naming, "", name).channel().to_owned();
+        let channel = |naming: Naming, name| Key::new(naming, "", name).channel();
         assert_eq!(channel(Naming::Redisson, "n"), "redisson_lock__channel:{n}");
         assert_eq!(channel(Naming::Redisson, "{a}b"), "redisson_lock__channel:{a}b");
         assert_eq!(channel(Naming::Jedis, "{a}b"), "__red__lock:{a}b");
@@ -90,6 +135,14 @@ mod tests {
         let key = Key::new(Naming::Redisson, "shop:", "order");
         assert_eq!((key.full(), key.resource()), ("shop:order", "order"));
         assert_eq!(key.channel(), "redisson_lock__channel:{shop:order}");
+        assert_eq!(Key::new(Naming::Redisson, "{shop}:", "order").channel(), "redisson_lock__channel:{shop}:order");
+    }
+
+    #[test]
+    fn a_long_key_is_shared() {
+        let key = Key::new(Naming::Redisson, "shop:", &"x".repeat(LONGEST_NAME));
+        assert_eq!(key.resource().len(), LONGEST_NAME);
+        assert!(std::ptr::eq(key.full(), key.clone().full()));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::sync::thread::{self, ThreadId};
 use crate::tenure::Tenure;
 use foldhash::fast::RandomState;
 use once_cell::sync::Lazy;
+use smol_str::SmolStr;
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -31,7 +32,7 @@ mod tests;
 #[derive(PartialEq, Eq, Hash)]
 struct EntryKey {
     space: Uuid,
-    key: String,
+    key: SmolStr,
 }
 
 /// Finds an [`EntryKey`] by a borrowed key, so that a look-up does not allocate.
@@ -108,7 +109,7 @@ impl Registry {
             let mut entry = ThreadEntry::default();
             let result = act(&mut entry);
             if !entry.is_empty() {
-                shard.insert(EntryKey { space, key: key.to_owned() }, entry);
+                shard.insert(EntryKey { space, key: key.into() }, entry);
             }
             return result;
         };

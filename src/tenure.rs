@@ -56,7 +56,7 @@ pub enum LossCause {
 
 #[derive(Debug)]
 pub(crate) struct Tenure {
-    key: Arc<Key>,
+    key: Key,
     owner: OwnerId,
     clock: Clock,
     serial: u64,
@@ -75,7 +75,7 @@ pub(crate) struct Tenure {
 static SERIAL: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 
 impl Tenure {
-    pub(crate) fn new(key: Arc<Key>, owner: OwnerId, clock: Clock) -> Self {
+    pub(crate) fn new(key: Key, owner: OwnerId, clock: Clock) -> Self {
         Self {
             key,
             owner,
@@ -95,10 +95,6 @@ impl Tenure {
     }
 
     pub(crate) fn key(&self) -> &Key {
-        &self.key
-    }
-
-    pub(crate) fn shared_key(&self) -> &Arc<Key> {
         &self.key
     }
 

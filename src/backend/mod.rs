@@ -50,6 +50,8 @@ pub(crate) enum Verb {
 pub(crate) enum Arg<'a> {
     Text(&'a str),
     Number(u64),
+    /// One text in parts.
+    Parts([&'a str; 3]),
     /// The attempt's deadline on the server's clock, known only once a connection is at hand.
     Deadline,
     /// Of the server's process, asked for in the handshake of a strict client.

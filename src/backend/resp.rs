@@ -33,6 +33,7 @@ pub(super) fn pack(packed: &mut Vec<u8>, request: &Request<'_>, whole: bool, kno
         match arg {
             Arg::Text(argument) => text(packed, argument),
             Arg::Number(argument) => number(packed, *argument),
+            Arg::Parts(argument) => parts(packed, *argument),
             Arg::Deadline => number(packed, u64::try_from(known.deadline).unwrap_or(0)),
             Arg::RunId => text(packed, known.run_id),
         }
@@ -50,8 +51,13 @@ fn number(packed: &mut Vec<u8>, number: u64) {
 }
 
 fn text(packed: &mut Vec<u8>, text: &str) {
-    line(packed, b'$', text.len());
-    packed.extend_from_slice(text.as_bytes());
+    parts(packed, [text]);
+}
+
+/// One string.
+fn parts<const N: usize>(packed: &mut Vec<u8>, parts: [&str; N]) {
+    line(packed, b'$', parts.iter().map(|part| part.len()).sum());
+    parts.iter().for_each(|part| packed.extend_from_slice(part.as_bytes()));
     packed.extend_from_slice(b"\r\n");
 }
 
@@ -90,6 +96,7 @@ mod tests {
         match arg {
             Arg::Text(text) => command.arg(*text),
             Arg::Number(number) => command.arg(*number),
+            Arg::Parts(parts) => command.arg(parts.concat()),
             Arg::Deadline => command.arg(deadline),
             Arg::RunId => command.arg(RUN_ID),
         };
@@ -113,7 +120,9 @@ mod tests {
         ) {
             let keys: Vec<_> = keys.iter().map(String::as_str).collect();
             let numbers = numbers.iter().flat_map(|number| [Arg::Number(*number), Arg::Deadline]);
-            let args: Vec<_> = texts.iter().map(|text| Arg::Text(text)).chain(numbers).chain([Arg::RunId]).collect();
+            let parts = [0, 1, 2].map(|part| texts[part].as_str());
+            let texts = texts.iter().map(|text| Arg::Text(text));
+            let args: Vec<_> = texts.chain(numbers).chain([Arg::RunId, Arg::Parts(parts)]).collect();
             check(&Request { verb: Verb::Script(&RENEW), keys: &keys, args: &args }, whole, deadline);
             check(&Request { verb: Verb::Command("PTTL"), keys: &keys, args: &args }, whole, deadline);
             check(&Request { verb: Verb::Command("HLEN"), keys: &keys[..1], args: &[] }, whole, deadline);

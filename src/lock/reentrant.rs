@@ -248,16 +248,17 @@ impl Primitive for Keys {
 
     fn release(&self, tenure: &Arc<Tenure>, left: usize, until: Moment) -> Result<bool, Failure> {
         let key = tenure.key();
-        let args = [Arg::Text(tenure.owner()), Arg::Number(left as u64), Arg::Text(key.channel())];
+        let args = [Arg::Text(tenure.owner()), Arg::Number(left as u64), Arg::Parts(key.channel_parts())];
         let number = number(&self.call(&script::RELEASE, &[key.full()], &args, any_time(until))?)?;
-        if number > 2 + i64::from(self.pubsub.hears(key.channel())) {
+        // One of those who were told may be this client itself.
+        if number > 3 || (number == 3 && !self.pubsub.hears(&key.channel())) {
             tenure.note_wanted();
         }
         Ok(self.freed(key, number))
     }
 
     fn force_unlock(&self, key: &Key, until: Moment) -> Result<bool, Failure> {
-        let args = [Arg::Text(key.channel())];
+        let args = [Arg::Parts(key.channel_parts())];
         let answer = self.call(&script::FORCE_UNLOCK, &[key.full()], &args, any_time(until))?;
         Ok(self.freed(key, number(&answer)?))
     }
@@ -283,7 +284,7 @@ impl Primitive for Keys {
     }
 
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
-        let listening = self.pubsub.listen(key.channel(), semaphore);
+        let listening = self.pubsub.listen(&key.channel(), semaphore);
         let listening =
             listening.inspect_err(|error| log::warn!("no thread for the subscriber, waiters poll: {error}"));
         listening.ok().map(|subscription| Box::new(subscription) as _)
@@ -314,7 +315,8 @@ impl GroupPrimitive for Keys {
 
     fn release_all(&self, tenures: &[Arc<Tenure>], until: Moment) -> Result<Vec<bool>, Failure> {
         let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
-        let args = tenures.iter().flat_map(|tenure| [Arg::Text(tenure.owner()), Arg::Text(tenure.key().channel())]);
+        let args =
+            tenures.iter().flat_map(|tenure| [Arg::Text(tenure.owner()), Arg::Parts(tenure.key().channel_parts())]);
         let args: Vec<_> = args.collect();
         let answer = self.call(&script::RELEASE_GROUP, &keys, &args, any_time(until))?;
         match answer.reply {

@@ -35,7 +35,7 @@ pub(super) fn acquire(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Res
         Some(Entered::Sibling) if tries => return Ok(busy(engine)),
         _ => {}
     }
-    let key = &engine.space.checked_key(resource);
+    let key = &engine.space.key_of(name);
     if tries { try_now(engine, key, &patience, lease) } else { wait(engine, key, patience, lease) }
 }
 
@@ -49,7 +49,7 @@ fn deepen(engine: &Engine, hold: &Hold, lease: Option<Lease>, patience: Patience
 }
 
 /// One attempt, without a place in the queue.
-fn try_now(engine: &Engine, key: &Arc<Key>, patience: &Patience<'_>, lease: Option<Lease>) -> Result<Option<Hold>> {
+fn try_now(engine: &Engine, key: &Key, patience: &Patience<'_>, lease: Option<Lease>) -> Result<Option<Hold>> {
     let mut tenure = engine.space.tenure(key);
     match engine.try_take(&mut tenure, lease, patience)? {
         Taken::Held(hold) => Ok(Some(hold)),
@@ -58,7 +58,7 @@ fn try_now(engine: &Engine, key: &Arc<Key>, patience: &Patience<'_>, lease: Opti
 }
 
 /// Waits in the queue of this process, and at its head contends. The current thread does not hold the lock.
-fn wait(engine: &Engine, key: &Arc<Key>, patience: Patience<'_>, lease: Option<Lease>) -> Result<Option<Hold>> {
+fn wait(engine: &Engine, key: &Key, patience: Patience<'_>, lease: Option<Lease>) -> Result<Option<Hold>> {
     let waiter = Arc::new(Waiter::new(lease.is_none()));
     let patience = patience.woken_by(&waiter.semaphore);
     patience.check_stopped()?;
@@ -114,7 +114,7 @@ fn queue(place: &Place<'_>, patience: &Patience<'_>, mut entered: Entered) -> Re
 /// The one thread of its process that contends for a lock at the store.
 struct Contender<'a> {
     engine: &'a Engine,
-    key: &'a Arc<Key>,
+    key: &'a Key,
     place: &'a Place<'a>,
     patience: &'a Patience<'a>,
     lease: Option<Lease>,

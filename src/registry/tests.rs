@@ -18,7 +18,7 @@ fn hold(key: &str) -> Hold {
 }
 
 fn held(key: &str, watched: bool) -> Hold {
-    let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", key)), OwnerId::default(), Clock::Boot);
+    let tenure = Tenure::new(Key::new(Naming::Redisson, "", key), OwnerId::default(), Clock::Boot);
     assert!(tenure.confirm(tenure.now(), Lease::new(MINUTE).unwrap()));
     Hold::new(Uuid::nil(), Arc::new(tenure), Weak::<Nobody>::new(), watched)
 }

@@ -38,7 +38,7 @@ impl Keeper for Told {
 
 /// A tenure that is over, whose key may live for 2.5 s.
 fn ended() -> Arc<Tenure> {
-    let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", "n")), OwnerId::default(), Clock::Boot);
+    let tenure = Tenure::new(Key::new(Naming::Redisson, "", "n"), OwnerId::default(), Clock::Boot);
     tenure.leave_open(tenure.now(), Lease::new(Duration::from_millis(2_500)).unwrap());
     tenure.end();
     Arc::new(tenure)

@@ -23,7 +23,7 @@ impl Keeper for Nobody {
 
 fn tenure() -> (Tenure, Arc<AtomicU64>) {
     let time = Arc::new(AtomicU64::new(1_000_000_000));
-    let key = Arc::new(Key::new(Naming::Redisson, "", "n"));
+    let key = Key::new(Naming::Redisson, "", "n");
     (Tenure::new(key, OwnerId::default(), Clock::Manual(Arc::clone(&time))), time)
 }
 

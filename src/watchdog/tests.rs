@@ -55,7 +55,7 @@ fn tenure(watched: bool) -> Arc<Tenure> {
 }
 
 fn tenure_for(lease: Lease, watched: bool) -> Arc<Tenure> {
-    let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", "n")), OwnerId::default(), Clock::Boot);
+    let tenure = Tenure::new(Key::new(Naming::Redisson, "", "n"), OwnerId::default(), Clock::Boot);
     assert!(tenure.confirm(tenure.now(), lease));
     tenure.watch(watched);
     Arc::new(tenure)
@@ -91,8 +91,7 @@ fn an_unwatched_tenure_is_lost_at_its_deadline() {
 fn fault_39_a_watched_tenure_is_lost_and_not_renewed_after_a_suspend() {
     let time = Arc::new(std::sync::atomic::AtomicU64::new(1_000_000_000));
     let clock = Clock::Manual(Arc::clone(&time));
-    let tenure =
-        Arc::new(Tenure::new(Arc::new(Key::new(Naming::Redisson, "", "n")), OwnerId::default(), clock.clone()));
+    let tenure = Arc::new(Tenure::new(Key::new(Naming::Redisson, "", "n"), OwnerId::default(), clock.clone()));
     assert!(tenure.confirm(tenure.now(), lease()));
     tenure.watch(true);
     let (watchdog, (keeper, told)) = (Watchdog::new(lease(), Duration::MAX, clock), Told::new(false, false));

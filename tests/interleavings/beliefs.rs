@@ -14,7 +14,7 @@ pub(crate) fn lease() -> Lease {
 
 /// A tenure that is held from now on.
 pub(crate) fn held() -> Arc<Tenure> {
-    let tenure = Tenure::new(Arc::new(Key::new(Naming::Redisson, "", "n")), OwnerId::default(), Clock::Boot);
+    let tenure = Tenure::new(Key::new(Naming::Redisson, "", "n"), OwnerId::default(), Clock::Boot);
     assert!(tenure.confirm(tenure.now(), lease()));
     Arc::new(tenure)
 }

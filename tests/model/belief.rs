@@ -31,14 +31,14 @@ pub(crate) fn lease(ticks: Tick) -> Lease {
 }
 
 thread_local! {
-    static KEY: Arc<Key> = Arc::new(Key::new(Naming::Redisson, "", "n"));
+    static KEY: Key = Key::new(Naming::Redisson, "", "n");
     static TIME: Arc<AtomicU64> = Arc::default();
 }
 
 /// Runs the crate's code on a word at a time; the word after it.
 pub(crate) fn step<T>(word: Word, now: Tick, act: impl FnOnce(&Tenure) -> T) -> (Word, T) {
     let time = TIME.with(Arc::clone);
-    let tenure = Tenure::new(KEY.with(Arc::clone), OwnerId::default(), Clock::Manual(Arc::clone(&time)));
+    let tenure = Tenure::new(KEY.with(Key::clone), OwnerId::default(), Clock::Manual(Arc::clone(&time)));
     time.store(0, Relaxed);
     revive(&tenure, word);
     time.store(moment(now).0, Relaxed);
