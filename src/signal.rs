@@ -42,7 +42,9 @@ impl Semaphore {
     /// Takes the permit; waits for one at most `limit`. Whether it got it.
     pub(crate) fn acquire(&self, limit: Duration) -> bool {
         let mut permit = self.permit.lock();
-        self.released.wait_while_for(&mut permit, |permit| !*permit, limit);
+        if !limit.is_zero() {
+            self.released.wait_while_for(&mut permit, |permit| !*permit, limit);
+        }
         std::mem::take(&mut *permit)
     }
 }

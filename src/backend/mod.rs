@@ -261,9 +261,9 @@ impl Backend {
             Lane::Calls => &self.calls,
             Lane::Renewals => &self.renewals,
         };
-        let patience = reach.since(self.clock.now()).min(self.outage_budget.max(REACH));
+        let patience = || reach.since(self.clock.now()).min(self.outage_budget.max(REACH));
         let busy = || Failure::Unreached(Broken::new(format!("all {} connections are in use", pool.max_size())));
-        pool.try_get().map_or_else(|| pool.get_timeout(patience).map_err(|_| busy()), Ok)
+        pool.try_get().map_or_else(|| pool.get_timeout(patience()).map_err(|_| busy()), Ok)
     }
 
     /// An outage began with the first attempt that failed, not with the end of that attempt. A caller who had less
@@ -303,8 +303,7 @@ impl Backend {
     }
 
     /// When calls without a deadline of their own give up: one budget after the outage began, or from now.
-    pub(crate) fn outage_ends(&self) -> Moment {
-        let now = self.clock.now();
+    pub(crate) fn outage_ends(&self, now: Moment) -> Moment {
         self.outage_since(now).unwrap_or(now).plus(self.outage_budget)
     }
 }

@@ -201,7 +201,7 @@ impl Primitive for Memory {
         None
     }
 
-    fn outage_ends(&self) -> Moment {
+    fn outage_ends(&self, _: Moment) -> Moment {
         Moment::MAX
     }
 }

@@ -149,8 +149,9 @@ impl<'a> Patience<'a> {
     pub(super) fn persist<T>(&self, mut attempt: impl FnMut(Moment) -> Result<T, Failure>) -> Result<(T, bool)> {
         let mut trouble = Trouble::default();
         loop {
-            trouble.since.get_or_insert(self.space.clock.now());
-            match attempt(self.attempt_ends(&trouble)) {
+            let now = self.space.clock.now();
+            trouble.since.get_or_insert(now);
+            match attempt(self.attempt_ends(&trouble, now)) {
                 Ok(answer) => return Ok((answer, trouble.doubt.is_some())),
                 Err(failure) if self.is_spent(&failure, &mut trouble) => {
                     return Err(failure.after(trouble.doubt).into_error(self.resource));
@@ -169,7 +170,7 @@ impl<'a> Patience<'a> {
         let since = trouble.since.unwrap_or(now);
         let borne = self.own_deadline.is_none() && now >= since.plus(self.space.config.outage_budget);
         let refused = self.takes_no && matches!(failure, Failure::Refused { .. });
-        refused || borne || trouble.attempts >= self.attempts || !failure.may_pass() || now >= self.ends()
+        refused || borne || trouble.attempts >= self.attempts || !failure.may_pass() || now >= self.ends(now)
     }
 
     /// Pauses before the next attempt. The first that was not answered may have met an idle connection which
@@ -186,25 +187,26 @@ impl<'a> Patience<'a> {
 
     /// The first attempt of a call without a deadline gets time for an answer, however old the outage is: else
     /// nobody would ever find out that it is over.
-    fn attempt_ends(&self, trouble: &Trouble) -> Moment {
+    fn attempt_ends(&self, trouble: &Trouble, now: Moment) -> Moment {
         match self.own_deadline {
             None if trouble.attempts == 0 => {
-                let ends = self.ends().max(self.space.one_answer());
+                let ends = self.ends(now).max(now.plus(self.space.config.response_timeout));
                 self.limit.map_or(ends, |limit| limit.min(ends))
             }
-            _ => self.ends(),
+            _ => self.ends(now),
         }
     }
 
     /// When asking ends: the caller's deadline, or else the outage's; never beyond the limit.
-    fn ends(&self) -> Moment {
-        let ends = self.own_deadline.unwrap_or_else(|| self.store.outage_ends());
+    fn ends(&self, now: Moment) -> Moment {
+        let ends = self.own_deadline.unwrap_or_else(|| self.store.outage_ends(now));
         self.limit.map_or(ends, |limit| limit.min(ends))
     }
 
     /// Sleeps at most so long, at most until the patience ends, and less when the call is woken.
     fn sleep(&self, span: Duration) {
-        let span = span.min(self.ends().since(self.space.clock.now()));
+        let now = self.space.clock.now();
+        let span = span.min(self.ends(now).since(now));
         match self.semaphore {
             Some(semaphore) => drop(semaphore.acquire(span)),
             // A release, a try or a look of its own: nobody could wake it, and it pauses for 200 ms at most.
@@ -229,7 +231,8 @@ impl<'a> Patience<'a> {
 
     /// A call that is queued fails with the outage, as the one that contends does.
     pub(super) fn check_outage(&self) -> Result<()> {
-        if self.own_deadline.is_none() && self.ends() <= self.space.clock.now() {
+        let now = self.space.clock.now();
+        if self.own_deadline.is_none() && self.ends(now) <= now {
             let unreached = || Failure::Unreached(Broken::new("the outage budget is spent"));
             return Err(self.store.last_failure().unwrap_or_else(unreached).never_sent().into_error(self.resource));
         }

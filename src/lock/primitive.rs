@@ -117,5 +117,5 @@ pub(crate) trait Primitive: Send + Sync {
     fn last_failure(&self) -> Option<Failure>;
 
     /// When calls without a deadline of their own give up.
-    fn outage_ends(&self) -> Moment;
+    fn outage_ends(&self, now: Moment) -> Moment;
 }

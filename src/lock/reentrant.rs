@@ -294,8 +294,8 @@ impl Primitive for Keys {
         self.backend.last_failure()
     }
 
-    fn outage_ends(&self) -> Moment {
-        self.backend.outage_ends()
+    fn outage_ends(&self, now: Moment) -> Moment {
+        self.backend.outage_ends(now)
     }
 }
 

@@ -369,8 +369,8 @@ impl Primitive for Quorum {
     }
 
     /// The outage is of a majority: it began when so many nodes were out of reach that none was left.
-    fn outage_ends(&self) -> Moment {
-        let mut ends: Vec<_> = self.nodes.iter().map(|node| node.backend().outage_ends()).collect();
+    fn outage_ends(&self, now: Moment) -> Moment {
+        let mut ends: Vec<_> = self.nodes.iter().map(|node| node.backend().outage_ends(now)).collect();
         ends.sort_unstable();
         ends[majority(ends.len()) - 1]
     }

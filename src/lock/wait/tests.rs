@@ -232,8 +232,8 @@ impl Primitive for Gated {
         self.store.last_failure()
     }
 
-    fn outage_ends(&self) -> Moment {
-        self.store.outage_ends()
+    fn outage_ends(&self, now: Moment) -> Moment {
+        self.store.outage_ends(now)
     }
 }
 
