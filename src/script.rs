@@ -8,7 +8,7 @@ use std::borrow::Cow;
 pub(crate) struct Script {
     name: &'static str,
     text: Lazy<Cow<'static, str>>,
-    sha: Lazy<String>,
+    by_sha: Lazy<String>,
     keys: Count,
     args: Count,
 }
@@ -35,7 +35,7 @@ macro_rules! scripts {
         pub(crate) static $id: Script = Script {
             name: stringify!($id),
             text: Lazy::new(|| mutant::text(stringify!($id), concat!($(include_str!(concat!("lua/", $file, ".lua"))),+))),
-            sha: Lazy::new(|| redis::Script::new(&$id.text).get_hash().to_owned()),
+            by_sha: Lazy::new(|| by_sha(redis::Script::new(&$id.text).get_hash())),
             keys: $keys,
             args: $args,
         };)*
@@ -72,14 +72,19 @@ impl Script {
         &self.text
     }
 
-    pub(crate) fn sha(&self) -> &str {
-        &self.sha
+    /// How a call of it by its hash begins on the wire: two strings, always the same.
+    pub(crate) fn by_sha(&self) -> &str {
+        &self.by_sha
     }
 
     /// Whether a call has as many keys and arguments as the script's header says.
     pub(crate) fn fits(&self, keys: usize, args: usize) -> bool {
         self.keys.allows(keys) && self.args.allows(args)
     }
+}
+
+fn by_sha(sha: &str) -> String {
+    format!("$7\r\nEVALSHA\r\n${}\r\n{sha}\r\n", sha.len())
 }
 
 #[cfg(test)]
@@ -124,8 +129,8 @@ mod tests {
 
     #[test]
     fn hashes_are_of_the_text() {
-        assert_eq!(ACQUIRE.sha().len(), 40);
-        assert_ne!(ACQUIRE.sha(), RELEASE.sha());
+        assert!(ACQUIRE.by_sha().ends_with(&format!("{}\r\n", redis::Script::new(ACQUIRE.text()).get_hash())));
+        assert_ne!(ACQUIRE.by_sha(), RELEASE.by_sha());
     }
 
     #[test]

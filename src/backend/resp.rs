@@ -41,9 +41,12 @@ pub(super) fn pack(packed: &mut Vec<u8>, request: &Request<'_>, whole: bool, kno
 }
 
 fn call(packed: &mut Vec<u8>, script: &Script, whole: bool) {
-    let (verb, script) = if whole { ("EVAL", script.text()) } else { ("EVALSHA", script.sha()) };
-    text(packed, verb);
-    text(packed, script);
+    if whole {
+        text(packed, "EVAL");
+        text(packed, script.text());
+    } else {
+        packed.extend_from_slice(script.by_sha().as_bytes());
+    }
 }
 
 fn number(packed: &mut Vec<u8>, number: u64) {
@@ -83,7 +86,8 @@ mod tests {
         let mut command = match &request.verb {
             Verb::Command(name) => redis::cmd(name),
             Verb::Script(script) => {
-                let (verb, script) = if whole { ("EVAL", script.text()) } else { ("EVALSHA", script.sha()) };
+                let known = redis::Script::new(script.text());
+                let (verb, script) = if whole { ("EVAL", script.text()) } else { ("EVALSHA", known.get_hash()) };
                 redis::cmd(verb).arg(script).arg(request.keys.len()).take()
             }
         };
