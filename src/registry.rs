@@ -8,15 +8,14 @@ mod mark;
 
 use crate::config::HandOff;
 use crate::hold::Hold;
-use crate::sync::Mutex;
 use crate::sync::thread::{self, ThreadId};
+use crate::sync::{Mutex, MutexGuard};
 use crate::tenure::Tenure;
 use foldhash::fast::RandomState;
+use hashbrown::HashTable;
 use once_cell::sync::Lazy;
 use smol_str::SmolStr;
-use std::borrow::Borrow;
-use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -29,58 +28,23 @@ pub(crate) use mark::thread_number;
 #[cfg(test)]
 mod tests;
 
-#[derive(PartialEq, Eq, Hash)]
 struct EntryKey {
     space: Uuid,
     key: SmolStr,
 }
 
-/// Finds an [`EntryKey`] by a borrowed key, so that a look-up does not allocate.
-trait Place {
-    fn place(&self) -> (Uuid, &str);
-}
-
-impl Place for EntryKey {
-    fn place(&self) -> (Uuid, &str) {
-        (self.space, &self.key)
+impl EntryKey {
+    fn is(&self, space: Uuid, key: &str) -> bool {
+        self.space == space && self.key == key
     }
 }
 
-impl Place for (Uuid, &str) {
-    fn place(&self) -> (Uuid, &str) {
-        *self
-    }
-}
-
-impl<'a> Borrow<dyn Place + 'a> for EntryKey {
-    fn borrow(&self) -> &(dyn Place + 'a) {
-        self
-    }
-}
-
-impl PartialEq for dyn Place + '_ {
-    fn eq(&self, other: &Self) -> bool {
-        self.place() == other.place()
-    }
-}
-
-impl Eq for dyn Place + '_ {}
-
-/// Must agree with the derived `Hash` of [`EntryKey`]: the fields in their order.
-impl Hash for dyn Place + '_ {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let (space, key) = self.place();
-        space.hash(state);
-        key.hash(state);
-    }
-}
-
-type Shard = Mutex<HashMap<EntryKey, ThreadEntry, RandomState>>;
+type Shard = HashTable<(EntryKey, ThreadEntry)>;
 
 /// The process-wide map.
 pub(crate) struct Registry {
-    shards: Vec<Shard>,
-    placing: RandomState,
+    shards: Vec<Mutex<Shard>>,
+    hasher: RandomState,
 }
 
 const SHARDS: usize = 64;
@@ -94,44 +58,52 @@ pub(crate) fn registry() -> &'static Registry {
 
 impl Registry {
     pub(crate) fn new() -> Self {
-        Self { shards: std::iter::repeat_with(Shard::default).take(SHARDS).collect(), placing: RandomState::default() }
+        Self { shards: std::iter::repeat_with(Mutex::default).take(SHARDS).collect(), hasher: RandomState::default() }
     }
 
-    fn shard(&self, space: Uuid, key: &str) -> &Shard {
-        &self.shards[self.placing.hash_one((space, key)) as usize % SHARDS]
+    fn hash(&self, space: Uuid, key: &str) -> u64 {
+        self.hasher.hash_one((space.as_u128(), key))
+    }
+
+    /// By bits of the hash that a table does not use: its lowest say where in it to look, its highest seven are
+    /// compared there.
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        self.shards[(hash >> 48) as usize % SHARDS].lock()
     }
 
     /// Runs `act` on the entry, which is made if missing and removed if nothing is left in it.
     fn with<T>(&self, space: Uuid, key: &str, act: impl FnOnce(&mut ThreadEntry) -> T) -> T {
-        let mut shard = self.shard(space, key).lock();
-        let place = (space, key);
-        let Some(entry) = shard.get_mut::<dyn Place>(&place) else {
-            let mut entry = ThreadEntry::default();
-            let result = act(&mut entry);
-            if !entry.is_empty() {
-                shard.insert(EntryKey { space, key: key.into() }, entry);
+        let hash = self.hash(space, key);
+        match self.shard(hash).find_entry(hash, |(known, _)| known.is(space, key)) {
+            Ok(mut found) => {
+                let result = act(&mut found.get_mut().1);
+                if found.get().1.is_empty() {
+                    found.remove();
+                }
+                result
             }
-            return result;
-        };
-        let result = act(entry);
-        if entry.is_empty() {
-            shard.remove::<dyn Place>(&place);
+            Err(absent) => {
+                let mut entry = ThreadEntry::default();
+                let result = act(&mut entry);
+                if !entry.is_empty() {
+                    let rehash = |(known, _): &(EntryKey, ThreadEntry)| self.hash(known.space, &known.key);
+                    absent.into_table().insert_unique(hash, (EntryKey { space, key: key.into() }, entry), rehash);
+                }
+                result
+            }
         }
-        result
     }
 
     /// Looks without making an entry or allocating.
     fn look<T>(&self, space: Uuid, key: &str, see: impl FnOnce(&ThreadEntry) -> Option<T>) -> Option<T> {
-        let shard = self.shard(space, key).lock();
-        let place = (space, key);
-        shard.get::<dyn Place>(&place).and_then(see)
+        self.look_mut(space, key, |entry| see(entry))
     }
 
     /// The same for a step that empties no entry.
     fn look_mut<T>(&self, space: Uuid, key: &str, step: impl FnOnce(&mut ThreadEntry) -> Option<T>) -> Option<T> {
-        let mut shard = self.shard(space, key).lock();
-        let place = (space, key);
-        shard.get_mut::<dyn Place>(&place).and_then(step)
+        let hash = self.hash(space, key);
+        let mut shard = self.shard(hash);
+        shard.find_mut(hash, |(known, _)| known.is(space, key)).and_then(|(_, entry)| step(entry))
     }
 
     /// The hold of a thread, also a lost one that it has not unlocked yet.
@@ -264,8 +236,10 @@ impl Registry {
     fn each(&self, mut act: impl FnMut(&EntryKey, &mut ThreadEntry)) {
         for shard in &self.shards {
             let mut shard = shard.lock();
-            shard.iter_mut().for_each(|(key, entry)| act(key, entry));
-            shard.retain(|_, entry| !entry.is_empty());
+            shard.retain(|(key, entry)| {
+                act(key, entry);
+                !entry.is_empty()
+            });
         }
     }
 }

@@ -4,7 +4,7 @@
 //! scheduler that tries orders on purpose. Counters that only hand out numbers stay with `std`.
 
 pub(crate) use crossbeam_channel::{Receiver, Sender, unbounded};
-pub(crate) use parking_lot::{Condvar, Mutex};
+pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::sync::atomic;
 pub(crate) use std::thread;
 pub(crate) use std::thread_local;
