@@ -5,6 +5,7 @@
 
 mod entry;
 mod mark;
+mod waiter;
 
 use crate::config::HandOff;
 use crate::hold::Hold;
@@ -21,9 +22,10 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use entry::ThreadEntry;
-pub(crate) use entry::{Entered, Left, Waiter};
+pub(crate) use entry::{Entered, Left};
 use mark::count_holds;
 pub(crate) use mark::thread_number;
+pub(crate) use waiter::{Lent, Waiter};
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use crate::error::{Cause, Error, Result};
 use crate::hold::Hold;
 use crate::key::Key;
 use crate::mutant::{self, Mutant};
-use crate::registry::{Entered, Left, Waiter, registry};
+use crate::registry::{Entered, Left, Lent, Waiter, registry};
 use crate::time::{Lease, Moment};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ fn try_now(engine: &Engine, key: &Key, patience: &Patience<'_>, lease: Option<Le
 
 /// Waits in the queue of this process, and at its head contends. The current thread does not hold the lock.
 fn wait(engine: &Engine, key: &Key, patience: Patience<'_>, lease: Option<Lease>) -> Result<Option<Hold>> {
-    let waiter = Arc::new(Waiter::new(lease.is_none()));
+    let waiter = Lent::new(lease.is_none());
     let patience = patience.woken_by(&waiter.semaphore);
     patience.check_stopped()?;
     loop {

@@ -1,11 +1,10 @@
 //! What this process knows of one lock, and every step from one holder to the next. No I/O, no clock of its own.
 
+use super::waiter::Waiter;
 use crate::config::HandOff;
 use crate::hold::Hold;
 use crate::mutant::{self, Mutant};
-use crate::signal::Semaphore;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::thread::{self, ThreadId};
 use crate::tenure::{Standing, Tenure};
 use crate::time::Moment;
@@ -45,38 +44,6 @@ pub(super) struct ThreadEntry {
 
 /// While nobody outside of this process listens, the bounds of passing on are so many times as wide.
 const ALONE: u32 = 4;
-
-/// One call that waits for a lock.
-pub(crate) struct Waiter {
-    /// Released when it should look again, for whatever reason.
-    pub(crate) semaphore: Arc<Semaphore>,
-    thread: ThreadId,
-    /// It asked for no lease of its own, so it can go on under the watchdog's without a word to the server.
-    watched: bool,
-    granted: Mutex<Option<Hold>>,
-    /// Woken for a kept tenure, and has not looked yet.
-    roused: AtomicBool,
-    gives_way: AtomicBool,
-}
-
-impl Waiter {
-    /// A call of the current thread.
-    pub(crate) fn new(watched: bool) -> Self {
-        let thread = thread::current().id();
-        let (roused, gives_way) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { semaphore: Arc::default(), thread, watched, granted: Mutex::new(None), roused, gives_way }
-    }
-
-    /// Whether it contends because its process gave the lock up for others, who ask first. True once.
-    pub(crate) fn gives_way(&self) -> bool {
-        self.gives_way.swap(false, Relaxed)
-    }
-
-    /// What it was granted and has not taken yet.
-    pub(super) fn take_granted(&self) -> Option<Hold> {
-        self.granted.lock().take()
-    }
-}
 
 impl ThreadEntry {
     pub(super) fn of(&self, thread: ThreadId) -> Option<&Hold> {

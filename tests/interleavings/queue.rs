@@ -3,7 +3,7 @@
 use crate::beliefs::held;
 use crate::config::HandOff;
 use crate::hold::Hold;
-use crate::registry::{Entered, Left, Registry, Waiter};
+use crate::registry::{Entered, Left, Lent, Registry, Waiter};
 use crate::sync::{advance, thread};
 use crate::tenure::{Keeper, LossCause, Tenure};
 use crate::time::Lease;
@@ -37,7 +37,7 @@ struct Process {
 
 /// How a thread's turn begins.
 enum Turn {
-    Contends(Arc<Waiter>),
+    Contends(Lent),
     /// The tenure was passed on to it.
     Holds(Hold),
 }
@@ -53,7 +53,7 @@ impl Process {
 
     /// Comes to the lock and waits for its turn, as src/lock/wait.rs does; `None`: its time was over first.
     fn turn(&self, limit: Duration) -> Option<Turn> {
-        let waiter = Arc::new(Waiter::new(true));
+        let waiter = Lent::new(true);
         let mut entered = self.map.enter(self.space, "n", &waiter);
         let mut woken = true;
         loop {
@@ -159,6 +159,12 @@ fn locks_and_unlocks(process: &Process) {
     process.unlock(&hold);
 }
 
+/// It waits with the same waiter as before, which whoever woke it then must not have any more.
+fn locks_twice(process: &Process) {
+    locks_and_unlocks(process);
+    locks_and_unlocks(process);
+}
+
 fn gives_up_as_head(process: &Process) {
     let waiter = process.turn(Duration::MAX).unwrap();
     process.give_up(&waiter);
@@ -188,6 +194,12 @@ pub(crate) fn each_waiter_has_its_turn_alone() {
     let process = Process::new();
     all(&process, [locks_and_unlocks, locks_and_unlocks, locks_and_unlocks]);
     assert_eq!(process.turns.load(SeqCst), 3);
+}
+
+pub(crate) fn who_comes_again_has_its_turn_too() {
+    let process = Process::new();
+    all(&process, [locks_twice, locks_and_unlocks, locks_twice]);
+    assert_eq!(process.turns.load(SeqCst), 5);
 }
 
 pub(crate) fn a_head_that_leaves_wakes_the_next() {

@@ -51,6 +51,7 @@ const TESTS: &[(&str, fn())] = &[
     ),
     ("beliefs::a_loss_has_one_teller", beliefs::a_loss_has_one_teller),
     ("queue::each_waiter_has_its_turn_alone", queue::each_waiter_has_its_turn_alone),
+    ("queue::who_comes_again_has_its_turn_too", queue::who_comes_again_has_its_turn_too),
     ("queue::a_head_that_leaves_wakes_the_next", queue::a_head_that_leaves_wakes_the_next),
     ("queue::a_time_out_takes_nobodys_turn", queue::a_time_out_takes_nobodys_turn),
     ("queue::a_loss_lets_the_next_one_through", queue::a_loss_lets_the_next_one_through),

@@ -1,0 +1,194 @@
+//! One call that waits, and what a thread keeps of it for its next.
+
+use crate::hold::Hold;
+use crate::signal::Semaphore;
+use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::sync::thread::{self, ThreadId};
+use crate::sync::{Mutex, thread_local};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// One call that waits for a lock.
+pub(crate) struct Waiter {
+    /// Released when it should look again, for whatever reason.
+    pub(crate) semaphore: Arc<Semaphore>,
+    pub(super) thread: ThreadId,
+    /// It asked for no lease of its own, so it can go on under the watchdog's without a word to the server.
+    pub(super) watched: bool,
+    pub(super) granted: Mutex<Option<Hold>>,
+    /// Woken for a kept tenure, and has not looked yet.
+    pub(super) roused: AtomicBool,
+    /// It is to let others ask first.
+    pub(super) gives_way: AtomicBool,
+}
+
+impl Waiter {
+    /// A call of the current thread.
+    pub(crate) fn new(watched: bool) -> Self {
+        let thread = thread::current().id();
+        let (roused, gives_way) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { semaphore: Arc::default(), thread, watched, granted: Mutex::new(None), roused, gives_way }
+    }
+
+    /// Whether it contends because its process gave the lock up for others, who ask first. True once.
+    pub(crate) fn gives_way(&self) -> bool {
+        self.gives_way.swap(false, Relaxed)
+    }
+
+    /// What it was granted and has not taken yet.
+    pub(super) fn take_granted(&self) -> Option<Hold> {
+        self.granted.lock().take()
+    }
+
+    /// As it was when it was new; `None` if somebody can still release its semaphore.
+    fn reset(&mut self) -> Option<()> {
+        *Arc::get_mut(&mut self.semaphore)? = Semaphore::default();
+        self.granted = Mutex::new(None);
+        self.roused = AtomicBool::new(false);
+        self.gives_way = AtomicBool::new(false);
+        Some(())
+    }
+}
+
+thread_local! {
+    static SPARE: Cell<Option<Arc<Waiter>>> = const { Cell::new(None) };
+}
+
+/// The waiter of one wait, kept for the next one of its thread: most waits are over at once, and need not allocate. It
+/// stays on its thread, whose name is in it.
+pub(crate) struct Lent(Arc<Waiter>, PhantomData<*const ()>);
+
+impl Lent {
+    /// For a call of the current thread. A wait inside of another finds none kept.
+    pub(crate) fn new(watched: bool) -> Self {
+        let kept = SPARE.try_with(Cell::take).ok().flatten().and_then(|mut waiter| {
+            Arc::get_mut(&mut waiter)?.watched = watched;
+            Some(waiter)
+        });
+        Self(kept.unwrap_or_else(|| Arc::new(Waiter::new(watched))), PhantomData)
+    }
+}
+
+impl Drop for Lent {
+    /// Not kept while anybody else has it, or its semaphore, also weakly: that wakes the wait it was given for, and
+    /// nobody can tell when.
+    fn drop(&mut self) {
+        if Arc::get_mut(&mut self.0).and_then(Waiter::reset).is_some() {
+            let _ = SPARE.try_with(|spare| spare.set(Some(Arc::clone(&self.0))));
+        }
+    }
+}
+
+impl Deref for Lent {
+    type Target = Arc<Waiter>;
+
+    fn deref(&self) -> &Arc<Waiter> {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::signal::CancelToken;
+    use std::sync::atomic::Ordering::SeqCst;
+    use std::time::Duration;
+
+    fn is_woken(waiter: &Waiter) -> bool {
+        waiter.semaphore.acquire(Duration::ZERO)
+    }
+
+    /// Whether the next wait of this thread gets the same waiter. What would else be allocated where it was is.
+    fn is_kept(lent: Lent) -> bool {
+        let before = Arc::as_ptr(&lent);
+        drop(lent);
+        let _others = [0; 8].map(|_| Arc::new(Waiter::new(true)));
+        Arc::as_ptr(&Lent::new(true)) == before
+    }
+
+    #[test]
+    fn a_waiter_is_used_again_as_if_it_were_new() {
+        let first = Lent::new(false);
+        first.semaphore.release();
+        first.roused.store(true, SeqCst);
+        first.gives_way.store(true, SeqCst);
+        let address = Arc::as_ptr(&first);
+        assert!(is_kept(first));
+        let second = Lent::new(true);
+        assert_eq!(Arc::as_ptr(&second), address);
+        assert!(second.watched && !is_woken(&second), "a stale permit");
+        assert!(!second.roused.load(SeqCst) && !second.gives_way());
+        drop(second);
+        assert!(!Lent::new(false).watched);
+    }
+
+    #[test]
+    fn a_waiter_that_somebody_has_is_not_used_again() {
+        let lent = Lent::new(true);
+        let queued = Arc::clone(&lent);
+        assert!(!is_kept(lent));
+        let lent = Lent::new(true);
+        let told = Arc::clone(&lent.semaphore);
+        drop(lent);
+        let next = Lent::new(true);
+        queued.semaphore.release();
+        told.release();
+        assert!(!is_woken(&next), "by who had waited for it before");
+    }
+
+    #[test]
+    fn a_waiter_that_a_token_can_wake_is_not_used_again() {
+        let (token, lent) = (CancelToken::new(), Lent::new(true));
+        token.wake(&lent.semaphore);
+        assert!(!is_kept(lent));
+        let next = Lent::new(true);
+        token.cancel();
+        assert!(!is_woken(&next));
+    }
+
+    #[test]
+    fn a_wait_inside_of_another_has_a_waiter_of_its_own() {
+        let outer = Lent::new(true);
+        let inner = Lent::new(true);
+        assert!(!Arc::ptr_eq(&outer, &inner));
+        inner.semaphore.release();
+        drop(inner);
+        assert!(!is_woken(&outer));
+        assert!(is_kept(outer));
+    }
+
+    #[test]
+    fn a_wait_that_panics_gives_its_waiter_back() {
+        let address = Arc::as_ptr(&Lent::new(true));
+        let panicked = std::panic::catch_unwind(|| {
+            let lent = Lent::new(true);
+            lent.semaphore.release();
+            std::panic::resume_unwind(Box::new(Arc::as_ptr(&lent) as usize));
+        });
+        assert_eq!(*panicked.unwrap_err().downcast::<usize>().unwrap(), address as usize);
+        assert!(!is_woken(&Lent::new(true)));
+    }
+
+    /// A destructor of the program's may lock when ours has run: then nothing is kept, and nothing panics.
+    #[test]
+    fn a_thread_that_ends_may_still_wait() {
+        struct Last(std::sync::mpsc::Sender<bool>);
+        impl Drop for Last {
+            fn drop(&mut self) {
+                let lent = Lent::new(true);
+                let _ = self.0.send(SPARE.try_with(|_| ()).is_err() && !is_woken(&lent));
+            }
+        }
+        std::thread_local! {
+            static LAST: Cell<Option<Last>> = const { Cell::new(None) };
+        }
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(|| {
+            LAST.set(Some(Last(tell)));
+            drop(Lent::new(true));
+        });
+        assert!(told.recv().unwrap(), "it was torn down before");
+    }
+}
