@@ -7,6 +7,7 @@
 use crate::sync::{Condvar, Mutex, Receiver, Sender, thread, unbounded};
 use crate::tenure::{Keeper, LossCause, Standing, Tenure};
 use crate::time::{Clock, Lease, Moment};
+use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -37,7 +38,7 @@ struct Shared {
 /// Jobs by due time, and the due time of each tenure's own job, so that it can be found again.
 struct Schedule {
     due: BTreeMap<(Moment, u64, Task), Job>,
-    kept: HashMap<u64, (Moment, Task)>,
+    kept: HashMap<u64, (Moment, Task), RandomState>,
     /// Renewals due until then go with those that are due now, in the same commands.
     burst_until: Moment,
     /// When the timer thread wakes by itself; a job due later need not wake it.
@@ -69,7 +70,7 @@ impl Watchdog {
         let (work, queue) = unbounded();
         let schedule = Schedule {
             due: BTreeMap::new(),
-            kept: HashMap::new(),
+            kept: HashMap::default(),
             burst_until: Moment(0),
             wakes_at: Moment::MAX,
             timer_runs: false,

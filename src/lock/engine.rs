@@ -127,6 +127,7 @@ impl Engine {
     /// Undoes an acquire whose caller never gets the hold.
     pub(crate) fn give_back(&self, hold: &Hold) {
         hold.tenure().end();
+        self.space.watchdog.release(hold.tenure());
         self.bury(hold, true);
         self.sweep_at(hold.tenure(), self.space.clock.now());
         self.sweep_open(hold.tenure());
@@ -308,9 +309,8 @@ impl Engine {
         self.sweep_open(tenure);
     }
 
-    /// The hold is over: nobody finds it, and the next waiter may go.
+    /// The hold of a tenure that ended is over: nobody finds it, and the next waiter may go.
     fn bury(&self, hold: &Hold, released: bool) {
-        self.space.watchdog.release(hold.tenure());
         hold.close(released);
         registry().clear(self.space.id, hold);
     }
