@@ -271,11 +271,11 @@ impl Hold {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Opens the level with this number.
+    /// Opens the level with this number. It is watched already if an open level asked for it.
     pub(crate) fn deepen(&self, count: usize, watched: bool) {
         self.inner.count.store(count, SeqCst);
-        if watched {
-            self.inner.watched_from.fetch_min(count, SeqCst);
+        if watched && count < self.inner.watched_from.load(SeqCst) {
+            self.inner.watched_from.store(count, SeqCst);
             self.inner.tenure.watch(true);
         }
     }

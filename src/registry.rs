@@ -9,7 +9,7 @@ mod waiter;
 
 use crate::config::HandOff;
 use crate::hold::Hold;
-use crate::sync::thread::{self, ThreadId};
+use crate::sync::thread::ThreadId;
 use crate::sync::{Mutex, MutexGuard};
 use crate::tenure::Tenure;
 use foldhash::fast::RandomState;
@@ -24,7 +24,7 @@ use uuid::Uuid;
 use entry::ThreadEntry;
 pub(crate) use entry::{Entered, Left};
 use mark::count_holds;
-pub(crate) use mark::thread_number;
+pub(crate) use mark::{current_thread, thread_number};
 pub(crate) use waiter::{Lent, Waiter};
 
 #[cfg(test)]
@@ -172,7 +172,7 @@ impl Registry {
     /// The outermost level of a hold is gone.
     pub(crate) fn clear(&self, space: Uuid, hold: &Hold) {
         let counted = self.with(space, hold.tenure().key().full(), |entry| entry.remove(hold));
-        if counted && hold.thread() == thread::current().id() {
+        if counted && hold.thread() == current_thread() {
             count_holds(-1);
         }
     }

@@ -42,6 +42,7 @@ impl Semaphore {
     /// Takes the permit; waits for one at most `limit`. Whether it got it.
     pub(crate) fn acquire(&self, limit: Duration) -> bool {
         let mut permit = self.permit.lock();
+        // Who only looks is not queued and asks no clock.
         if !limit.is_zero() {
             self.released.wait_while_for(&mut permit, |permit| !*permit, limit);
         }

@@ -6,7 +6,7 @@ use super::primitive::{GroupPrimitive, TakeAll};
 use crate::backend::Failure;
 use crate::error::{Error, Result};
 use crate::hold::Hold;
-use crate::registry::registry;
+use crate::registry::{current_thread, registry};
 use crate::tenure::Tenure;
 use crate::time::{Lease, Moment};
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl Engine {
 
     /// Whether another thread of this process surely holds a lock.
     fn is_siblings(&self, key: &str) -> bool {
-        let me = std::thread::current().id();
+        let me = current_thread();
         registry().believed(self.space.id, key).iter().any(|hold| hold.is_valid() && hold.thread() != me)
     }
 
@@ -116,7 +116,7 @@ impl Engine {
     /// Whether the last levels of these holds can be released by one command: of this client and thread, different,
     /// valid, and nobody of this process waits, to whom one would be passed on.
     fn releases_group(&self, holds: &[&Hold]) -> bool {
-        let last = |hold: &Hold| hold.thread() == std::thread::current().id() && hold.count() == 1 && hold.is_valid();
+        let last = |hold: &Hold| hold.thread() == current_thread() && hold.count() == 1 && hold.is_valid();
         let fits = |hold: &&Hold| {
             self.check_own(hold).is_ok()
                 && last(hold)

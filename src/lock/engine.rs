@@ -10,7 +10,7 @@ use crate::client::Space;
 use crate::config::Reentry;
 use crate::error::{Applied, Error, Result};
 use crate::hold::{Hold, HoldState};
-use crate::registry::registry;
+use crate::registry::{current_thread, registry};
 use crate::tenure::{Keeper, LossCause, Standing, Tenure};
 use crate::time::{Lease, Moment};
 use std::sync::{Arc, Weak};
@@ -134,13 +134,14 @@ impl Engine {
     }
 
     /// One more level for the thread that holds it already.
-    pub(crate) fn reenter(&self, hold: &Hold, lease: Option<Lease>, patience: &Patience<'_>) -> Result<Hold> {
-        if hold.state() == HoldState::Lost {
+    pub(crate) fn reenter(&self, hold: &Hold, lease: Option<Lease>, patience: &Patience<'_>) -> Result<()> {
+        let is_covered = self.is_covered(hold, lease);
+        if !is_covered && hold.state() == HoldState::Lost {
             return Err(Error::lost(hold.resource()));
         }
         let overflow = || Error::config(format!("lock {:?} is held too many times over", hold.resource()));
         let count = hold.count().checked_add(1).ok_or_else(overflow)?;
-        if !self.is_covered(hold, lease) {
+        if !is_covered {
             self.prolong(hold, count, self.lease_or_watchdog(lease), patience)?;
         }
         let was_watched = hold.tenure().is_watched();
@@ -148,7 +149,7 @@ impl Engine {
         if !was_watched && lease.is_none() {
             self.keep(hold)?;
         }
-        Ok(hold.clone())
+        Ok(())
     }
 
     /// Whether a level needs nothing of the server: its terms are met by what the hold has.
@@ -206,7 +207,7 @@ impl Engine {
     }
 
     fn release_one(&self, hold: &Hold) -> Result<()> {
-        if hold.thread() != std::thread::current().id() || hold.count() == 0 {
+        if hold.thread() != current_thread() || hold.count() == 0 {
             return Err(Error::not_held(hold.resource()));
         }
         if hold.count() > 1 { self.release_level(hold) } else { self.release_last(hold) }
@@ -347,7 +348,7 @@ impl Engine {
     /// One level of the current thread's hold.
     pub(crate) fn unlock(&self, resource: &str) -> Result<()> {
         let key = self.space.full_key(resource)?;
-        let hold = registry().find(self.space.id, &key, std::thread::current().id());
+        let hold = registry().find(self.space.id, &key, current_thread());
         hold.map_or_else(|| Err(Error::not_held(resource)), |hold| self.release_one(&hold))
     }
 

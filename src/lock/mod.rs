@@ -40,6 +40,7 @@ mod wait;
 
 use crate::error::{Error, Result};
 use crate::hold::Hold;
+use crate::registry::current_thread;
 use crate::signal::CancelToken;
 use batch::Batch;
 use std::sync::Arc;
@@ -183,7 +184,7 @@ pub trait RedLock: Send + Sync {
 
     /// The current thread's hold, also a lost one that was not unlocked yet.
     fn hold(&self, resource: &str) -> Option<Hold> {
-        self.hold_of(resource, std::thread::current().id())
+        self.hold_of(resource, current_thread())
     }
 
     /// How many unlocks the current thread owes, also of a hold that was lost.
@@ -193,7 +194,7 @@ pub trait RedLock: Send + Sync {
 
     /// Whether the current thread still surely holds the resource.
     fn is_held_by_current_thread(&self, resource: &str) -> bool {
-        self.is_held_by_thread(resource, std::thread::current().id())
+        self.is_held_by_thread(resource, current_thread())
     }
 
     /// Whether that thread of this process still surely holds the resource.

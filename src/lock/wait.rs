@@ -30,7 +30,7 @@ pub(super) fn acquire(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Res
     patience.check_stopped()?;
     let tries = terms.wait.is_zero();
     match registry().glance(engine.space.id, &name, lease.is_none()) {
-        Some(Entered::Mine(hold)) => return deepen(engine, &hold, lease, patience).map(Some),
+        Some(Entered::Mine(hold)) => return deepen(engine, &hold, lease, patience).map(|()| Some(hold)),
         Some(Entered::Granted(hold)) if engine.accept(&hold)? => return Ok(Some(hold)),
         Some(Entered::Sibling) if tries => return Ok(busy(engine)),
         _ => {}
@@ -40,7 +40,7 @@ pub(super) fn acquire(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Res
 }
 
 /// One more level. Nothing but its token can wake such a call.
-fn deepen(engine: &Engine, hold: &Hold, lease: Option<Lease>, patience: Patience<'_>) -> Result<Hold> {
+fn deepen(engine: &Engine, hold: &Hold, lease: Option<Lease>, patience: Patience<'_>) -> Result<()> {
     let semaphore = patience.token().map(|_| Arc::default());
     match &semaphore {
         Some(semaphore) => engine.reenter(hold, lease, &patience.woken_by(semaphore)),

@@ -1,11 +1,12 @@
 //! What this process knows of one lock, and every step from one holder to the next. No I/O, no clock of its own.
 
+use super::mark::current_thread;
 use super::waiter::Waiter;
 use crate::config::HandOff;
 use crate::hold::Hold;
 use crate::mutant::{self, Mutant};
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::thread::{self, ThreadId};
+use crate::sync::thread::ThreadId;
 use crate::tenure::{Standing, Tenure};
 use crate::time::Moment;
 use std::collections::VecDeque;
@@ -69,7 +70,7 @@ impl ThreadEntry {
 
     /// The current thread comes and does not wait: what can be said without the wire.
     pub(super) fn glance(&mut self, watched: bool) -> Option<Entered> {
-        let thread = thread::current().id();
+        let thread = current_thread();
         if let Some(hold) = self.of(thread) {
             return Some(Entered::Mine(hold.clone()));
         }
@@ -95,7 +96,7 @@ impl ThreadEntry {
 
     /// Lets the next waiter contend, once the lock is not occupied and nobody does.
     pub(super) fn promote(&mut self) {
-        if self.head.is_none() && !self.is_occupied() {
+        if self.head.is_none() && !self.parked.is_empty() && !self.is_occupied() {
             self.head = self.parked.pop_front();
             self.instruct_head();
             self.wake_head();
@@ -144,8 +145,11 @@ impl ThreadEntry {
     /// to the wire: nobody is parked who can take it, the bounds of passing on are reached, or less than `least` of
     /// the lease is left.
     pub(super) fn pass_on(&mut self, hold: &Hold, bounds: &HandOff, least: Duration) -> bool {
+        if !self.has_taker() {
+            return false;
+        }
         let now = hold.tenure().now();
-        if !self.has_taker() || !self.is_passable(hold, bounds, now, least) {
+        if !self.is_passable(hold, bounds, now, least) {
             return false;
         }
         self.passes += 1;

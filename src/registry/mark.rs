@@ -43,6 +43,11 @@ pub(crate) fn thread_number() -> u64 {
     MARK.try_with(|mark| mark.number).unwrap_or(0)
 }
 
+/// The current thread: the standard library counts a reference each time it is asked.
+pub(crate) fn current_thread() -> ThreadId {
+    MARK.try_with(|mark| mark.thread).unwrap_or_else(|_| thread::current().id())
+}
+
 pub(super) fn count_holds(change: isize) {
     let _ = MARK.try_with(|mark| mark.holds.set(mark.holds.get() + change));
 }
