@@ -388,4 +388,20 @@ mod tests {
             assert!(!hold.is_valid() && hold.remaining().is_zero() && hold.count() == 0);
         }
     }
+
+    /// Each level: whether it asks for the watchdog, and whether the tenure is watched once it is open.
+    #[test]
+    fn the_watch_lasts_while_a_level_that_asked_for_it_is_open() {
+        let hold = hold();
+        let is_watched = || hold.tenure().is_watched();
+        let levels = [(false, false), (true, true), (false, true), (true, true)];
+        for (count, (asks, watched)) in (2..).zip(levels) {
+            hold.deepen(count, asks);
+            assert_eq!((hold.count(), is_watched()), (count, watched));
+        }
+        let closed: Vec<_> = std::iter::repeat_with(|| (hold.ascend(), is_watched())).take(4).collect();
+        assert_eq!(closed, [(4, true), (3, true), (2, false), (1, false)]);
+        hold.deepen(2, true);
+        assert!(is_watched(), "once more");
+    }
 }
