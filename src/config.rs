@@ -24,7 +24,8 @@ pub enum Reentry {
 /// so that other processes get their turn. If any of them listened, the threads of this process `give_way` before they
 /// ask for it again; if none did, the next tenure may be passed on four times as often, for four times as long.
 ///
-/// Only locks that the watchdog renews are passed on, none that is Suspect or has less than half of its lease left.
+/// Only locks that the watchdog renews are passed on, none that is Suspect, has less than half of its lease left, or was
+/// taken or extended for longer than `watchdog_timeout`.
 ///
 /// After a force unlock by another process passes may go on until these bounds.
 ///

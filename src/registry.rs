@@ -160,9 +160,9 @@ impl Registry {
 
     /// Passes the tenure of the current thread's hold on to a parked thread, without the wire. The hold is then
     /// released. False when that cannot be: then the wire has to be told.
-    pub(crate) fn pass_on(&self, space: Uuid, hold: &Hold, bounds: &HandOff, least: Duration) -> bool {
+    pub(crate) fn pass_on(&self, space: Uuid, hold: &Hold, bounds: &HandOff, lease: Duration) -> bool {
         let key = hold.tenure().key().full();
-        let passed = self.look_mut(space, key, |entry| entry.pass_on(hold, bounds, least).then_some(())).is_some();
+        let passed = self.look_mut(space, key, |entry| entry.pass_on(hold, bounds, lease).then_some(())).is_some();
         if passed {
             count_holds(-1);
         }

@@ -245,8 +245,8 @@ impl Engine {
     /// Whether another thread of this process goes on with the tenure, so that the store need not know.
     pub(super) fn pass_on(&self, hold: &Hold) -> bool {
         let config = &self.space.config;
-        let half = Duration::from_millis(config.watchdog_lease.millis() / 2);
-        config.hand_off.is_on() && registry().pass_on(self.space.id, hold, &config.hand_off, half)
+        let lease = Duration::from_millis(config.watchdog_lease.millis());
+        config.hand_off.is_on() && registry().pass_on(self.space.id, hold, &config.hand_off, lease)
     }
 
     fn release_last(&self, hold: &Hold) -> Result<()> {

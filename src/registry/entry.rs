@@ -142,14 +142,14 @@ impl ThreadEntry {
     }
 
     /// Passes the tenure of a hold that its thread gives up on to a parked thread. False when the release has to go
-    /// to the wire: nobody is parked who can take it, the bounds of passing on are reached, or less than `least` of
-    /// the lease is left.
-    pub(super) fn pass_on(&mut self, hold: &Hold, bounds: &HandOff, least: Duration) -> bool {
+    /// to the wire: nobody is parked who can take it, the bounds of passing on are reached, or less than half of the
+    /// watchdog's `lease` is left; or more than all of it, for the next thread did not ask for so much.
+    pub(super) fn pass_on(&mut self, hold: &Hold, bounds: &HandOff, lease: Duration) -> bool {
         if !self.has_taker() {
             return false;
         }
         let now = hold.tenure().now();
-        if !self.is_passable(hold, bounds, now, least) {
+        if !self.is_passable(hold, bounds, now, lease) {
             return false;
         }
         self.passes += 1;
@@ -170,11 +170,12 @@ impl ThreadEntry {
     }
 
     /// Whether the tenure is ours to pass on, and sure enough, and other processes need not get their turn yet.
-    fn is_passable(&self, hold: &Hold, bounds: &HandOff, now: Moment, least: Duration) -> bool {
+    fn is_passable(&self, hold: &Hold, bounds: &HandOff, now: Moment, lease: Duration) -> bool {
         let tenure = hold.tenure();
         let is_current = self.hold.as_ref().is_some_and(|current| current.is(hold));
         let is_sure = tenure.is_watched() && tenure.standing() == Standing::Held;
-        let lasts = tenure.deadline().is_some_and(|deadline| deadline.since(now) >= least);
+        let left = tenure.deadline().map_or(Duration::ZERO, |deadline| deadline.since(now));
+        let lasts = (lease / 2..=lease).contains(&left);
         let stretch = if self.alone { ALONE } else { 1 };
         let is_early = self.passes < bounds.passes.saturating_mul(stretch as usize)
             && now.since(tenure.held_since()) < bounds.within.saturating_mul(stretch);

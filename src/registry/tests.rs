@@ -150,15 +150,15 @@ fn given(map: &Registry, space: Uuid, waiter: &Arc<Waiter>) -> Hold {
 #[test]
 fn a_tenure_passes_to_the_parked_in_order_of_arrival() {
     let (space, map, first, [second, third]) = scene([true, true]);
-    assert!(map.pass_on(space, &first, &FREELY, MINUTE / 2));
+    assert!(map.pass_on(space, &first, &FREELY, MINUTE));
     assert_eq!((first.state(), first.count()), (HoldState::Released, 0));
     assert!(is_woken(&second) && !is_woken(&third));
     assert!(matches!(map.turn(space, "n", &third), Entered::Parked));
     let next = given(map, space, &second);
     assert!(Arc::ptr_eq(next.tenure(), first.tenure()) && next.is_valid() && !next.is(&first));
-    assert!(map.pass_on(space, &next, &FREELY, MINUTE / 2));
+    assert!(map.pass_on(space, &next, &FREELY, MINUTE));
     let last = given(map, space, &third);
-    assert!(!map.pass_on(space, &last, &FREELY, MINUTE / 2), "nobody is left");
+    assert!(!map.pass_on(space, &last, &FREELY, MINUTE), "nobody is left");
     assert!(last.is_valid());
     map.clear(space, &last);
     assert!(map.look(space, "n", |_| Some(())).is_none());
@@ -184,11 +184,11 @@ fn the_next_to_contend_gives_way_when_others_were_told_of_the_release() {
 fn within_a_turn_the_running_thread_may_come_again_and_a_parked_one_is_roused() {
     let (space, map, first, [second]) = scene([true]);
     let bounds = FREELY.turn(MINUTE);
-    assert!(map.pass_on(space, &first, &bounds, MINUTE / 2));
+    assert!(map.pass_on(space, &first, &bounds, MINUTE));
     assert!(is_woken(&second));
     let Some(Entered::Granted(again)) = map.glance(space, "n", true) else { panic!("it is kept") };
     assert!(matches!(map.turn(space, "n", &second), Entered::Parked), "the other was faster");
-    assert!(map.pass_on(space, &again, &bounds, MINUTE / 2));
+    assert!(map.pass_on(space, &again, &bounds, MINUTE));
     let next = given(map, space, &second);
     map.clear(space, &next);
 }
@@ -198,7 +198,7 @@ fn only_a_watched_tenure_passes_and_only_to_who_asks_for_no_lease() {
     for (watched, wanting) in [(true, false), (false, true)] {
         let (space, map, hold, [waiter]) = scene([wanting]);
         hold.tenure().watch(watched);
-        assert!(!map.pass_on(space, &hold, &FREELY, MINUTE / 2));
+        assert!(!map.pass_on(space, &hold, &FREELY, MINUTE));
         assert!(hold.is_valid(), "it still has to be released");
         map.clear(space, &hold);
         assert!(map.is_head(space, "n", &waiter));
@@ -209,15 +209,18 @@ fn only_a_watched_tenure_passes_and_only_to_who_asks_for_no_lease() {
 #[test]
 fn nothing_passes_beyond_the_bounds() {
     let (space, map, hold, [waiter]) = scene([true]);
-    for (bounds, least) in
-        [(FREELY.passes(0), MINUTE / 2), (FREELY.within(Duration::ZERO), MINUTE / 2), (FREELY, MINUTE)]
-    {
-        assert!(!map.pass_on(space, &hold, &bounds, least), "{bounds:?}");
+    for (bounds, lease) in [
+        (FREELY.passes(0), MINUTE),
+        (FREELY.within(Duration::ZERO), MINUTE),
+        (FREELY, 3 * MINUTE),
+        (FREELY, MINUTE / 2),
+    ] {
+        assert!(!map.pass_on(space, &hold, &bounds, lease), "{bounds:?}, {lease:?}");
     }
     hold.tenure().suspect();
-    assert!(!map.pass_on(space, &hold, &FREELY, MINUTE / 2), "a tenure in doubt");
+    assert!(!map.pass_on(space, &hold, &FREELY, MINUTE), "a tenure in doubt");
     hold.tenure().lose();
-    assert!(!map.pass_on(space, &hold, &FREELY, MINUTE / 2), "a lost tenure");
+    assert!(!map.pass_on(space, &hold, &FREELY, MINUTE), "a lost tenure");
     map.clear(space, &hold);
     map.leave(space, "n", &waiter);
 }
@@ -234,7 +237,7 @@ fn passes_after(wanted: bool) -> usize {
     map.settle(space, "n", &hold);
     map.leave(space, "n", &waiters[0]);
     let mut passes = 0;
-    while map.pass_on(space, &hold, &FREELY.passes(1), MINUTE / 2) {
+    while map.pass_on(space, &hold, &FREELY.passes(1), MINUTE) {
         passes += 1;
         hold = given(map, space, &waiters[passes]);
     }
@@ -251,7 +254,7 @@ fn the_bounds_are_wider_while_nobody_else_listens() {
 #[test]
 fn a_call_that_goes_though_it_was_granted_leaves_the_hold_to_be_released() {
     let (space, map, first, [second]) = scene([true]);
-    assert!(map.pass_on(space, &first, &FREELY, MINUTE / 2));
+    assert!(map.pass_on(space, &first, &FREELY, MINUTE));
     let Left::Granted(hold) = map.leave(space, "n", &second) else { panic!("a grant beats a time-out") };
     assert!(hold.thread() != first.thread() && hold.is_valid());
     map.clear(space, &hold);
@@ -260,7 +263,7 @@ fn a_call_that_goes_though_it_was_granted_leaves_the_hold_to_be_released() {
 #[test]
 fn a_kept_tenure_that_nobody_can_take_any_more_ends() {
     let (space, map, first, [second, third]) = scene([true, false]);
-    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE / 2));
+    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE));
     let Left::Unclaimed(hold) = map.leave(space, "n", &second) else { panic!("the last who could take it went") };
     assert!(hold.is(&first) && !hold.tenure().is_valid());
     assert!(map.glance(space, "n", true).is_none(), "nobody gets it any more");
@@ -273,7 +276,7 @@ fn a_kept_tenure_that_nobody_can_take_any_more_ends() {
 #[test]
 fn a_kept_tenure_finds_another_taker() {
     let (space, map, first, [second, third]) = scene([true, true]);
-    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE / 2));
+    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE));
     assert!(is_woken(&second) && !is_woken(&third));
     assert!(matches!(map.leave(space, "n", &second), Left::Nothing));
     assert!(is_woken(&third));
@@ -284,7 +287,7 @@ fn a_kept_tenure_finds_another_taker() {
 #[test]
 fn a_kept_tenure_is_nobodys_hold() {
     let (space, map, first, [second]) = scene([true]);
-    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE / 2));
+    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE));
     assert!(map.find(space, "n", first.thread()).is_none());
     assert_eq!(map.census(space), (0, 1));
     first.tenure().lose();
@@ -301,7 +304,7 @@ fn a_hold_that_was_passed_on_does_not_count_for_its_thread_any_more() {
         let hold = held("n", true);
         map.settle(space, "n", &hold);
         map.enter(space, "n", &waiter());
-        assert!(map.pass_on(space, &hold, &FREELY, MINUTE / 2));
+        assert!(map.pass_on(space, &hold, &FREELY, MINUTE));
         hold
     });
     let hold = hold.join().unwrap();
@@ -314,7 +317,7 @@ fn a_hold_that_was_passed_on_does_not_count_for_its_thread_any_more() {
 fn who_was_roused_is_forgotten_with_the_tenure() {
     let (space, map, first, [second, third]) = scene([true, true]);
     let bounds = FREELY.turn(MINUTE);
-    assert!(map.pass_on(space, &first, &bounds, MINUTE / 2));
+    assert!(map.pass_on(space, &first, &bounds, MINUTE));
     assert!(is_woken(&second));
     first.tenure().lose();
     map.lose(space, first.tenure());
@@ -322,7 +325,7 @@ fn who_was_roused_is_forgotten_with_the_tenure() {
     let next = held("n", true);
     map.settle(space, "n", &next);
     map.leave(space, "n", &second);
-    assert!(map.pass_on(space, &next, &bounds, MINUTE / 2));
+    assert!(map.pass_on(space, &next, &bounds, MINUTE));
     assert!(is_woken(&third), "else the tenure is kept and nobody comes");
     let last = given(map, space, &third);
     map.clear(space, &last);
@@ -332,9 +335,9 @@ fn who_was_roused_is_forgotten_with_the_tenure() {
 #[test]
 fn who_was_granted_in_vain_can_be_roused_again() {
     let (space, map, first, [second]) = scene([true]);
-    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE / 2));
+    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE));
     let Some(Entered::Granted(again)) = map.glance(space, "n", true) else { panic!("it is kept") };
-    assert!(map.pass_on(space, &again, &FREELY, MINUTE / 2), "the turn is over");
+    assert!(map.pass_on(space, &again, &FREELY, MINUTE), "the turn is over");
     again.tenure().lose();
     let lost = given(map, space, &second);
     lost.close(false);
@@ -343,7 +346,7 @@ fn who_was_granted_in_vain_can_be_roused_again() {
     let next = held("n", true);
     map.settle(space, "n", &next);
     assert!(is_woken(&second) && matches!(map.enter(space, "n", &second), Entered::Parked));
-    assert!(map.pass_on(space, &next, &FREELY.turn(MINUTE), MINUTE / 2));
+    assert!(map.pass_on(space, &next, &FREELY.turn(MINUTE), MINUTE));
     assert!(is_woken(&second), "else the tenure is kept and nobody comes");
     map.clear(space, &given(map, space, &second));
 }
@@ -363,7 +366,7 @@ fn a_tenure_that_is_lost_while_it_is_granted_leaves_nobody_outside_of_the_queue(
             while !ready.load(SeqCst) {
                 std::hint::spin_loop();
             }
-            map.pass_on(space, &first, &FREELY, MINUTE / 2)
+            map.pass_on(space, &first, &FREELY, MINUTE)
         });
         map.lose(space, first.tenure());
         if !passed {

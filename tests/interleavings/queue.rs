@@ -123,7 +123,7 @@ impl Process {
     fn unlock(&self, hold: &Hold) {
         self.alone.fetch_sub(1, SeqCst);
         let bounds = HandOff { passes: 2, within: Duration::MAX, turn: self.bounds, give_way: Duration::ZERO };
-        if self.map.pass_on(self.space, hold, &bounds, Duration::ZERO) {
+        if self.map.pass_on(self.space, hold, &bounds, Duration::from_secs(3)) {
             return;
         }
         assert!(hold.tenure().end(), "nobody lost it");

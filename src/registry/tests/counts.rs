@@ -6,26 +6,26 @@ use super::*;
 fn passes_are_counted_from_the_acquire_on_the_wire() {
     let (space, map, first, [second, third]) = scene([true, true]);
     let once = FREELY.passes(1);
-    assert!(map.pass_on(space, &first, &once, MINUTE / 2));
+    assert!(map.pass_on(space, &first, &once, MINUTE));
     let next = given(map, space, &second);
-    assert!(!map.pass_on(space, &next, &once, MINUTE / 2), "other processes come first");
+    assert!(!map.pass_on(space, &next, &once, MINUTE), "other processes come first");
     map.clear(space, &next);
     assert!(map.is_head(space, "n", &third));
     let again = held("n", true);
     map.settle(space, "n", &again);
     map.leave(space, "n", &third);
     map.enter(space, "n", &waiter());
-    assert!(map.pass_on(space, &again, &once, MINUTE / 2), "a new acquire, a new count");
+    assert!(map.pass_on(space, &again, &once, MINUTE), "a new acquire, a new count");
     map.clear(space, &map.believed(space, "n").pop().unwrap());
 }
 
 #[test]
 fn who_takes_what_was_kept_leaves_the_others_parked() {
     let (space, map, first, [second, third]) = scene([true, true]);
-    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE / 2));
+    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE));
     let next = given(map, space, &second);
     assert_eq!(map.census(space), (1, 1));
-    assert!(map.pass_on(space, &next, &FREELY, MINUTE / 2));
+    assert!(map.pass_on(space, &next, &FREELY, MINUTE));
     map.clear(space, &given(map, space, &third));
 }
 
