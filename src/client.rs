@@ -40,7 +40,7 @@ pub(crate) struct Space {
     owners: Owners,
     events: Events,
     closed: AtomicBool,
-    pid: u32,
+    fork: forkguard::Guard,
 }
 
 impl Space {
@@ -57,14 +57,14 @@ impl Space {
             owners: Owners::new(id),
             events: Events::new(on_lost),
             closed: AtomicBool::new(false),
-            pid: std::process::id(),
+            fork: forkguard::new(),
         }
     }
 
     /// Whether this process is a fork of the one that made the namespace. Both would mint the same owner ids
-    /// and share sockets, so a child may use neither.
+    /// and share sockets, so a child may use neither. Not seen is a child that was made behind the C library's back.
     pub(crate) fn is_forked(&self) -> bool {
-        self.pid != std::process::id()
+        self.fork.clone().detected_fork()
     }
 
     /// First in every operation that may use the wire or change a count.
@@ -75,7 +75,7 @@ impl Space {
         if self.is_forked() { Err(Error::closed(resource)) } else { self.check_not_shut(resource) }
     }
 
-    /// The same later in an operation, which no forked child goes on with: asking for the pid is a system call.
+    /// The same later in an operation, which no forked child goes on with.
     ///
     /// # Errors
     /// `Closed` after a shutdown.
