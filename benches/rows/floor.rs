@@ -51,7 +51,7 @@ impl Floor {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.release).arg(1).arg(&name.key).arg(Self::OWNER).arg(0).arg(&name.channel);
         let released: i64 = command.query(&mut self.connection)?;
-        if released == 1 { Ok(()) } else { Err("the floor's lock was not held".into()) }
+        if released > 0 { Ok(()) } else { Err("the floor's lock was not held".into()) }
     }
 
     pub(crate) fn pair(&mut self, name: &Name) -> Outcome<()> {
