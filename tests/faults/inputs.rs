@@ -60,7 +60,8 @@ fn fault_50_a_lease_shorter_than_the_round_trip_is_never_held() {
     let (result, took) = timed(|| locks.lock_with_lease("n", ms(60)));
     // The last attempt may be the one that was not answered any more.
     assert!(matches!(result, Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. })), "{result:?}");
-    assert!(took <= SOON + SOON, "took {took:?}");
+    // It begins within the budget, and may take one more.
+    assert!(took <= SOON + SOON + LATE, "took {took:?}");
     assert_eq!(locks.hold_count("n"), 0);
     proxy.clear();
     locks.lock_with_lease("n", ms(60)).unwrap();
