@@ -2,6 +2,14 @@
 # A Redis (or Valkey) server for the scripts that source this file.
 source scripts/lib/install.sh
 
+# What is said at the top of a script is its help.
+case ${1:-} in
+    -h | --help)
+        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "scripts/$(basename "$0")"
+        exit
+        ;;
+esac
+
 # Some systems keep servers where only root looks for them.
 PATH="$PATH:/usr/local/sbin:/usr/sbin"
 
