@@ -10,6 +10,7 @@
 //! | `keeping.rs` | what background threads do to what is held |
 //! | `wait.rs` | the waiting loop |
 //! | `reentrant.rs` | [`ReentrantLock`] on one Redis server |
+//! | `keys.rs` | its commands, also those of a quorum's node |
 //! | `quorum.rs` and `quorum/` | [`QuorumLock`], the Redlock algorithm over several Redis masters |
 //! | `local.rs` | [`LocalRedLock`] in memory |
 //! | `multi.rs` and `multi/` | [`MultiLock`], several of them taken as one |
@@ -19,7 +20,7 @@
 //! public type that hands an `Engine` what it is asked. What its acquire brings back besides the time of sending
 //! has to be added to `Take`. The registry knows locks by client and key, not by kind: a second kind on one client
 //! has to refuse a key that the other holds. One that mints something for each hold must not be passed on in memory
-//! (`Engine::release_last`).
+//! (`Engine::pass_on`).
 //!
 //! Besides its file it touches: its scripts in `src/lua`, listed in `script.rs`; `mod` and `pub use` here, and the
 //! table above; the re-exports and the table of kinds in `lib.rs` and the README; a line in `tests/it/conformance.rs`,
@@ -30,6 +31,7 @@ mod batch;
 mod engine;
 mod guard;
 mod keeping;
+mod keys;
 mod local;
 mod multi;
 mod patience;

@@ -8,7 +8,7 @@
 //! A node that hangs delays nobody else. Its jobs do not pile up either: the queue is short, and a job whose time
 //! has passed when its turn comes is told so and not run.
 
-use super::super::reentrant::Keys;
+use super::super::keys::Keys;
 use crate::backend::{Backend, Broken, Failure, Lane};
 use crate::config::Config;
 use crate::pubsub::PubSub;
