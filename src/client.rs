@@ -245,7 +245,7 @@ fn call_each(callback: Callback) -> Option<Sender<LostHold>> {
 /// let client = Client::builder("redis://user:secret@10.0.0.5/2")
 ///     .key_prefix("shop:")
 ///     .outage_budget(Duration::from_secs(3))
-///     .on_lost(|lost| eprintln!("lost {}: {:?}", lost.resource(), lost.cause()))
+///     .on_lost(|lost| eprintln!("{lost}"))
 ///     .build()?;
 /// let locks = ReentrantLock::new(&client);
 /// locks.lock("order:42")?;

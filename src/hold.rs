@@ -25,7 +25,7 @@ pub enum HoldState {
     Released,
 }
 
-/// The news that a hold was lost.
+/// The news that a hold was lost. Its `Display` says it in a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostHold {
     resource: String,
@@ -50,6 +50,12 @@ impl LostHold {
     #[must_use]
     pub fn cause(&self) -> LossCause {
         self.cause
+    }
+}
+
+impl fmt::Display for LostHold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lock {:?} was lost while held by {}: {}", self.resource, self.owner, self.cause)
     }
 }
 
@@ -387,6 +393,15 @@ mod tests {
             assert_eq!(hold.tenure().standing(), Standing::Held);
             assert!(!hold.is_valid() && hold.remaining().is_zero() && hold.count() == 0);
         }
+    }
+
+    #[test]
+    fn a_loss_is_told_in_a_sentence() {
+        let told = |cause| hold().announce(cause).to_string();
+        assert_eq!(told(LossCause::Expired), "lock \"n\" was lost while held by : its lease ended");
+        assert!(told(LossCause::Overheld).ends_with("it was held for as long as max_hold allows"));
+        assert!(told(LossCause::Removed).ends_with("the server no longer has it"));
+        assert!(told(LossCause::Unwatched).ends_with("the thread that renews it failed"));
     }
 
     /// Each level: whether it asks for the watchdog, and whether the tenure is watched once it is open.

@@ -19,6 +19,7 @@ use crate::nodes::Nodes;
 use crate::owner::OwnerId;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::time::{Clock, Lease, Moment};
+use std::fmt;
 use std::sync::Arc;
 
 #[cfg(test)]
@@ -52,6 +53,17 @@ pub enum LossCause {
     Removed,
     /// The background thread that renews it failed.
     Unwatched,
+}
+
+impl fmt::Display for LossCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its lease ended",
+            Self::Overheld => "it was held for as long as max_hold allows",
+            Self::Removed => "the server no longer has it",
+            Self::Unwatched => "the thread that renews it failed",
+        })
+    }
 }
 
 #[derive(Debug)]
