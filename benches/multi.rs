@@ -13,38 +13,16 @@ mod support;
 
 use redis::Connection;
 use redlatch::{MultiLock, RedLock, RedisRedLock};
-use support::{Outcome, Samples, Server, connect};
-
-/// How many rounds of how many pairs.
-#[derive(Clone, Copy)]
-struct Scale {
-    rounds: usize,
-    pairs: usize,
-}
+use support::contest::{self, Contender, Scale, show, show_head};
+use support::{Outcome, Samples, Server, connect, repeat};
 
 const FULL: Scale = Scale { rounds: 30, pairs: 300 };
-const TINY: Scale = Scale { rounds: 2, pairs: 3 };
-
 fn main() -> Outcome<()> {
-    let args: Vec<_> = std::env::args().skip(1).collect();
-    let has = |wanted: &str| args.iter().any(|arg| arg == wanted);
-    if has("--list") {
-        return Ok(());
-    }
-    let tiny = has("--test") || !has("--bench");
-    match Server::start() {
-        Ok(server) => run(&server, if tiny { TINY } else { FULL }),
-        Err(error) if tiny => {
-            println!("not run: {error}");
-            Ok(())
-        }
-        Err(error) => Err(error),
-    }
+    contest::main(FULL, Server::start, |server, scale| run(&server, scale))
 }
 
 fn run(server: &Server, scale: Scale) -> Outcome<()> {
-    let title = format!("{} rounds of {} pairs each", scale.rounds, scale.pairs);
-    println!("{title:42}{:>12}{:>12}{:>12}", "p50", "p90", "p99");
+    show_head(scale);
     for (name, url) in [("Unix socket", server.unix()), ("TCP loopback", server.tcp())] {
         println!("{name}, one core");
         server.on_one_core(|| compare(&url, scale))?;
@@ -54,25 +32,9 @@ fn run(server: &Server, scale: Scale) -> Outcome<()> {
     Ok(())
 }
 
-fn show(name: &str, samples: &Samples) {
-    let at = |share| format!("{:.1} µs", samples.quantile(share) / 1_000.0);
-    println!("  {name:40}{:>12}{:>12}{:>12}", at(0.5), at(0.9), at(0.99));
-}
-
-fn repeat(times: usize, act: &mut dyn FnMut() -> Outcome<()>) -> Outcome<Samples> {
-    let mut samples = Samples::default();
-    for _ in 0..times {
-        samples.time(&mut *act)?;
-    }
-    Ok(samples)
-}
-
 /// Names of one length.
 const NAMES: [&str; 3] = ["bench:multi:a", "bench:multi:b", "bench:multi:c"];
 const FLOOR: [&str; 3] = ["bench:multi:x", "bench:multi:y", "bench:multi:z"];
-
-/// One contender: its name, a pair, and the samples so far.
-type Contender<'a> = (&'a str, Box<dyn FnMut() -> Outcome<()> + 'a>, Samples);
 
 fn compare(url: &str, scale: Scale) -> Outcome<()> {
     let (locks, mut floor) = (RedisRedLock::connect(url)?, Floor::new(url)?);

@@ -15,35 +15,14 @@ use redis::{Cmd, Connection, Value};
 use redlatch::{QuorumLock, RedLock};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use support::{Outcome, Samples, Server, connect};
+use support::contest::{self, Contender, Scale, show, show_head};
+use support::{Outcome, Samples, Server, connect, repeat};
 
 const NODES: usize = 5;
 
-/// How many rounds of how many pairs.
-#[derive(Clone, Copy)]
-struct Scale {
-    rounds: usize,
-    pairs: usize,
-}
-
 const FULL: Scale = Scale { rounds: 20, pairs: 200 };
-const TINY: Scale = Scale { rounds: 2, pairs: 3 };
-
 fn main() -> Outcome<()> {
-    let args: Vec<_> = std::env::args().skip(1).collect();
-    let has = |wanted: &str| args.iter().any(|arg| arg == wanted);
-    if has("--list") {
-        return Ok(());
-    }
-    let tiny = has("--test") || !has("--bench");
-    match servers() {
-        Ok(servers) => run(servers, if tiny { TINY } else { FULL }),
-        Err(error) if tiny => {
-            println!("not run: {error}");
-            Ok(())
-        }
-        Err(error) => Err(error),
-    }
+    contest::main(FULL, servers, run)
 }
 
 fn servers() -> Outcome<Vec<Server>> {
@@ -51,13 +30,7 @@ fn servers() -> Outcome<Vec<Server>> {
 }
 
 fn run(mut up: Vec<Server>, scale: Scale) -> Outcome<()> {
-    println!(
-        "{:42}{:>12}{:>12}{:>12}",
-        format!("{} rounds of {} pairs each", scale.rounds, scale.pairs),
-        "p50",
-        "p90",
-        "p99"
-    );
+    show_head(scale);
     println!("5 nodes up");
     compare(&up, NODES, scale)?;
     println!("5 nodes, 2 of them killed");
@@ -69,22 +42,6 @@ fn run(mut up: Vec<Server>, scale: Scale) -> Outcome<()> {
     stopped.iter().take(2).try_for_each(Server::stop)?;
     compare(&stopped, 2, scale)
 }
-
-fn show(name: &str, samples: &Samples) {
-    let at = |share| format!("{:.1} µs", samples.quantile(share) / 1_000.0);
-    println!("  {name:40}{:>12}{:>12}{:>12}", at(0.5), at(0.9), at(0.99));
-}
-
-fn repeat(times: usize, act: &mut dyn FnMut() -> Outcome<()>) -> Outcome<Samples> {
-    let mut samples = Samples::default();
-    for _ in 0..times {
-        samples.time(&mut *act)?;
-    }
-    Ok(samples)
-}
-
-/// One contender: its name, a pair, and the samples so far.
-type Contender<'a> = (&'a str, Box<dyn FnMut() -> Outcome<()> + 'a>, Samples);
 
 /// Ours first and then the floors; `down`: so many of the first nodes do not answer, or none if it is all of them.
 fn compare(servers: &[Server], down: usize, scale: Scale) -> Outcome<()> {

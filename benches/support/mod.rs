@@ -1,5 +1,7 @@
 //! What the benches need around them: servers of their own, samples with quantiles, and a waiter in another process.
 
+pub(crate) mod contest;
+
 use redis::io::tcp::TcpSettings;
 use redis::{Connection, IntoConnectionInfo};
 use std::error::Error;
