@@ -67,8 +67,8 @@
 //! * **That paused code notices.** A process that was stopped for longer than its lease goes on where it was: ask
 //!   [`Hold::is_valid`] before each step that must not happen twice.
 //! * **Strict fairness.** Threads of one process are served in order of arrival, but one that runs may take a lock
-//!   again for half a millisecond. Between processes whoever asks first after an unlock gets it, and a process whose
-//!   threads wait for a lock keeps it for some milliseconds at a time ([`HandOff`]).
+//!   again for half a millisecond. Between processes whoever asks first after an unlock gets it; a process whose
+//!   threads wait for a lock keeps it for some milliseconds at a time, and then lets others ask first ([`HandOff`]).
 //! * **Locks for the children of a fork.** Operations there return [`Error::Closed`].
 //!
 //! # Questions
