@@ -21,11 +21,11 @@ pub enum Reentry {
 /// A thread that unlocks while another one of its process waits for the same lock passes its tenure on. Within a
 /// `turn` the running thread may take it again, as with a parking_lot mutex; then it goes to the thread that waits
 /// longest. When the tenure was passed on `passes` times, or was acquired `within` ago, it is released on the wire,
-/// so that other processes get their turn. If any of them listened, the threads of this process `give_way` before they
-/// ask for it again; if none did, the next tenure may be passed on four times as often, for four times as long.
+/// so that other processes get their turn. If any of them listened, the next thread that waits here has to `give_way`
+/// before it asks; if none did, the next tenure may be passed on four times as often, for four times as long.
 ///
-/// Only locks that the watchdog renews are passed on, none that is Suspect, has less than half of its lease left, or was
-/// taken or extended for longer than `watchdog_timeout`.
+/// Only locks that the watchdog renews are passed on, none that is Suspect, has less than half of `watchdog_timeout`
+/// left, or was taken or extended for longer than that.
 ///
 /// After a force unlock by another process passes may go on until these bounds.
 ///
@@ -65,12 +65,14 @@ impl HandOff {
         self.passes > 0
     }
 
-    /// At most so many passes between an acquire on the wire and the release on the wire.
+    /// At most so many passes between an acquire on the wire and the release on the wire; four times as many if nobody
+    /// else was told of the release before.
     pub fn passes(self, passes: usize) -> Self {
         Self { passes, ..self }
     }
 
-    /// No pass later than this after the acquire on the wire: how long other processes wait at least.
+    /// No pass later than this after the acquire on the wire, so long may others have to wait; four times this if nobody
+    /// else was told of the release before: who comes then waits that long once.
     pub fn within(self, span: Duration) -> Self {
         Self { within: span, ..self }
     }
@@ -80,9 +82,12 @@ impl HandOff {
         Self { turn: span, ..self }
     }
 
-    /// After a release on the wire of which others were told, the next thread of this process waits for so long: being
-    /// awake already it would mostly be first. Zero: it asks at once. If nobody takes the lock in that time, for those
-    /// who listen do not want it any more, the time is lost, once in `within`.
+    /// After a release on the wire of which others were told, the thread that waits longest in this process waits for so
+    /// long before it asks: being awake already it would mostly be first. A thread that was not queued, and a try, ask
+    /// at once. Zero: all do. At most the response time-out, for nothing ends it early.
+    ///
+    /// Told are all subscribers of the channel, also those who do not wait: a client for 2 s after its last wait, a
+    /// monitor. If nobody takes the lock in that time, it is lost, once in `within`.
     pub fn give_way(self, span: Duration) -> Self {
         Self { give_way: span, ..self }
     }
@@ -179,6 +184,7 @@ impl Config {
             (self.connect_timeout >= ten, "connect_timeout must be at least 10 ms"),
             (self.poll_cap >= ten, "poll_cap must be at least 10 ms"),
             (self.max_hold >= watchdog, "max_hold must be at least watchdog_timeout"),
+            (self.hand_off.give_way <= self.response_timeout, "give_way must be at most response_timeout"),
             ((1..=10_000).contains(&self.pool_size), "pool_size must be 1 to 10,000"),
             (self.key_prefix.len() <= LONGEST_NAME, "key_prefix must be at most 1,024 bytes"),
         ];
@@ -211,6 +217,7 @@ mod tests {
             (Settings { connect_timeout: ms(0), ..Settings::default() }, "connect_timeout"),
             (Settings { poll_cap: ms(0), ..Settings::default() }, "poll_cap"),
             (Settings { max_hold: ms(29_999), ..Settings::default() }, "max_hold"),
+            (Settings { hand_off: HandOff::default().give_way(Duration::MAX), ..Settings::default() }, "give_way"),
             (Settings { pool_size: Some(0), ..Settings::default() }, "pool_size"),
             (Settings { key_prefix: "x".repeat(1_025), ..Settings::default() }, "key_prefix"),
         ];

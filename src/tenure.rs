@@ -17,7 +17,7 @@ use crate::key::Key;
 use crate::mutant::{self, Mutant};
 use crate::nodes::Nodes;
 use crate::owner::OwnerId;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
 use crate::time::{Clock, Lease, Moment};
 use std::fmt;
 use std::sync::Arc;
@@ -30,6 +30,11 @@ pub(crate) use tests::Nobody;
 const LOST: u64 = 0;
 const ENDED: u64 = 1;
 const PENDING: u64 = 2;
+
+/// Who heard of its release.
+const UNKNOWN: u8 = 0;
+const NOBODY: u8 = 1;
+const OTHERS: u8 = 2;
 
 /// How a tenure stands right now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +83,7 @@ pub(crate) struct Tenure {
     told: AtomicBool,
     held_since: AtomicU64,
     overheld: AtomicBool,
-    wanted: AtomicBool,
+    heard: AtomicU8,
     nodes: Nodes,
     open_until: AtomicU64,
     lease_until: AtomicU64,
@@ -99,7 +104,7 @@ impl Tenure {
             told: AtomicBool::new(false),
             held_since: AtomicU64::new(u64::MAX),
             overheld: AtomicBool::new(false),
-            wanted: AtomicBool::new(false),
+            heard: AtomicU8::new(UNKNOWN),
             nodes: Nodes::default(),
             open_until: AtomicU64::new(0),
             lease_until: AtomicU64::new(0),
@@ -139,14 +144,17 @@ impl Tenure {
         !self.overheld.swap(true, SeqCst)
     }
 
-    /// Waiters of other clients were told that it is released.
-    pub(crate) fn note_wanted(&self) {
-        self.wanted.store(true, SeqCst);
+    /// The final release was answered: whether other clients were told of it. One node of a quorum that says so is enough.
+    pub(crate) fn note_told(&self, others: bool) {
+        self.heard.fetch_max(if others { OTHERS } else { NOBODY }, SeqCst);
     }
 
-    /// Whether somebody outside of this client listened for its release.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.wanted.load(SeqCst)
+    /// Whether other clients were told of its release; `None` while that is not known.
+    pub(crate) fn told_others(&self) -> Option<bool> {
+        match self.heard.load(SeqCst) {
+            UNKNOWN => None,
+            heard => Some(heard == OTHERS),
+        }
     }
 
     /// Why its deadline passed.

@@ -44,15 +44,21 @@ impl Keys {
         self.backend.attempt(Lane::Calls, &request, limits)
     }
 
-    /// Whether the key was freed. That waiters were not told is said once: they find out by polling.
-    fn freed(&self, key: &Key, number: i64) -> bool {
-        if number == 2 && !self.unheard.swap(true, Relaxed) {
+    /// What a script that frees says. That waiters were not told is logged once: they find out by polling.
+    fn freed(&self, key: &Key, number: i64) -> Freed {
+        let freed = Freed::of(number);
+        if freed == Freed::Untold && !self.unheard.swap(true, Relaxed) {
             log::warn!(
                 "the server refuses to publish on {:?}, so waiters poll: grant this user the channel",
                 key.channel()
             );
         }
-        number > 0
+        freed
+    }
+
+    /// One of those who were told may be this client itself.
+    fn were_others_told(&self, key: &Key, told: i64) -> bool {
+        told > 1 || (told == 1 && !self.pubsub.hears(&key.channel()))
     }
 
     fn ask_for(&self, tenure: &Tenure, lease: Lease, until: Moment) -> Result<Answer, Failure> {
@@ -83,6 +89,31 @@ impl Keys {
     fn ask(&self, command: &'static str, key: &Key, until: Moment) -> Result<i64, Failure> {
         let request = Request { verb: Verb::Command(command), keys: &[key.full()], args: &[] };
         number(&self.backend.attempt(Lane::Calls, &request, any_time(until))?)
+    }
+}
+
+/// What a script that frees a lock says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Freed {
+    NotHeld,
+    /// Done, but the server refuses to publish.
+    Untold,
+    /// Done, and so many connections were told.
+    Told(i64),
+}
+
+impl Freed {
+    fn of(number: i64) -> Self {
+        match number {
+            0 => Self::NotHeld,
+            1 => Self::Told(0),
+            2 => Self::Untold,
+            more => Self::Told(more - 2),
+        }
+    }
+
+    fn is_done(self) -> bool {
+        self != Self::NotHeld
     }
 }
 
@@ -151,17 +182,17 @@ impl Primitive for Keys {
         let key = tenure.key();
         let args = [Arg::Text(tenure.owner()), Arg::Number(left as u64), Arg::Parts(key.channel_parts())];
         let number = number(&self.call(&script::RELEASE, &[key.full()], &args, any_time(until))?)?;
-        // One of those who were told may be this client itself.
-        if number > 3 || (number == 3 && !self.pubsub.hears(&key.channel())) {
-            tenure.note_wanted();
+        let freed = self.freed(key, number);
+        if let (0, Freed::Told(told)) = (left, freed) {
+            tenure.note_told(self.were_others_told(key, told));
         }
-        Ok(self.freed(key, number))
+        Ok(freed.is_done())
     }
 
     fn force_unlock(&self, key: &Key, until: Moment) -> Result<bool, Failure> {
         let args = [Arg::Parts(key.channel_parts())];
         let answer = self.call(&script::FORCE_UNLOCK, &[key.full()], &args, any_time(until))?;
-        Ok(self.freed(key, number(&answer)?))
+        Ok(self.freed(key, number(&answer)?).is_done())
     }
 
     /// In strict mode each acquire looks at the epoch too, one lock at a time.
@@ -222,7 +253,8 @@ impl GroupPrimitive for Keys {
         let answer = self.call(&script::RELEASE_GROUP, &keys, &args, any_time(until))?;
         match answer.reply {
             Reply::Numbers(released) if released.len() == tenures.len() => {
-                Ok(tenures.iter().zip(released).map(|(tenure, number)| self.freed(tenure.key(), number)).collect())
+                let released = tenures.iter().zip(released);
+                Ok(released.map(|(tenure, number)| self.freed(tenure.key(), number).is_done()).collect())
             }
             _ => Err(not_understood()),
         }

@@ -32,9 +32,7 @@ pub(super) struct ThreadEntry {
     /// How often the tenure was passed on, and since when its turns are of the same thread.
     passes: usize,
     turn_since: Option<Moment>,
-    /// The last tenure was released to waiters of other clients too: the next head lets them ask first.
-    gives_way: bool,
-    /// Nobody else was told of it: the next tenure may be passed on for longer.
+    /// Nobody else was told of the last release: the next tenure may be passed on for longer.
     alone: bool,
     /// Lost holds with levels still to be unlocked, beside whatever came after them.
     pub(super) lost: Vec<Hold>,
@@ -98,14 +96,7 @@ impl ThreadEntry {
     pub(super) fn promote(&mut self) {
         if self.head.is_none() && !self.parked.is_empty() && !self.is_occupied() {
             self.head = self.parked.pop_front();
-            self.instruct_head();
             self.wake_head();
-        }
-    }
-
-    fn instruct_head(&mut self) {
-        if let Some(head) = &self.head {
-            head.gives_way.store(std::mem::take(&mut self.gives_way), Relaxed);
         }
     }
 
@@ -132,12 +123,15 @@ impl ThreadEntry {
     pub(super) fn settle(&mut self, hold: &Hold) {
         self.retire();
         self.hold = Some(hold.clone());
-        (self.passes, self.turn_since, self.gives_way) = (0, None, false);
+        (self.passes, self.turn_since) = (0, None);
     }
 
     /// Takes the hold in force out of the way; it is kept while its thread still has to unlock it.
     pub(super) fn retire(&mut self) {
-        self.lost.extend(self.hold.take().filter(|hold| hold.count() > 0 && !hold.is_orphan()));
+        if let Some(hold) = self.hold.take() {
+            self.alone = false;
+            self.lost.extend(Some(hold).filter(|hold| hold.count() > 0 && !hold.is_orphan()));
+        }
         self.kept = false;
     }
 
@@ -263,11 +257,14 @@ impl ThreadEntry {
         if is_current {
             self.hold = None;
             self.kept = false;
-            self.gives_way = hold.tenure().is_wanted();
-            self.alone = !self.gives_way;
+            self.alone = hold.tenure().told_others() == Some(false);
         }
+        let gives_way = self.head.is_none() && hold.tenure().told_others() == Some(true);
         self.wake_head();
         self.promote();
+        if let (true, Some(head)) = (gives_way, &self.head) {
+            head.gives_way.store(true, Relaxed);
+        }
         counted
     }
 

@@ -11,7 +11,7 @@ struct Mark {
     number: u64,
     thread: ThreadId,
     holds: Cell<isize>,
-    pid: u32,
+    fork: forkguard::Guard,
 }
 
 thread_local! {
@@ -24,7 +24,7 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 impl Mark {
     fn new() -> Self {
         let number = NUMBERS.fetch_add(1, Relaxed);
-        Self { number, thread: thread::current().id(), holds: Cell::new(0), pid: std::process::id() }
+        Self { number, thread: thread::current().id(), holds: Cell::new(0), fork: forkguard::new() }
     }
 }
 
@@ -32,7 +32,7 @@ impl Drop for Mark {
     /// Looks through the map only if the thread took more holds than it gave back. Not in a forked child, where the
     /// map may be locked for ever and the holds are the parent's.
     fn drop(&mut self) {
-        if self.holds.get() > 0 && self.pid == std::process::id() {
+        if self.holds.get() > 0 && !self.fork.detected_fork() {
             registry().thread_ended(self.thread);
         }
     }

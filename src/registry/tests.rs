@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 mod counts;
+mod others;
 
 /// A hold of the current thread, valid for a minute.
 fn hold(key: &str) -> Hold {
@@ -165,22 +166,6 @@ fn a_tenure_passes_to_the_parked_in_order_of_arrival() {
 }
 
 #[test]
-fn the_next_to_contend_gives_way_when_others_were_told_of_the_release() {
-    for wanted in [true, false] {
-        let (space, map, hold, [second]) = scene([true]);
-        assert!(hold.tenure().end());
-        if wanted {
-            hold.tenure().note_wanted();
-        }
-        map.clear(space, &hold);
-        assert!(matches!(map.turn(space, "n", &second), Entered::Head));
-        assert_eq!(second.gives_way(), wanted);
-        assert!(!second.gives_way(), "once");
-        assert!(matches!(map.leave(space, "n", &second), Left::Nothing));
-    }
-}
-
-#[test]
 fn within_a_turn_the_running_thread_may_come_again_and_a_parked_one_is_roused() {
     let (space, map, first, [second]) = scene([true]);
     let bounds = FREELY.turn(MINUTE);
@@ -223,32 +208,6 @@ fn nothing_passes_beyond_the_bounds() {
     assert!(!map.pass_on(space, &hold, &FREELY, MINUTE), "a lost tenure");
     map.clear(space, &hold);
     map.leave(space, "n", &waiter);
-}
-
-/// How often a tenure is passed on within a bound of one pass, after one that others were told of or not.
-fn passes_after(wanted: bool) -> usize {
-    let (space, map, last, waiters) = scene([true; 7]);
-    assert!(last.tenure().end());
-    if wanted {
-        last.tenure().note_wanted();
-    }
-    map.clear(space, &last);
-    let mut hold = held("n", true);
-    map.settle(space, "n", &hold);
-    map.leave(space, "n", &waiters[0]);
-    let mut passes = 0;
-    while map.pass_on(space, &hold, &FREELY.passes(1), MINUTE) {
-        passes += 1;
-        hold = given(map, space, &waiters[passes]);
-    }
-    waiters.iter().for_each(|waiter| drop(map.leave(space, "n", waiter)));
-    map.clear(space, &hold);
-    passes
-}
-
-#[test]
-fn the_bounds_are_wider_while_nobody_else_listens() {
-    assert_eq!((passes_after(true), passes_after(false)), (1, 4));
 }
 
 #[test]

@@ -100,7 +100,8 @@ mod tests {
         waiter.semaphore.acquire(Duration::ZERO)
     }
 
-    /// Whether the next wait of this thread gets the same waiter. What would else be allocated where it was is.
+    /// Whether the next wait of this thread gets the same waiter. Others are made in between, so that a new one is not
+    /// put where it was by chance.
     fn is_kept(lent: Lent) -> bool {
         let before = Arc::as_ptr(&lent);
         drop(lent);
