@@ -64,6 +64,7 @@ impl Space {
     /// Whether this process is a fork of the one that made the namespace. Both would mint the same owner ids
     /// and share sockets, so a child may use neither. Not seen is a child that was made behind the C library's back.
     pub(crate) fn is_forked(&self) -> bool {
+        // A guard tells once, and each operation has to be told.
         self.fork.clone().detected_fork()
     }
 

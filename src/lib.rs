@@ -69,7 +69,8 @@
 //! * **Strict fairness.** Threads of one process are served in order of arrival, but one that runs may take a lock
 //!   again for half a millisecond. Between processes whoever asks first after an unlock gets it; a process whose
 //!   threads wait for a lock keeps it for some milliseconds at a time, and then lets others ask first ([`HandOff`]).
-//! * **Locks for the children of a fork.** Operations there return [`Error::Closed`].
+//! * **Locks for the children of a fork.** Operations there return [`Error::Closed`]; a child that was made behind the
+//!   C library's back, by the bare system call, is not noticed.
 //!
 //! # Questions
 //!

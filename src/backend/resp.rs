@@ -118,7 +118,7 @@ mod tests {
 
         #[test]
         fn commands_are_those_of_redis_rs(
-            (keys, texts) in (vec(".{0,40}", 1..12), vec(".{0,40}", 3..12)),
+            (keys, texts) in (vec("(?s).{0,40}", 1..12), vec("(?s).{0,40}", 3..12)),
             numbers in any::<[u64; 3]>(),
             (whole, deadline) in any::<(bool, u64)>(),
         ) {
