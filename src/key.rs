@@ -92,6 +92,11 @@ impl Key {
         &self.full
     }
 
+    /// The same, to be kept: a long one is shared.
+    pub(crate) fn shared(&self) -> SmolStr {
+        self.full.clone()
+    }
+
     /// The name as the caller gave it.
     pub(crate) fn resource(&self) -> &str {
         &self.full[self.prefix..]

@@ -41,6 +41,11 @@ impl EntryKey {
     }
 }
 
+/// A key that an entry may have to keep: a long one need not be copied if its owner can share it.
+pub(crate) trait Name: AsRef<str> + Into<SmolStr> {}
+
+impl<N: AsRef<str> + Into<SmolStr>> Name for N {}
+
 type Shard = HashTable<(EntryKey, ThreadEntry)>;
 
 /// The process-wide map.
@@ -74,9 +79,9 @@ impl Registry {
     }
 
     /// Runs `act` on the entry, which is made if missing and removed if nothing is left in it.
-    fn with<T>(&self, space: Uuid, key: &str, act: impl FnOnce(&mut ThreadEntry) -> T) -> T {
-        let hash = self.hash(space, key);
-        match self.shard(hash).find_entry(hash, |(known, _)| known.is(space, key)) {
+    fn with<T>(&self, space: Uuid, key: impl Name, act: impl FnOnce(&mut ThreadEntry) -> T) -> T {
+        let hash = self.hash(space, key.as_ref());
+        match self.shard(hash).find_entry(hash, |(known, _)| known.is(space, key.as_ref())) {
             Ok(mut found) => {
                 let result = act(&mut found.get_mut().1);
                 if found.get().1.is_empty() {
@@ -134,7 +139,7 @@ impl Registry {
     }
 
     /// Comes to a lock to wait for it.
-    pub(crate) fn enter(&self, space: Uuid, key: &str, waiter: &Arc<Waiter>) -> Entered {
+    pub(crate) fn enter(&self, space: Uuid, key: impl Name, waiter: &Arc<Waiter>) -> Entered {
         counted(self.with(space, key, |entry| entry.enter(waiter)))
     }
 
@@ -153,7 +158,7 @@ impl Registry {
     }
 
     /// A thread acquired the lock.
-    pub(crate) fn settle(&self, space: Uuid, key: &str, hold: &Hold) {
+    pub(crate) fn settle(&self, space: Uuid, key: impl Name, hold: &Hold) {
         count_holds(1);
         self.with(space, key, |entry| entry.settle(hold));
     }

@@ -90,7 +90,7 @@ impl Engine {
             return Ok(None);
         }
         let hold = Hold::new(self.space.id, Arc::clone(tenure), self.keeper(), lease.is_none());
-        registry().settle(self.space.id, tenure.key().full(), &hold);
+        registry().settle(self.space.id, tenure.key().shared(), &hold);
         // Asked once it is settled: a force unlock that ends after this finds it there.
         if self.space.forced() != forced {
             self.give_back(&hold);

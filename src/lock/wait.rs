@@ -63,7 +63,7 @@ fn wait(engine: &Engine, key: &Key, patience: Patience<'_>, lease: Option<Lease>
     let patience = patience.woken_by(&waiter.semaphore);
     patience.check_stopped()?;
     loop {
-        let entered = registry().enter(engine.space.id, key.full(), &waiter);
+        let entered = registry().enter(engine.space.id, key.shared(), &waiter);
         let place = Place::new(engine, key, Arc::clone(&waiter));
         match queue(&place, &patience, entered)? {
             Queued::Late => return Ok(None),
