@@ -11,7 +11,8 @@ use std::time::Duration;
 /// A slot for one connection, made when it is first used and dropped when its state is in doubt.
 pub(crate) struct Wire {
     server: Server,
-    live: Option<Live>,
+    /// Boxed, because it is taken out for each exchange: a connection is some hundred bytes.
+    live: Option<Box<Live>>,
     was_live: bool,
 }
 
@@ -94,7 +95,7 @@ impl Wire {
     }
 
     /// Takes the offset from the server's time, if the attempt was in time by our clock.
-    fn correct(&mut self, mut live: Live, error: &RedisError, schedule: &Schedule) -> Result<Once, Failure> {
+    fn correct(&mut self, mut live: Box<Live>, error: &RedisError, schedule: &Schedule) -> Result<Once, Failure> {
         let received = self.server.clock.now();
         live.offset = offset(stale_micros(error), received);
         self.live = Some(live);
@@ -112,7 +113,7 @@ impl Wire {
         Schedule { sent, patience, deadline: sent.plus(patience.min(limits.window)) }
     }
 
-    fn take_live(&mut self, reach: Moment) -> Result<Live, Failure> {
+    fn take_live(&mut self, reach: Moment) -> Result<Box<Live>, Failure> {
         if let Some(live) = self.live.take() {
             return Ok(live);
         }
@@ -124,11 +125,11 @@ impl Wire {
     }
 
     /// Connects, and takes the offset from the server's time.
-    fn connect(&self, reach: Moment) -> Result<Live, Failure> {
-        let open = || -> Result<Live, RedisError> {
+    fn connect(&self, reach: Moment) -> Result<Box<Live>, Failure> {
+        let open = || -> Result<Box<Live>, RedisError> {
             let greeted = self.server.connect(reach)?;
             let offset = offset(greeted.time, self.server.clock.now());
-            Ok(Live::new(greeted, offset))
+            Ok(Box::new(Live::new(greeted, offset)))
         };
         open().map_err(|error| self.server.classify(&error, Moment::MAX).never_sent())
     }
