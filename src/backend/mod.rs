@@ -166,7 +166,7 @@ impl Failure {
 /// Hands out slots. It never fails: connecting is left to [`Wire`], on the caller's thread.
 #[derive(Debug)]
 struct Slots {
-    server: Server,
+    server: Arc<Server>,
 }
 
 impl r2d2::ManageConnection for Slots {
@@ -174,7 +174,7 @@ impl r2d2::ManageConnection for Slots {
     type Error = std::convert::Infallible;
 
     fn connect(&self) -> std::result::Result<Wire, Self::Error> {
-        Ok(Wire::new(self.server.clone()))
+        Ok(Wire::new(Arc::clone(&self.server)))
     }
 
     fn is_valid(&self, _: &mut Wire) -> std::result::Result<(), Self::Error> {
@@ -191,7 +191,7 @@ impl r2d2::ManageConnection for Slots {
 pub(crate) struct Backend {
     calls: r2d2::Pool<Slots>,
     renewals: r2d2::Pool<Slots>,
-    server: Server,
+    server: Arc<Server>,
     clock: Clock,
     outage_budget: Duration,
     /// A failure says something of the server for so long: as long as one more attempt may take, and a second.
@@ -206,7 +206,7 @@ const RENEWAL_CONNECTIONS: u32 = 2;
 
 impl Backend {
     pub(crate) fn new(url: &str, config: &Config, counters: &Arc<Counters>) -> Result<Self> {
-        let server = Server::new(url, config, Arc::clone(counters))?;
+        let server = Arc::new(Server::new(url, config, Arc::clone(counters))?);
         let worker = pool_worker()?;
         Ok(Self {
             calls: pool(&server, config.pool_size, &worker),
@@ -315,7 +315,7 @@ fn pool_worker() -> Result<Arc<ScheduledThreadPool>> {
     std::panic::catch_unwind(build).map(Arc::new).map_err(unable)
 }
 
-fn pool(server: &Server, size: u32, worker: &Arc<ScheduledThreadPool>) -> r2d2::Pool<Slots> {
+fn pool(server: &Arc<Server>, size: u32, worker: &Arc<ScheduledThreadPool>) -> r2d2::Pool<Slots> {
     r2d2::Pool::builder()
         .max_size(size)
         .min_idle(Some(0))
@@ -323,5 +323,5 @@ fn pool(server: &Server, size: u32, worker: &Arc<ScheduledThreadPool>) -> r2d2::
         .max_lifetime(None)
         .idle_timeout(None)
         .thread_pool(Arc::clone(worker))
-        .build_unchecked(Slots { server: server.clone() })
+        .build_unchecked(Slots { server: Arc::clone(server) })
 }

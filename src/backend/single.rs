@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Where a server is, how to log in, and how patient to be with it. Its `Debug` shows no secret.
-#[derive(Clone)]
 pub(crate) struct Server {
     /// Without the login: redis-rs would wait for each of its replies for the whole time-out.
     info: redis::ConnectionInfo,

@@ -6,11 +6,13 @@ use super::{Answer, Failure, GRACE, Limits, Reply, Request, Verb};
 use crate::mutant::{self, Mutant};
 use crate::time::{Clock, Moment};
 use redis::{ConnectionLike, RedisError, Value};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A slot for one connection, made when it is first used and dropped when its state is in doubt.
 pub(crate) struct Wire {
-    server: Server,
+    /// Shared, because the pool moves its slots about.
+    server: Arc<Server>,
     /// Boxed, because it is taken out for each exchange: a connection is some hundred bytes.
     live: Option<Box<Live>>,
     was_live: bool,
@@ -44,7 +46,7 @@ enum Once {
 }
 
 impl Wire {
-    pub(crate) fn new(server: Server) -> Self {
+    pub(crate) fn new(server: Arc<Server>) -> Self {
         Self { server, live: None, was_live: false }
     }
 
