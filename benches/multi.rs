@@ -13,8 +13,8 @@ mod support;
 
 use redis::Connection;
 use redlatch::{MultiLock, RedLock, RedisRedLock};
-use support::contest::{self, Contender, Scale, show, show_head};
-use support::{Outcome, Samples, Server, connect, repeat};
+use support::contest::{self, Contender, Scale, show_head};
+use support::{Outcome, Samples, Server, connect};
 
 const FULL: Scale = Scale { rounds: 30, pairs: 300 };
 fn main() -> Outcome<()> {
@@ -44,34 +44,13 @@ fn compare(url: &str, scale: Scale) -> Outcome<()> {
         NAMES.iter().try_for_each(|name| locks.lock(name))?;
         NAMES.iter().rev().try_for_each(|name| locks.unlock(name))
     };
-    let mut contenders: Vec<Contender<'_>> = vec![
+    let contenders: Vec<Contender<'_>> = vec![
         ("MultiLock of 3", Box::new(|| Ok(group.lock().and_then(|()| group.unlock())?)), Samples::default()),
         ("one lock", Box::new(|| Ok(pair(NAMES[0])?)), Samples::default()),
         ("3 locks, one after another", Box::new(|| Ok(three()?)), Samples::default()),
         ("floor: the two scripts of a group", Box::new(|| floor.pair()), Samples::default()),
     ];
-    let mut ratios = [Samples::default(), Samples::default(), Samples::default()];
-    for (_, pair, _) in &mut contenders {
-        repeat(scale.pairs, pair)?;
-    }
-    for round in 0..scale.rounds {
-        let mut medians = [0.0; 4];
-        // Who goes first changes: what is measured later finds a warmer server.
-        for turn in 0..contenders.len() {
-            let number = (turn + round) % contenders.len();
-            let (_, pair, samples) = &mut contenders[number];
-            let one = repeat(scale.pairs, pair)?;
-            medians[number] = one.p50();
-            samples.extend(one);
-        }
-        ratios.iter_mut().zip(&medians[1..]).for_each(|(ratio, other)| ratio.push(medians[0] / other));
-    }
-    contenders.iter().for_each(|(name, _, samples)| show(name, samples));
-    for (ratio, (name, ..)) in ratios.iter().zip(&contenders[1..]) {
-        let (least, middle, most) = (ratio.quantile(0.0), ratio.p50(), ratio.quantile(1.0));
-        println!("  MultiLock of 3 / {name}: by rounds {least:.3} to {most:.3}, median {middle:.3}");
-    }
-    Ok(())
+    contest::compare(scale, contenders)
 }
 
 /// The two scripts of a group and nothing else.

@@ -15,8 +15,8 @@ use redis::{Cmd, Connection, Value};
 use redlatch::{QuorumLock, RedLock};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use support::contest::{self, Contender, Scale, show, show_head};
-use support::{Outcome, Samples, Server, connect, repeat};
+use support::contest::{self, Contender, Scale, show_head};
+use support::{Outcome, Samples, Server, connect};
 
 const NODES: usize = 5;
 
@@ -48,38 +48,12 @@ fn compare(servers: &[Server], down: usize, scale: Scale) -> Outcome<()> {
     let up = if down == NODES { servers } else { &servers[down..] };
     let locks = QuorumLock::connect(servers.iter().map(Server::unix))?;
     let (mut threads, mut by_one) = (Threads::start(up)?, ByOne::new(up)?);
-    let mut contenders: Vec<Contender<'_>> = vec![
-        (
-            "ours: lock + unlock",
-            Box::new(|| Ok(locks.lock(OURS).and_then(|()| locks.unlock(OURS))?)),
-            Samples::default(),
-        ),
+    let contenders: Vec<Contender<'_>> = vec![
+        ("ours", Box::new(|| Ok(locks.lock(OURS).and_then(|()| locks.unlock(OURS))?)), Samples::default()),
         ("floor: a thread for each node", Box::new(|| threads.pair()), Samples::default()),
         ("floor: one thread for all", Box::new(|| by_one.pair()), Samples::default()),
     ];
-    let mut ratios = [Samples::default(), Samples::default()];
-    for (_, pair, _) in &mut contenders {
-        repeat(scale.pairs, pair)?;
-    }
-    for round in 0..scale.rounds {
-        let mut medians = [0.0; 3];
-        // Who goes first changes: what is measured later finds a warmer server.
-        for turn in 0..contenders.len() {
-            let number = (turn + round) % contenders.len();
-            let (_, pair, samples) = &mut contenders[number];
-            let one = repeat(scale.pairs, pair)?;
-            medians[number] = one.p50();
-            samples.extend(one);
-        }
-        ratios[0].push(medians[0] / medians[1]);
-        ratios[1].push(medians[0] / medians[2]);
-    }
-    contenders.iter().for_each(|(name, _, samples)| show(name, samples));
-    for (ratio, floor) in ratios.iter().zip(["a thread for each node", "one thread"]) {
-        let (least, middle, most) = (ratio.quantile(0.0), ratio.p50(), ratio.quantile(1.0));
-        println!("  ours / floor with {floor}: by rounds {least:.3} to {most:.3}, median {middle:.3}");
-    }
-    Ok(())
+    contest::compare(scale, contenders)
 }
 
 /// Names of one length.

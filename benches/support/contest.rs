@@ -1,6 +1,6 @@
 //! Contenders that take turns: how much of it, and how it is shown.
 
-use super::{Outcome, Samples};
+use super::{Outcome, Samples, repeat};
 
 /// How many rounds of how many pairs.
 #[derive(Clone, Copy)]
@@ -37,13 +37,45 @@ pub(crate) fn main<S>(
     }
 }
 
+/// Has all take turns after one round to warm up: the medians of each round, in the order of the contenders. Who goes
+/// first changes, because what is measured later finds a warmer server.
+fn take_turns(scale: Scale, contenders: &mut [Contender<'_>]) -> Outcome<Vec<Vec<f64>>> {
+    for (_, pair, _) in contenders.iter_mut() {
+        repeat(scale.pairs, pair)?;
+    }
+    let mut round = |round: usize| -> Outcome<Vec<f64>> {
+        let mut medians = vec![0.0; contenders.len()];
+        for turn in 0..contenders.len() {
+            let number = (turn + round) % contenders.len();
+            let (_, pair, samples) = &mut contenders[number];
+            let one = repeat(scale.pairs, pair)?;
+            medians[number] = one.p50();
+            samples.extend(one);
+        }
+        Ok(medians)
+    };
+    (0..scale.rounds).map(&mut round).collect()
+}
+
 /// The first line of the table.
 pub(crate) fn show_head(scale: Scale) {
     let title = format!("{} rounds of {} pairs each", scale.rounds, scale.pairs);
     println!("{title:42}{:>12}{:>12}{:>12}", "p50", "p90", "p99");
 }
 
-pub(crate) fn show(name: &str, samples: &Samples) {
+fn show(name: &str, samples: &Samples) {
     let at = |share| format!("{:.1} µs", samples.quantile(share) / 1_000.0);
     println!("  {name:40}{:>12}{:>12}{:>12}", at(0.5), at(0.9), at(0.99));
+}
+
+/// Has the contenders take turns, and shows them all and the first beside each other one, round by round.
+pub(crate) fn compare(scale: Scale, mut contenders: Vec<Contender<'_>>) -> Outcome<()> {
+    let rounds = take_turns(scale, &mut contenders)?;
+    contenders.iter().for_each(|(name, _, samples)| show(name, samples));
+    for (other, (name, ..)) in contenders.iter().enumerate().skip(1) {
+        let ratios: Samples = rounds.iter().map(|medians| medians[0] / medians[other]).collect();
+        let (least, middle, most) = (ratios.quantile(0.0), ratios.p50(), ratios.quantile(1.0));
+        println!("  {} / {name}: by rounds {least:.3} to {most:.3}, median {middle:.3}", contenders[0].0);
+    }
+    Ok(())
 }
