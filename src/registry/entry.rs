@@ -254,12 +254,13 @@ impl ThreadEntry {
         self.lost.retain(|lost| !lost.is(hold));
         let is_current = self.hold.as_ref().is_some_and(|current| current.is(hold));
         let counted = !(is_current && self.kept);
+        let told_others = hold.tenure().told_others();
         if is_current {
             self.hold = None;
             self.kept = false;
-            self.alone = hold.tenure().told_others() == Some(false);
+            self.alone = told_others == Some(false);
         }
-        let gives_way = self.head.is_none() && hold.tenure().told_others() == Some(true);
+        let gives_way = self.head.is_none() && told_others == Some(true);
         self.wake_head();
         self.promote();
         if let (true, Some(head)) = (gives_way, &self.head) {
