@@ -11,6 +11,7 @@
 #[allow(dead_code, reason = "each bench uses a part")]
 mod support;
 
+use harness::lua;
 use redis::Connection;
 use redlatch::{MultiLock, RedLock, RedisRedLock};
 use support::contest::{self, Contender, Scale, show_head};
@@ -66,9 +67,9 @@ impl Floor {
 
     fn new(url: &str) -> Outcome<Self> {
         let mut connection = connect(url)?;
-        let mut load = |text| redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection);
-        let acquire = load(include_str!("../src/lua/acquire_group.lua"))?;
-        let release = load(include_str!("../src/lua/release_group.lua"))?;
+        let mut load = |text: &str| redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection);
+        let acquire = load(&lua::script("acquire_group"))?;
+        let release = load(&lua::script("release_group"))?;
         let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection)?;
         Ok(Self { connection, acquire, release, deadline: (seconds + 3_600) * 1_000_000 })
     }

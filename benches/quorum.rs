@@ -11,6 +11,7 @@
 #[allow(dead_code, reason = "each bench uses a part")]
 mod support;
 
+use harness::lua;
 use redis::{Cmd, Connection, Value};
 use redlatch::{QuorumLock, RedLock};
 use std::sync::Arc;
@@ -71,15 +72,15 @@ struct Scripts {
 impl Scripts {
     fn new(server: &Server) -> Outcome<Self> {
         let mut connection = connect(&server.unix())?;
-        let mut load = |text| redis::cmd("SCRIPT").arg("LOAD").arg(text).query::<String>(&mut connection);
-        let acquire = load(include_str!("../src/lua/acquire.lua"))?;
-        let release = load(include_str!("../src/lua/release.lua"))?;
+        let mut load = |text: &str| redis::cmd("SCRIPT").arg("LOAD").arg(text).query::<String>(&mut connection);
+        let acquire = load(&lua::script("acquire"))?;
+        let release = load(&lua::script("release"))?;
         let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection)?;
         let deadline = (seconds + 3_600) * 1_000_000;
-        let call = |hash: &str| redis::cmd("EVALSHA").arg(hash).arg(1).arg(FLOOR).arg(OWNER).take();
+        let call = |hash: &str| redis::cmd("EVALSHA").arg(hash).arg(1).arg(FLOOR).take();
         let pack = |command: &mut Cmd| command.get_packed_command();
-        let acquire = pack(call(&acquire).arg(1).arg(30_000).arg(deadline));
-        let release = pack(call(&release).arg(0).arg(format!("redisson_lock__channel:{{{FLOOR}}}")));
+        let acquire = pack(call(&acquire).arg(deadline).arg(30_000).arg(OWNER).arg(1));
+        let release = pack(call(&release).arg(OWNER).arg(0).arg(format!("redisson_lock__channel:{{{FLOOR}}}")));
         Ok(Self { connection, acquire, release })
     }
 

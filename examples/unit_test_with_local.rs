@@ -10,9 +10,13 @@ use std::time::Duration;
 /// What became of an order.
 #[derive(Debug, PartialEq, Eq)]
 enum Order {
-    Accepted { left: u32 },
+    Accepted {
+        left: u32,
+    },
     SoldOut,
     TryAgain,
+    /// Somebody else may have ordered at the same time: look at the stock before anything is sent.
+    Unsure,
 }
 
 /// Takes pieces from the stock if there are enough.
@@ -24,8 +28,13 @@ fn order(locks: &dyn RedLock, stock: &AtomicU32, pieces: u32) -> redlatch::Resul
         let Some(left) = stock.load(Relaxed).checked_sub(pieces) else { return Order::SoldOut };
         stock.store(left, Relaxed);
         Order::Accepted { left }
-    })?;
-    Ok(done.unwrap_or(Order::TryAgain))
+    });
+    match done {
+        Ok(done) => Ok(done.unwrap_or(Order::TryAgain)),
+        Err(error) if error.work_ran() => Ok(Order::Unsure),
+        Err(error) if error.is_retryable() => Ok(Order::TryAgain),
+        Err(error) => Err(error),
+    }
 }
 
 fn main() -> redlatch::Result<()> {
@@ -41,6 +50,7 @@ fn main() -> redlatch::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redlatch::Error;
     use std::thread;
 
     #[test]
@@ -59,6 +69,22 @@ mod tests {
         assert_eq!(busy.unwrap(), Order::TryAgain);
         assert_eq!(stock.into_inner(), 10);
         guard.unlock().unwrap();
+    }
+
+    /// What cannot be made to happen in time is planned: the next calls on the resource meet it, in this order.
+    #[test]
+    fn knows_what_to_do_when_something_goes_wrong() {
+        let (locks, stock) = (LocalRedLock::new(), AtomicU32::new(10));
+        locks.busy_next("stock:7");
+        locks.fail_next(Error::unavailable("stock:7", "no route to host"));
+        locks.fail_next(Error::closed("stock:7"));
+        locks.lose_next("stock:7");
+        assert_eq!(order(&locks, &stock, 1).unwrap(), Order::TryAgain);
+        assert_eq!(order(&locks, &stock, 1).unwrap(), Order::TryAgain);
+        assert!(matches!(order(&locks, &stock, 1), Err(Error::Closed { .. })));
+        assert_eq!(order(&locks, &stock, 1).unwrap(), Order::Unsure);
+        assert_eq!(order(&locks, &stock, 1).unwrap(), Order::Accepted { left: 8 });
+        assert_eq!(locks.planned(), 0);
     }
 
     #[test]

@@ -1,25 +1,31 @@
-//! The client: one server's pools, subscriber and watchdog, and the settings of the locks made on it.
+//! The client: one store, its watchdog and its mailbox, and the settings of the locks made on it.
 
 mod builder;
+mod closing;
+mod events;
 
-use crate::backend::Backend;
-use crate::config::Config;
-use crate::error::{Error, Result};
-use crate::hold::{Hold, LostHold};
-use crate::key::{FullKey, Key, check_name};
-use crate::owner::Owners;
-use crate::pubsub::PubSub;
+use crate::base::config::Config;
+use crate::base::error::{Error, Result};
+use crate::base::key::{FullKey, Key, check_key, check_name};
+use crate::base::kind::Kind;
+use crate::base::owner::Owners;
+use crate::base::signal::Shutdown;
+use crate::base::stats::{Counters, Stats};
+use crate::base::time::{Clock, Moment};
+use crate::base::unwind::survives_a_panic;
+use crate::lease::hold::{Hold, LostHold};
+use crate::lease::sweeper::Sweeper;
+use crate::lease::tenure::{Standing, Tenure};
+use crate::lease::watchdog::Watchdog;
 use crate::registry::{registry, thread_number};
-use crate::stats::{Counters, Stats};
-use crate::sweeper::Sweeper;
-use crate::tenure::{Standing, Tenure};
-use crate::time::{Clock, Moment};
-use crate::watchdog::Watchdog;
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crate::store::node::pool_worker;
+use crate::store::{Common, Store};
+use events::Events;
 use parking_lot::Mutex;
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -39,24 +45,24 @@ pub(crate) struct Space {
     pub(crate) counters: Arc<Counters>,
     owners: Owners,
     events: Events,
-    closed: AtomicBool,
+    pub(crate) shutdown: Shutdown,
     fork: forkguard::Guard,
 }
 
 impl Space {
-    pub(crate) fn new(config: Config, counters: Arc<Counters>, on_lost: Option<Callback>) -> Self {
+    pub(crate) fn new(config: Config, on_lost: Option<Callback>) -> Self {
         let id = Uuid::new_v4();
         Self {
             id,
             watchdog: Watchdog::new(config.watchdog_lease, config.max_hold, Clock::Boot),
             sweeper: Sweeper::new(Clock::Boot),
             forced: AtomicU64::new(0),
-            counters,
+            counters: Arc::default(),
             config,
             clock: Clock::Boot,
             owners: Owners::new(id),
             events: Events::new(on_lost),
-            closed: AtomicBool::new(false),
+            shutdown: Shutdown::default(),
             fork: forkguard::new(),
         }
     }
@@ -81,7 +87,7 @@ impl Space {
     /// # Errors
     /// `Closed` after a shutdown.
     pub(crate) fn check_not_shut(&self, resource: &str) -> Result<()> {
-        if self.closed.load(SeqCst) { Err(Error::closed(resource)) } else { Ok(()) }
+        self.shutdown.check(resource)
     }
 
     /// The key of a lock, for a look at what this process knows of it.
@@ -91,7 +97,9 @@ impl Space {
     pub(crate) fn full_key<'r>(&self, resource: &'r str) -> Result<FullKey<'r>> {
         self.check_open(resource)?;
         check_name(resource)?;
-        Ok(FullKey::new(&self.config.key_prefix, resource))
+        let full = FullKey::new(&self.config.key_prefix, resource);
+        check_key(&full)?;
+        Ok(full)
     }
 
     /// The names of a lock.
@@ -112,10 +120,13 @@ impl Space {
         Arc::new(Tenure::new(key.clone(), self.owners.mint(thread_number()), self.clock.clone()))
     }
 
-    /// A subscriber with a private control channel.
-    pub(crate) fn subscriber(&self, backend: &Arc<Backend>) -> Arc<PubSub> {
-        let control = Key::new(self.config.naming, &self.config.key_prefix, &format!("redlatch:{}", self.id));
-        Arc::new(PubSub::new(Arc::clone(backend), control.channel()))
+    /// What the stores that are opened for it have in common.
+    ///
+    /// # Errors
+    /// `Config` when the system gives no thread for their pools.
+    pub(crate) fn common(&self) -> Result<Common> {
+        let (config, counters) = (self.config.clone(), Arc::clone(&self.counters));
+        Ok(Common { config, counters, worker: pool_worker()? })
     }
 
     /// Puts a tenure with a new owner id in the place of one that ended.
@@ -142,8 +153,8 @@ impl Space {
 
     /// In a forked child the map may be locked for ever, so only the counts are given there.
     pub(crate) fn stats(&self, outage: Option<Duration>) -> Stats {
-        let census = if self.is_forked() { (0, 0) } else { registry().census(self.id) };
-        self.counters.snapshot(census, outage)
+        let holds = if self.is_forked() { 0 } else { registry().census(self.id).0 };
+        self.counters.snapshot(holds, outage)
     }
 
     pub(crate) fn report(&self, lost: LostHold) {
@@ -153,15 +164,15 @@ impl Space {
 
     /// Ends every wait, releases every hold and stops the watchdog; once, and never in a forked child.
     pub(crate) fn close(&self) {
-        if self.is_forked() || self.closed.swap(true, SeqCst) {
+        if self.is_forked() || !self.shutdown.begin() {
             return;
         }
         registry().wake_all(self.id);
-        let until = self.clock.now().plus(self.config.outage_budget);
-        let mut answers = true;
-        for hold in registry().holds(self.id) {
-            hold.tenure().end();
-            answers = answers && self.clock.now() < until && free(&hold);
+        let holds = registry().holds(self.id);
+        holds.iter().for_each(end);
+        let span = self.config.outage_budget.max(self.config.watchdog_lease.span());
+        closing::free_all(&holds, self.config.pool_size as usize, &self.clock, self.clock.now().plus(span));
+        for hold in holds {
             self.sweep_open(&hold);
             hold.close(true);
             registry().clear(self.id, &hold);
@@ -173,64 +184,20 @@ impl Space {
 
     /// An acquire that was never answered may still be executed: it is swept after that.
     fn sweep_open(&self, hold: &Hold) {
-        if let (Some(open_until), Some(keeper)) = (hold.tenure().open_until(), hold.keeper()) {
-            self.sweeper.sweep(hold.tenure(), keeper, open_until.plus(Duration::from_millis(1)));
+        if let (Some(due), Some(keeper)) = (hold.tenure().sweep_due(), hold.keeper()) {
+            self.sweeper.sweep(hold.tenure(), keeper, due);
         }
     }
 }
 
-/// Frees the key of a hold. False when the server did not answer: it need not be asked for the next one.
-fn free(hold: &Hold) -> bool {
-    let freed = hold.keeper().map_or(Ok(()), |keeper| keeper.sweep(hold.tenure()));
-    if let Err(error) = &freed {
-        log::warn!("at shutdown, locks may stay until their leases end: {error}");
+/// Ends the tenure of a hold that its client gives up. One whose deadline passed, or that was found lost but not told yet,
+/// is told here: nobody could be later.
+fn end(hold: &Hold) {
+    let tenure = hold.tenure();
+    tenure.end();
+    if let (Standing::Lost, Some(keeper)) = (tenure.standing(), hold.keeper()) {
+        keeper.lost(tenure, tenure.expiry());
     }
-    !matches!(freed, Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. }))
-}
-
-/// Calls the user's callback on a thread of its own: one that blocks must not starve renewals.
-struct Events {
-    callback: Option<Callback>,
-    queue: Mutex<Option<Sender<LostHold>>>,
-    closed: AtomicBool,
-}
-
-impl Events {
-    fn new(callback: Option<Callback>) -> Self {
-        Self { callback, queue: Mutex::default(), closed: AtomicBool::new(false) }
-    }
-
-    /// The thread starts with the first report.
-    fn report(&self, lost: LostHold) {
-        let Some(callback) = &self.callback else { return };
-        let mut queue = self.queue.lock();
-        if queue.is_none() && !self.closed.load(SeqCst) {
-            *queue = call_each(Arc::clone(callback));
-        }
-        if let Some(queue) = queue.as_ref() {
-            let _ = queue.send(lost);
-        }
-    }
-
-    /// What was reported is still called; then the thread ends.
-    fn close(&self) {
-        self.closed.store(true, SeqCst);
-        self.queue.lock().take();
-    }
-}
-
-fn call_each(callback: Callback) -> Option<Sender<LostHold>> {
-    let (sender, reports): (_, Receiver<LostHold>) = unbounded();
-    let run = move || {
-        for lost in reports {
-            let call = std::panic::AssertUnwindSafe(|| callback(lost));
-            if std::panic::catch_unwind(call).is_err() {
-                log::error!("the on_lost callback panicked; it is called again for the next lost hold");
-            }
-        }
-    };
-    let started = std::thread::Builder::new().name("redlatch-events".to_owned()).spawn(run);
-    started.map_err(|error| log::error!("the on_lost callback has no thread: {error}")).ok().map(|_| sender)
 }
 
 /// A connection to one Redis server and everything that its locks share. Cheap to clone, `Send + Sync`; one a
@@ -258,18 +225,23 @@ pub struct Client {
     handle: Arc<Handle>,
 }
 
+survives_a_panic!(Client);
+
 /// What the user's clones share; background threads and holds have only the parts behind it.
 struct Handle {
     space: Arc<Space>,
-    backend: Arc<Backend>,
-    pubsub: Arc<PubSub>,
+    store: Arc<dyn Store>,
+    kinds: Mutex<Vec<OfKind>>,
 }
+
+/// What all lock objects of a kind on one client share. It is of a type of theirs, which is above this layer.
+type OfKind = (&'static Kind, Arc<dyn Any + Send + Sync>);
 
 impl Handle {
     fn close(&self) {
         if !self.space.is_forked() {
             self.space.close();
-            self.pubsub.close();
+            self.store.close();
         }
     }
 }
@@ -279,7 +251,7 @@ impl Drop for Handle {
         self.close();
         if self.space.is_forked() {
             // Dropping a pool or a connection may use its locks and sockets, which belong to the parent.
-            std::mem::forget((Arc::clone(&self.space), Arc::clone(&self.backend), Arc::clone(&self.pubsub)));
+            std::mem::forget((Arc::clone(&self.space), Arc::clone(&self.store)));
         }
     }
 }
@@ -301,26 +273,70 @@ impl Client {
 
     /// Releases what this process holds through this client, wakes waiters with [`Error::Closed`] and ends the
     /// client's threads as soon as their current command is answered. The second time it does nothing.
+    ///
+    /// Locks are freed a hundred by one command, 10,000 in some 100 ms. It goes on as long as the server answers, and
+    /// ends with the first command that is not answered within the response time-out, or is refused by a server that serves
+    /// nobody for a while, as when it loads its data. What could not be freed ends with its lease, and its number is logged.
     pub fn shutdown(&self) {
         self.handle.close();
+    }
+
+    /// Asks the server for a sign of life, for a health check: one round trip on a connection that calls use, connecting
+    /// first where none is there. How long the answer took, without connecting.
+    ///
+    /// It waits at most `within` and not longer than one [`response_timeout`](ClientBuilder::response_timeout) for the
+    /// answer; but connecting gets 25 ms, and the answer 200 ms, however short `within` is. It repeats nothing, and tells
+    /// nothing of a lock: a server that answers may still refuse to write.
+    ///
+    /// ```no_run
+    /// use redlatch::Client;
+    /// use std::time::Duration;
+    ///
+    /// let client = Client::connect("redis://127.0.0.1/")?;
+    /// match client.ping(Duration::from_millis(500)) {
+    ///     Ok(took) => println!("up: {took:?}"),
+    ///     Err(error) => println!("down: {error}"),
+    /// }
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when no answer came, or all connections are in use; [`Error::Refused`] when the server said
+    /// something else: it does not let the user in, or loads its data; [`Error::Closed`]. They name no resource.
+    pub fn ping(&self, within: Duration) -> Result<Duration> {
+        let space = &self.handle.space;
+        space.check_open("")?;
+        self.handle.store.ping(space.clock.now().plus(within)).map_err(|failure| failure.into_error(""))
     }
 
     /// What the client did since it was made, and what it has now. No round trip.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.handle.space.stats(self.handle.backend.outage())
+        self.handle.space.stats(self.handle.store.outage())
+    }
+
+    /// What all lock objects of a kind on this client share, made with the first of them: so their holds are renewed
+    /// together, and what is said once is said once a client.
+    pub(crate) fn of_kind<T: Any + Send + Sync>(&self, kind: &'static Kind, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
+        // In a forked child another thread may have had the lock, for ever; and nothing that is made there is used.
+        if self.handle.space.is_forked() {
+            return make();
+        }
+        let mut kinds = self.handle.kinds.lock();
+        let known = kinds.iter().find(|(known, _)| known.is(kind)).map(|(_, shared)| Arc::clone(shared));
+        known.and_then(|shared| shared.downcast().ok()).unwrap_or_else(|| {
+            let shared = make();
+            kinds.push((kind, Arc::<T>::clone(&shared)));
+            shared
+        })
     }
 
     pub(crate) fn space(&self) -> &Arc<Space> {
         &self.handle.space
     }
 
-    pub(crate) fn backend(&self) -> &Arc<Backend> {
-        &self.handle.backend
-    }
-
-    pub(crate) fn pubsub(&self) -> &Arc<PubSub> {
-        &self.handle.pubsub
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.handle.store
     }
 }
 

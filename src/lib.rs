@@ -50,9 +50,8 @@
 //!   another could hold the lock; [`Hold::lost`] and [`ClientBuilder::on_lost`] tell it once. A lost hold stays
 //!   lost: locking again is an error until it is unlocked, and its guard never frees a later one.
 //! * **No call hangs**: a call with a wait is over when the wait is, and at most 225 ms later; one without rides
-//!   out an unreachable server for [`ClientBuilder::outage_budget`]. Two things cannot be bounded: the look-up of a
-//!   host name, which is the system's, and an answer that trickles in, whose every piece gets the response
-//!   time-out anew.
+//!   out an unreachable server for [`ClientBuilder::outage_budget`]. One thing cannot be bounded: the look-up of a
+//!   host name, which is the system's.
 //! * **Nothing is left behind** when a wait ends or is cancelled, and a holder that dies blocks others only until
 //!   its lease ends.
 //! * **Waiters are woken** by the unlock's message within a few round trips, and look by themselves at least
@@ -72,32 +71,103 @@
 //! * **Locks for the children of a fork.** Operations there return [`Error::Closed`]; a child that was made behind the
 //!   C library's back, by the bare system call, is not noticed.
 //!
+//! # When not to use it
+//!
+//! * **In async tasks.** A hold belongs to its thread, and a thread that holds a lock may lock it again. So two
+//!   tasks that one thread runs by turns both get it, which no lock for threads can tell from a re-entry:
+//!
+//!   ```
+//!   # use redlatch::{LocalRedLock, RedLock};
+//!   let locks = LocalRedLock::new();
+//!   assert!(locks.try_lock("order:42")?);    // one task, which then awaits something
+//!   assert!(locks.try_lock("order:42")?);    // another task of this thread: it is in, too
+//!   # locks.unlock("order:42").and_then(|()| locks.unlock("order:42"))?;
+//!   # Ok::<(), redlatch::Error>(())
+//!   ```
+//!
+//!   A task that goes on at another thread cannot unlock there. The compiler sees some of it, for a [`LockGuard`]
+//!   is not `Send`, but neither locks by name nor tasks that stay on their thread. Do the whole of it, lock, work
+//!   and unlock, in one call that may block, such as tokio's `spawn_blocking`.
+//! * **For a lock that spans requests or threads**: taken in one request, given up in a later one, or locked here
+//!   and unlocked there. The other thread gets [`Error::NotHeld`]. What a user has "checked out" is a field of your
+//!   data with an owner and an end, changed under a lock that is held for that change only.
+//! * **Where only a token is safe.** A holder that was paused between [`Hold::is_valid`] and its write may write
+//!   after the next one did. If that must not happen, the resource itself has to refuse it: it keeps the greatest
+//!   token that it saw, and takes no write with a smaller one. No kind here hands out such tokens yet; a version
+//!   that the resource checks in each write does the same.
+//! * **Where no lock is needed.** Work that may run twice without harm needs none. "Only one row of this kind" is a
+//!   unique constraint, "nobody changed it since I read it" a conditional update, and "one after the other" a queue
+//!   with one consumer: each holds where a lease can end.
+//!
 //! # Questions
 //!
 //! *Which lease should I choose?* None: then the watchdog renews the lock every third of 30 s while its thread
-//! lives, and a crash frees it within 30 s. Give a lease to work that must end by itself.
+//! lives, and a crash frees it within 30 s. Give a lease to work that must end by itself. How soon others take over
+//! with which lease, and which pauses it survives, was measured: `docs/leases.md`.
+//!
+//! *What does a process leave behind when it ends?* Whoever drops its guards, or the last clone of its [`Client`],
+//! leaves nothing. `process::exit`, an abort, a signal, a client in a `static` and a detached thread that still
+//! holds leave the lock until its lease ends, 30 s by default: `docs/leases.md` has them all.
+//!
+//! *How do I end on Ctrl-C?* Cancel a [`CancelToken`] that the workers' waits share, join the workers, then
+//! [`Client::shutdown`]: the example `shutdown`. The example `leader` does it in a leader election.
 //!
 //! *May I unlock on another thread?* No. A hold belongs to its thread; a [`Hold`] may be asked from anywhere.
+//!
+//! *May I lock inside `catch_unwind`?* Yes: what is shared stays whole, and what a panic unwinds through is given back.
+//! Only a `dyn RedLock` may be anybody's wrapper: write `dyn RedLock + RefUnwindSafe` for one that bears it.
+//!
+//! *Is the server there?* [`Client::ping`] asks it, within a time of yours, and so does [`QuorumLock::ping`].
 //!
 //! *What if the unlock fails?* The hold is over in any case. The key is released in the background where that
 //! can be done, and ends with its lease otherwise.
 //!
-//! *How do I test code that locks?* Let it take `&dyn RedLock` and give it a [`LocalRedLock`].
+//! *How do I test code that locks?* Let it take `&dyn RedLock` and give it a [`LocalRedLock`], which can be told what
+//! goes wrong.
 //!
 //! *Why does the first call take ten seconds to fail?* It rides out an outage, and a server that was never there
 //! looks like one. `try_lock` tells of a wrong address after one response time-out, 2 s by default; a wrong
 //! password shows at once. Or set a shorter [`ClientBuilder::outage_budget`].
+//!
+//! *How do I go on in an outage?* Call again: whatever [`Error::is_retryable`] says of may pass by itself. Such a loop
+//! does not spin: a try or a timed wait asks until its time is over, and once the outage budget is spent any other call
+//! fails after 100 ms at the earliest.
+//!
+//! ```no_run
+//! # use redlatch::{Error, RedLock, RedLockExt, RedisRedLock};
+//! # fn work(_: &impl RedLock) {}
+//! # let locks = RedisRedLock::connect("redis://127.0.0.1/")?;
+//! let guard = loop {
+//!     match locks.guard("order:42") {
+//!         Ok(guard) => break guard,
+//!         Err(error) if error.is_retryable() => log::warn!("{error}"),
+//!         Err(error) => return Err(error),
+//!     }
+//! };
+//! # drop(guard);
+//! # Ok::<(), Error>(())
+//! ```
 //!
 //! *May a job run once a period?* A lock only keeps runs from overlapping. Keep a mark of the last run beside the
 //! work, and look at it under the lock.
 //!
 //! *My work can fail.* Then there are two results: `locks.execute_in_lock(name, work)??`.
 //!
-//! *Which permissions does a Redis user need?* `~<prefix>* &redisson_lock__channel:* +eval +evalsha +time +hlen +pttl
-//! +hexists +hset +pexpire +del +publish +subscribe +unsubscribe +ping +select`, and `+client|setinfo` from Redis 7.2
-//! on. Without the channels locks work all the same, but waiters poll. A user who may `+hset` but neither `+pexpire`
-//! nor `+del` leaves a lock that never ends. With [`Naming::Jedis`] the channels are `&__red__lock:*`. A
-//! [`strict`](ClientBuilder::strict) client needs `+get +set +info` too.
+//! *Which permissions does a Redis user need?* These, with a name, password and key prefix of your own:
+//!
+//! ```text
+//! Redis 6.0:
+//! ACL SETUSER app reset on >secret ~shop:* +eval +evalsha +time +hlen +pttl +hexists +hset +pexpire +del +publish +subscribe +unsubscribe +ping +select
+//! Redis 6.2 and 7.0:
+//! ACL SETUSER app reset on >secret ~shop:* resetchannels &redisson_lock__channel:* +eval +evalsha +time +hlen +pttl +hexists +hset +pexpire +del +publish +subscribe +unsubscribe +ping +select
+//! Redis 7.2 and later, Valkey:
+//! ACL SETUSER app reset on >secret ~shop:* resetchannels &redisson_lock__channel:* +eval +evalsha +time +hlen +pttl +hexists +hset +pexpire +del +publish +subscribe +unsubscribe +ping +select +client|setinfo
+//! ```
+//!
+//! Redis 6.0 has no rules for channels, and up to 6.2 they do not count for what a script publishes. The last rule is
+//! for the library's name in `CLIENT LIST`, nothing else. Without the channels locks work all the same, but waiters
+//! poll. A user who may `+hset` but neither `+pexpire` nor `+del` leaves a lock that never ends. With [`Naming::Jedis`]
+//! the channels are `&__red__lock:*`. A [`strict`](ClientBuilder::strict) client needs `+get +set +info` too.
 //!
 //! # Logs
 //!
@@ -113,41 +183,68 @@
 //! An unreachable server is logged only where no caller can be told: calls return it as an [`Error`], and
 //! [`Client::stats`] has it as [`outage`](Stats::outage).
 
+// # Rooms: each knows only those above it, which a test watches
+//
+// | room | has |
+// | --- | --- |
+// | `base/` | errors, time, names, settings, threads, scripts, the zero-permit semaphore (`signal.rs`) |
+// | `store/` | the `Store` that kinds talk to and the table of deployments; below it a node: the r2d2 pool (`node/`), and the subscriber's thread |
+// | `lease/` | tenure and hold: belief; watchdog (the scheduled thread pool) and sweeper, which keep it true |
+// | `registry/` | the process-wide `ThreadEntry` map: who of this process has a lock, and who waits |
+// | `client/` | what a user makes, and what its locks share |
+// | `lock/` | the trait `RedLock`, `execute_in_lock`, and what is the same for all kinds |
+// | `lock/kinds/` | the kinds, a file each, which do not know each other |
+//
+// # Words, for those who work on it: one for each thing, and each for one thing
+//
+// | word | means |
+// | --- | --- |
+// | client, space | what a user makes; the namespace behind it, with its id, settings, counters and background threads |
+// | kind, primitive, engine | a sort of lock; what one command of it does at a store; what is believed after each answer |
+// | store, node, address | where keys are; one server of it; how the log names it |
+// | attempt, answer, failure | one command, sent once; what the server said; why it said nothing. *Unknown*: it may have been executed |
+// | open attempt | one that was not answered and that the server may still execute, until its own deadline |
+// | tenure, owner id | from the acquire that took the key to the release that freed it; its field in the lock's hash |
+// | hold, level | one thread's possession, on a tenure that others may have had before; one acquire inside of another |
+// | word | the one atomic number of a tenure that all belief rests on; `tenure.rs` has its table |
+// | lease, validity, deadline | what the server keeps; what its holder may believe of that; when that belief ends |
+// | held, suspect, lost, ended | surely ours; a renewal failed; it ended under its holder; its holder ended it. `ending.rs` has the table |
+// | renew, watch, cap | prolong a tenure; want that, by a level; how long one hold is renewed at most |
+// | seat, kept, shared | who of this process has a lock; released, for the next thread of it; several threads have it. `seat.rs` has the table |
+// | line, head, parked | who of this process waits; the one that contends at the store; the others, in order of arrival |
+// | grant | in memory: give the first parked one the tenure. Of a server it is a plain word |
+// | pass on, give way | hand a tenure to another thread in memory; let other processes ask first |
+// | bid, call, stop | what a wait is for; who waits; what ends its wait |
+// | hint, news, poll | a message that says: look again; whether one is to be expected; a look without one |
+// | answer_by, begin_by, connect_by, execute_within | when an answer, a turn, a connection is not waited for any more; how long after its sending the server may execute an attempt |
+// | patience, outage, budget | how long a call goes on asking; no answers from a store; how long that is borne |
+// | sweep | free the key of a tenure that is over, in the background, until its last lease has ended |
+// | audience | the other clients that were told of a release |
+// | quarantine, epoch | strict mode grants nothing for one lease; the key that says which process of the server granted before |
+// | round, ballot, tally | of a quorum: all nodes asked at once; one node's answer; what the answers add up to |
+// | group, member | of a `MultiLock`: several locks taken as one; one of them |
+
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-mod backend;
+mod base;
 mod client;
-mod config;
-mod error;
-mod hold;
-mod key;
+mod lease;
 mod lock;
-mod mutant;
-mod nodes;
-mod owner;
-mod pubsub;
 mod registry;
-mod script;
-mod signal;
-mod stats;
-mod sweeper;
-mod sync;
-mod tenure;
-mod time;
-mod watchdog;
+mod store;
 
+pub use base::config::{HandOff, Reentry};
+pub use base::error::{Applied, Cause, Error, Result};
+pub use base::key::Naming;
+pub use base::signal::CancelToken;
+pub use base::stats::Stats;
 pub use client::{Client, ClientBuilder};
-pub use config::{HandOff, Reentry};
-pub use error::{Applied, Cause, Error, Result};
-pub use hold::{Hold, HoldState, LostHold};
-pub use key::Naming;
+pub use lease::hold::{Hold, HoldState, LostHold, LostReceiver};
+pub use lease::tenure::LossCause;
 pub use lock::{GroupGuard, GroupHold, GroupRequest, MultiLock};
+pub use lock::{Guard, LockAction, LockGuard, OwnedGuard, RedLock, RedLockExt, Request, Terms};
 pub use lock::{LocalRedLock, QuorumLock, RedisRedLock, ReentrantLock};
-pub use lock::{LockAction, LockGuard, OwnedGuard, RedLock, RedLockExt, Request, Terms};
-pub use signal::CancelToken;
-pub use stats::Stats;
-pub use tenure::LossCause;
 
 /// The README's example is compiled with the doc tests.
 #[cfg(doctest)]

@@ -4,14 +4,18 @@
 //! No lock of a shard is ever held across I/O.
 
 mod entry;
+mod line;
 mod mark;
+mod seat;
 mod waiter;
 
-use crate::config::HandOff;
-use crate::hold::Hold;
-use crate::sync::thread::ThreadId;
-use crate::sync::{Mutex, MutexGuard};
-use crate::tenure::Tenure;
+use crate::base::config::HandOff;
+use crate::base::kind::Kind;
+use crate::base::sync::thread::ThreadId;
+use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::time::Moment;
+use crate::lease::hold::Hold;
+use crate::lease::tenure::Tenure;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use once_cell::sync::Lazy;
@@ -130,12 +134,12 @@ impl Registry {
 
     /// Whether another call of this process waits for a lock.
     pub(crate) fn is_awaited(&self, space: Uuid, key: &str) -> bool {
-        self.look(space, key, |entry| Some(entry.is_awaited())).unwrap_or(false)
+        self.look(space, key, |entry| Some(!entry.line.is_empty())).unwrap_or(false)
     }
 
     /// Comes to a lock without waiting: what can be said without the wire; `None` means ask the server.
-    pub(crate) fn glance(&self, space: Uuid, key: &str, watched: bool) -> Option<Entered> {
-        self.look_mut(space, key, |entry| entry.glance(watched)).map(counted)
+    pub(crate) fn glance(&self, space: Uuid, key: &str, takes: Option<&'static Kind>) -> Option<Entered> {
+        self.look_mut(space, key, |entry| entry.glance(takes)).map(counted)
     }
 
     /// Comes to a lock to wait for it.
@@ -163,7 +167,12 @@ impl Registry {
         self.with(space, key, |entry| entry.settle(hold));
     }
 
-    /// Passes the tenure of the current thread's hold on to a parked thread, without the wire. The hold is then
+    /// Until then threads of this process may share the tenure of a hold.
+    pub(crate) fn open(&self, space: Uuid, hold: &Hold, until: Moment) {
+        self.with(space, hold.tenure().key().full(), |entry| entry.open(hold, until));
+    }
+
+    /// Passes the tenure of the current thread's hold on to a parked thread, or leaves it to who shares it, without the wire. The hold is then
     /// released. False when that cannot be: then the wire has to be told.
     pub(crate) fn pass_on(&self, space: Uuid, hold: &Hold, bounds: &HandOff, lease: Duration) -> bool {
         let key = hold.tenure().key().full();
@@ -182,15 +191,18 @@ impl Registry {
         }
     }
 
-    /// A tenure was lost: its hold is out of the way of the next one. Returns that hold to the first who asks, found
-    /// and told under one lock, so that nobody clears it in between.
-    pub(crate) fn lose(&self, space: Uuid, tenure: &Arc<Tenure>) -> Option<Hold> {
-        self.with(space, tenure.key().full(), |entry| entry.lose(tenure).filter(|_| tenure.tell_once()))
+    /// A tenure was lost: its holds are out of the way of the next one. Returns them to the first who asks, found
+    /// and told under one lock, so that nobody clears one in between.
+    pub(crate) fn lose(&self, space: Uuid, tenure: &Arc<Tenure>) -> Vec<Hold> {
+        self.with(space, tenure.key().full(), |entry| {
+            let holds = entry.lose(tenure);
+            if holds.is_empty() || tenure.announce_once() { holds } else { Vec::new() }
+        })
     }
 
     /// Something may have changed: the waiter that contends should look.
     pub(crate) fn wake(&self, space: Uuid, key: &str) {
-        if let Some(head) = self.look(space, key, |entry| entry.head.clone()) {
+        if let Some(head) = self.look(space, key, |entry| entry.line.head().cloned()) {
             head.semaphore.release();
         }
     }
@@ -200,19 +212,19 @@ impl Registry {
         let mut holds = Vec::new();
         self.each(|key, entry| {
             if key.space == space {
-                holds.extend(entry.lost.iter().chain(&entry.hold).cloned());
+                holds.extend(entry.lost.iter().chain(entry.seat.holds()).cloned());
             }
         });
         holds
     }
 
-    /// How many holds and how many waiting calls a namespace has.
+    /// How many holds a namespace has, and how many calls that may have to wait: also those that have not found it busy.
     pub(crate) fn census(&self, space: Uuid) -> (usize, usize) {
         let (mut holds, mut waiters) = (0, 0);
         self.each(|key, entry| {
             if key.space == space {
-                holds += entry.in_force().iter().count();
-                waiters += entry.head.iter().count() + entry.parked.len();
+                holds += entry.seat.in_force().count();
+                waiters += entry.line.len();
             }
         });
         (holds, waiters)
@@ -222,22 +234,15 @@ impl Registry {
     pub(crate) fn wake_all(&self, space: Uuid) {
         self.each(|key, entry| {
             if key.space == space {
-                entry.head.iter().chain(&entry.parked).for_each(|waiter| waiter.semaphore.release());
+                entry.line.iter().for_each(|waiter| waiter.semaphore.release());
             }
         });
     }
 
-    /// A thread ended: its holds are no longer renewed, and end by their deadlines.
+    /// A thread ended: its holds are no longer renewed, and end by their deadlines. It runs in that thread's destructor,
+    /// so it neither logs nor allocates.
     fn thread_ended(&self, thread: ThreadId) {
-        let mut left = Vec::new();
-        self.each(|_, entry| {
-            left.extend(entry.lost.iter().chain(entry.in_force()).filter(|hold| hold.thread() == thread).cloned());
-            entry.lost.retain(|hold| hold.thread() != thread);
-        });
-        for hold in left {
-            hold.orphan();
-            log::warn!("a thread ended while it held lock {:?}: it is no longer renewed", hold.resource());
-        }
+        self.each(|_, entry| entry.thread_ended(thread));
     }
 
     fn each(&self, mut act: impl FnMut(&EntryKey, &mut ThreadEntry)) {

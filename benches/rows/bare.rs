@@ -6,6 +6,7 @@
 use crate::floor::Name;
 use crate::support::{Outcome, monotonic};
 use crate::turns::Turn;
+use harness::lua;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -54,10 +55,8 @@ pub(crate) fn contend(path: &str, name: &Name, (start, end): (i64, i64)) -> Outc
     let (mut commands, mut news, mut turns) = (Bare::connect(path)?, Bare::connect(path)?, Vec::new());
     let owner = format!("01234567-89ab-cdef-0123-456789abcdef:1:{}", std::process::id());
     let (lease, never) = ("30000", (u64::MAX / 4).to_string());
-    let acquire = include_str!("../../src/lua/acquire.lua");
-    let acquire = commands.prepare(acquire, &[&name.key, &owner, "1", lease, &never])?;
-    let release = include_str!("../../src/lua/release.lua");
-    let release = commands.prepare(release, &[&name.key, &owner, "0", &name.channel])?;
+    let acquire = commands.prepare(&lua::script("acquire"), &[&name.key, &never, lease, &owner, "1"])?;
+    let release = commands.prepare(&lua::script("release"), &[&name.key, &owner, "0", &name.channel])?;
     news.ask(&redis::cmd("SUBSCRIBE").arg(&name.channel).get_packed_command())?;
     news.stream.set_read_timeout(Some(Duration::from_millis(50)))?;
     std::thread::sleep(Duration::from_nanos(u64::try_from(start - monotonic()).unwrap_or(0)));

@@ -1,6 +1,7 @@
 //! The floor: the scripts of a pair with the same arguments, by EVALSHA on a private connection.
 
 use crate::support::{Outcome, connect};
+use harness::lua;
 use redis::Connection;
 
 /// What a lock is called on the wire.
@@ -28,9 +29,9 @@ impl Floor {
 
     pub(crate) fn new(url: &str) -> Outcome<Self> {
         let mut connection = connect(url)?;
-        let mut load = |text| redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection);
-        let acquire = load(include_str!("../../src/lua/acquire.lua"))?;
-        let release = load(include_str!("../../src/lua/release.lua"))?;
+        let mut load = |text: &str| redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection);
+        let acquire = load(&lua::script("acquire"))?;
+        let release = load(&lua::script("release"))?;
         let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection)?;
         Ok(Self { connection, acquire, release, deadline: (seconds + 3_600) * 1_000_000 })
     }
@@ -38,7 +39,7 @@ impl Floor {
     /// Whether it was free.
     pub(crate) fn try_take(&mut self, name: &Name) -> Outcome<bool> {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.acquire).arg(1).arg(&name.key).arg(Self::OWNER).arg(1).arg(30_000).arg(self.deadline);
+        command.arg(&self.acquire).arg(1).arg(&name.key).arg(self.deadline).arg(30_000).arg(Self::OWNER).arg(1);
         let busy: Option<i64> = command.query(&mut self.connection)?;
         Ok(busy.is_none())
     }

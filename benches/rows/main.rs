@@ -9,8 +9,6 @@
 //! shows that it works.
 
 mod bare;
-#[path = "../../tests/harness/counting.rs"]
-mod counting;
 mod counts;
 mod crowd;
 mod floor;
@@ -25,6 +23,7 @@ mod support;
 mod turns;
 mod wake;
 
+use harness::counting;
 use report::Report;
 use std::path::Path;
 use std::time::Duration;

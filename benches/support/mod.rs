@@ -56,6 +56,10 @@ impl Server {
         format!("unix://{}", self.dir.join("socket").display())
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn kill(&mut self) -> Outcome<()> {
         self.child.kill()?;
         self.child.wait()?;

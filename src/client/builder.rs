@@ -1,12 +1,13 @@
 //! The settings of a client, as its user gives them.
 
 use super::{Callback, Client, Handle, Space};
-use crate::backend::Backend;
-use crate::config::{HandOff, Reentry, Settings};
-use crate::error::Result;
-use crate::hold::LostHold;
-use crate::key::Naming;
-use crate::stats::Counters;
+use crate::base::config::{HandOff, Reentry, Settings};
+use crate::base::error::Result;
+use crate::base::key::Naming;
+use crate::base::unwind::survives_a_panic;
+use crate::lease::hold::LostHold;
+use crate::store;
+use parking_lot::Mutex;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub struct ClientBuilder<T = Client> {
     pub(crate) on_lost: Option<Callback>,
     makes: PhantomData<fn() -> T>,
 }
+
+survives_a_panic!(ClientBuilder<T>, of T);
 
 impl<T> ClientBuilder<T> {
     pub(crate) fn for_servers(urls: Vec<String>) -> Self {
@@ -94,7 +97,9 @@ impl<T> ClientBuilder<T> {
     /// watchdog's lease and the margin of [`is_valid`](crate::Hold::is_valid) at most. At least the watchdog's lease.
     /// Default: no cap.
     ///
-    /// It frees what a stuck thread would keep for ever. An explicit lease and [`Hold::extend`](crate::Hold::extend) are not capped.
+    /// It counts for each hold: who takes a lock over in memory from another thread has all of it. It frees what a stuck
+    /// thread would keep for ever. An explicit lease, [`Hold::extend`](crate::Hold::extend) and
+    /// what an inner level asks for, when it is taken, are not capped: each is one acquire's own wish.
     ///
     /// ```
     /// use redlatch::Client;
@@ -152,11 +157,9 @@ impl ClientBuilder {
     /// [`Error::Config`](crate::Error::Config) names the setting that is wrong.
     pub fn build(self) -> Result<Client> {
         let config = self.settings.derive()?;
-        let counters = Arc::new(Counters::default());
-        let backend = Arc::new(Backend::new(&self.urls[0], &config, &counters)?);
-        let space = Arc::new(Space::new(config, counters, self.on_lost));
-        let pubsub = space.subscriber(&backend);
-        Ok(Client { handle: Arc::new(Handle { space, backend, pubsub }) })
+        let space = Arc::new(Space::new(config, self.on_lost));
+        let store = store::open(&self.urls[0], &space.common()?)?;
+        Ok(Client { handle: Arc::new(Handle { space, store, kinds: Mutex::default() }) })
     }
 }
 

@@ -1,14 +1,16 @@
 //! Several locks of one store taken and released by one command; the accounting of each is the engine's.
 
 use super::engine::Engine;
+use super::multi::worse;
 use super::patience::Terms;
 use super::primitive::{GroupPrimitive, TakeAll};
-use crate::backend::Failure;
-use crate::error::{Error, Result};
-use crate::hold::Hold;
+use crate::base::config::Config;
+use crate::base::error::{Error, Result};
+use crate::base::time::{Lease, Moment};
+use crate::lease::hold::Hold;
+use crate::lease::tenure::Tenure;
 use crate::registry::{current_thread, registry};
-use crate::tenure::Tenure;
-use crate::time::{Lease, Moment};
+use crate::store::node::Failure;
 use std::sync::Arc;
 
 /// What a [`MultiLock`](super::MultiLock) knows of a member: opaque to everybody else.
@@ -31,16 +33,21 @@ impl<'e> Batch<'e> {
         Self { engine }
     }
 
+    /// The settings of its client.
+    pub(super) fn config(self) -> &'e Config {
+        &self.engine.space.config
+    }
+
     /// Where a lock stands in the order of all locks: its full key, and then its store.
     pub(super) fn rank(self, resource: &str) -> (String, String) {
         let space = &self.engine.space;
-        ([&space.config.key_prefix, resource].concat(), self.engine.primitive.place())
+        ([&space.config.key_prefix, resource].concat(), self.engine.health.address())
     }
 
     /// The engine for all members, if they are of one client and its store has the command.
     pub(super) fn engine_of(mut all: impl Iterator<Item = Option<Self>>) -> Option<&'e Engine> {
         let first = all.next()??.engine;
-        let joins = |batch: Self| batch.engine.space.id == first.space.id && batch.engine.primitive.group().is_some();
+        let joins = |batch: Self| std::ptr::eq(batch.engine, first) && batch.engine.primitive.group().is_some();
         let same = first.primitive.group().is_some() && all.all(|batch| batch.is_some_and(joins));
         same.then_some(first)
     }
@@ -51,7 +58,8 @@ impl Engine {
     pub(super) fn take_group(&self, resources: &[&str], terms: &Terms<'_>) -> Result<Together> {
         let Some(store) = self.primitive.group() else { return Ok(Together::Apart) };
         let keys = resources.iter().map(|resource| self.space.key(resource)).collect::<Result<Vec<_>>>()?;
-        let lease = terms.lease.map(|lease| self.space.config.lease(lease)).transpose()?;
+        let asked = self.space.config.asked(terms.lease, terms.renewed)?;
+        let lease = self.space.config.length(asked);
         if let Some(held) = keys.iter().position(|key| self.is_siblings(key.full())) {
             return Ok(self.group_busy(held));
         }
@@ -59,16 +67,16 @@ impl Engine {
             return Ok(Together::Apart);
         }
         let patience = self.patience(resources.first().unwrap_or(&"")).on(terms);
-        patience.check_stopped()?;
+        patience.stop.check()?;
         let forced = self.space.forced();
         let tenures: Vec<_> = keys.iter().map(|key| self.space.tenure(key)).collect();
-        let take = patience.persist(|until| self.take_all(store, &tenures, self.lease_or_watchdog(lease), until));
+        let take = patience.persist(|answer_by| self.take_all(store, &tenures, lease, answer_by));
         if !matches!(take, Ok((TakeAll::Acquired(_), _))) {
             tenures.iter().for_each(|tenure| self.sweep_open(tenure));
         }
         match take {
             Ok((TakeAll::Acquired(sent), _)) => {
-                self.book_all(tenures.iter().map(|tenure| self.hold(tenure, sent, lease, forced)).collect())
+                self.book_all(tenures.iter().map(|tenure| self.hold(tenure, sent, asked, forced)).collect())
             }
             Ok((TakeAll::Busy(taken), _)) => Ok(self.group_busy(taken)),
             Err(Error::Refused { .. }) => Ok(Together::Apart),
@@ -93,9 +101,9 @@ impl Engine {
         store: &dyn GroupPrimitive,
         tenures: &[Arc<Tenure>],
         lease: Lease,
-        until: Moment,
+        answer_by: Moment,
     ) -> Result<TakeAll, Failure> {
-        let take = store.take_all(tenures, lease, until);
+        let take = store.take_all(tenures, lease, answer_by);
         if let Err(failure) = &take {
             for tenure in tenures {
                 let _ = self.note_open(tenure, lease, Err::<(), _>(failure.clone()));
@@ -133,7 +141,7 @@ impl Engine {
         for hold in holds.iter().rev() {
             match self.end(hold) {
                 Ok(deadline) => ended.push((*hold, deadline)),
-                Err(error) => result = result.and(Err(error)),
+                Err(error) => result = worse(result, Err(error)),
             }
         }
         let Some((first, deadline)) = ended.iter().min_by_key(|(_, deadline)| *deadline).copied() else {
@@ -141,10 +149,11 @@ impl Engine {
         };
         let tenures: Vec<_> = ended.iter().map(|(hold, _)| Arc::clone(hold.tenure())).collect();
         let patience = self.last_patience(first, deadline);
-        let released = patience.persist(|until| store.release_all(&tenures, until));
+        let release = || patience.persist(|answer_by| store.release_all(&tenures, answer_by));
+        let released = self.check_in_time(first).and_then(|()| release());
         for (index, (hold, _)) in ended.into_iter().enumerate() {
             let one = released.as_ref().map(|(held, doubt)| (held[index], *doubt)).map_err(Error::clone);
-            result = result.and(self.conclude(hold, one));
+            result = worse(result, self.conclude(hold, one));
         }
         Some(result)
     }

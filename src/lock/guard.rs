@@ -1,23 +1,40 @@
 //! Guards, requests and actions: comfortable ways to hold a lock, all on top of the trait alone.
 
+use super::patience::setters_of_terms;
 use super::{RedLock, Terms};
-use crate::error::{Error, Result};
-use crate::hold::Hold;
-use crate::signal::CancelToken;
+use crate::base::error::{Error, Result};
+use crate::base::say::say;
+use crate::base::signal::CancelToken;
+use crate::lease::hold::Hold;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::sync::{Arc, MutexGuard};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
-/// A std guard may be looked at but not dropped by other threads, and so may ours: `!Send` and `Sync`.
-pub(super) type OfThisThread = PhantomData<MutexGuard<'static, ()>>;
+/// What guards are marked with: they may be looked at by other threads, but not sent to one. The compiler names it
+/// when one is. A trait object has only the auto traits that are written here, so it is `Sync` and not `Send`.
+pub(crate) trait StaysOnItsThread: Sync + Unpin + UnwindSafe + RefUnwindSafe {}
+
+/// Marks a guard.
+pub(super) type OfThisThread = PhantomData<dyn StaysOnItsThread>;
 
 /// Holds one level of a lock, and releases it when dropped, also in a panic. It derefs to its [`Hold`].
 ///
 /// A drop makes one attempt, at most one response time-out long, and logs what it could not do; the lease ends
 /// what is left. [`unlock`](Self::unlock) says it instead. The guard of a hold that was lost never frees a
-/// later one. It stays on its thread, but others may ask it:
+/// later one. It stays on its thread, but others may ask it.
+///
+/// `P` is the lock, or what points to it: a [`LockGuard`] borrows its lock, an [`OwnedGuard`] owns it.
+#[must_use = "a guard that is not kept releases its lock at once: write `let _guard = ..`, not `let _ = ..`"]
+pub struct Guard<P: RedLock> {
+    lock: P,
+    hold: Hold,
+    armed: bool,
+    thread: OfThisThread,
+}
+
+/// The [`Guard`] that borrows its lock. It stays on its thread, but others may ask it:
 ///
 /// ```compile_fail
 /// use redlatch::{LocalRedLock, RedLockExt};
@@ -25,78 +42,48 @@ pub(super) type OfThisThread = PhantomData<MutexGuard<'static, ()>>;
 /// let locks = LocalRedLock::new();
 /// let guard = locks.guard("order:42").unwrap();
 /// std::thread::scope(|scope| {
-///     scope.spawn(move || drop(guard)); // error: a guard cannot be sent to another thread
+///     scope.spawn(move || drop(guard)); // error: `dyn StaysOnItsThread` cannot be sent between threads
 /// });
 /// ```
-#[must_use = "the lock is released as soon as the guard is dropped"]
-pub struct LockGuard<'l, L: RedLock + ?Sized> {
-    lock: &'l L,
-    hold: Hold,
-    armed: bool,
-    thread: OfThisThread,
-}
+///
+/// One that is not kept releases its lock at once: write `let _guard = ..`, not `let _ = ..`.
+pub type LockGuard<'l, L> = Guard<&'l L>;
 
-impl<'l, L: RedLock + ?Sized> LockGuard<'l, L> {
-    fn new(lock: &'l L, hold: Hold) -> Self {
-        Self { lock, hold, armed: true, thread: PhantomData }
-    }
+/// The [`Guard`] that owns its lock instead of borrowing it: a clone of the locks, which is cheap for each kind, or
+/// an `Arc` of them. It stays on its thread too, and so does a struct that keeps it. One that is not kept releases its
+/// lock at once.
+///
+/// ```
+/// use redlatch::{LocalRedLock, OwnedGuard, RedLock, RedLockExt};
+/// use std::sync::Arc;
+///
+/// struct Report {
+///     guard: OwnedGuard<LocalRedLock>,
+/// }
+///
+/// struct Job {
+///     guard: OwnedGuard<Arc<dyn RedLock>>,
+/// }
+///
+/// let locks = LocalRedLock::new();
+/// let report = Report { guard: locks.owned_guard("report")? };
+/// let shared: Arc<dyn RedLock> = Arc::new(locks);
+/// let job = Job { guard: shared.owned_guard("job")? };
+/// assert!(report.guard.is_valid() && job.guard.is_valid());
+/// # Ok::<(), redlatch::Error>(())
+/// ```
+pub type OwnedGuard<L> = Guard<L>;
 
-    /// Releases the level now.
-    ///
-    /// # Errors
-    /// As [`RedLock::release`]. The guard is gone in any case.
-    pub fn unlock(mut self) -> Result<()> {
-        self.armed = false;
-        self.lock.release(&self.hold)
-    }
-
-    /// The hold, as the deref gives it; a clone of it outlives the guard.
-    #[must_use]
-    pub fn hold(&self) -> &Hold {
-        &self.hold
-    }
-}
-
-impl<L: RedLock + ?Sized> Deref for LockGuard<'_, L> {
-    type Target = Hold;
-
-    fn deref(&self) -> &Hold {
-        &self.hold
-    }
-}
-
-impl<L: RedLock + ?Sized> fmt::Debug for LockGuard<'_, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LockGuard").field(&self.hold).finish()
-    }
-}
-
-impl<L: RedLock + ?Sized> Drop for LockGuard<'_, L> {
-    fn drop(&mut self) {
-        if self.armed {
-            release_in_drop(self.lock, &self.hold);
-        }
-    }
-}
-
-/// A [`LockGuard`] that owns its share of the lock instead of borrowing it. It stays on its thread too, and so does
-/// a struct that keeps it.
-#[must_use = "the lock is released as soon as the guard is dropped"]
-pub struct OwnedGuard<L: RedLock + ?Sized> {
-    lock: Arc<L>,
-    hold: Hold,
-    armed: bool,
-    thread: OfThisThread,
-}
-
-impl<L: RedLock + ?Sized> OwnedGuard<L> {
-    /// Acquires on the given terms; `None` when the wait ended without the lock.
+impl<P: RedLock> Guard<P> {
+    /// Acquires on the given terms; `None` when the wait ended without the lock. The lock need not be `Clone`; for one
+    /// that is, see [`Request::owned_guard`].
     ///
     /// # Errors
     /// As [`RedLock::acquire`].
-    pub fn acquire(lock: &Arc<L>, resource: &str, terms: &Terms<'_>) -> Result<Option<Self>> {
+    #[must_use = "`None` means that the lock is not held: write `let Some(guard) = .. else {`"]
+    pub fn acquire(lock: P, resource: &str, terms: &Terms<'_>) -> Result<Option<Self>> {
         let hold = lock.acquire(resource, terms)?;
-        Ok(hold.map(|hold| Self { lock: Arc::clone(lock), hold, armed: true, thread: PhantomData }))
+        Ok(hold.map(|hold| Self { lock, hold, armed: true, thread: PhantomData }))
     }
 
     /// Releases the level now.
@@ -115,7 +102,7 @@ impl<L: RedLock + ?Sized> OwnedGuard<L> {
     }
 }
 
-impl<L: RedLock + ?Sized> Deref for OwnedGuard<L> {
+impl<P: RedLock> Deref for Guard<P> {
     type Target = Hold;
 
     fn deref(&self) -> &Hold {
@@ -123,36 +110,31 @@ impl<L: RedLock + ?Sized> Deref for OwnedGuard<L> {
     }
 }
 
-impl<L: RedLock + ?Sized> fmt::Debug for OwnedGuard<L> {
+impl<P: RedLock> fmt::Debug for Guard<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("OwnedGuard").field(&self.hold).finish()
+        f.debug_tuple("Guard").field(&self.hold).finish()
     }
 }
 
-impl<L: RedLock + ?Sized> Drop for OwnedGuard<L> {
+impl<P: RedLock> Drop for Guard<P> {
     fn drop(&mut self) {
         if self.armed {
-            release_in_drop(&*self.lock, &self.hold);
+            log_drop(self.hold.in_haste(|| self.lock.release(&self.hold)), || self.hold.whereabouts());
         }
     }
-}
-
-/// One attempt; what it could not do is logged.
-fn release_in_drop<L: RedLock + ?Sized>(lock: &L, hold: &Hold) {
-    log_drop(hold.in_haste(|| lock.release(hold)));
 }
 
 /// Says how the release in a drop failed. A loss was logged when it was found, and after a shutdown there is nothing
 /// left to do.
-pub(super) fn log_drop(released: Result<()>) {
+pub(super) fn log_drop(released: Result<()>, lock: impl FnOnce() -> String) {
     match released {
         Ok(()) | Err(Error::Closed { .. } | Error::Lost { .. }) => {}
-        Err(error) => log::warn!("a guard was dropped: {error}"),
+        Err(error) => say!(warn, "a guard of lock {} was dropped: {error}", lock()),
     }
 }
 
 /// A lock to be acquired on terms that are spelled out; see [`RedLockExt::request`](super::RedLockExt::request).
-#[must_use = "a request does nothing until `guard`, `execute` or `run`"]
+#[must_use = "a request does nothing until `.guard()?`, `.owned_guard()?`, `.execute(work)?` or `.run(&mut action)?`"]
 pub struct Request<'l, 'r, L: RedLock + ?Sized> {
     lock: &'l L,
     resource: &'r str,
@@ -164,37 +146,46 @@ impl<'l, 'r, L: RedLock + ?Sized> Request<'l, 'r, L> {
         Self { lock, resource, terms: Terms::new() }
     }
 
-    /// Waits at most so long: zero tries once. Default: for ever.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.terms = self.terms.wait(wait);
-        self
-    }
-
-    /// Takes the lock for so long, 10 ms to 365 days, without renewing it. Default: renewed by the watchdog.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.terms = self.terms.lease(lease);
-        self
-    }
-
-    /// Ends the wait when the token is cancelled. Default: nothing does.
-    pub fn cancelled_by(mut self, token: &'r CancelToken) -> Self {
-        self.terms = self.terms.cancelled_by(token);
-        self
-    }
+    setters_of_terms!('r, self.terms);
 
     /// Acquires and gives a guard; `None` when the wait ended without the lock.
     ///
     /// # Errors
     /// As [`RedLock::acquire`].
+    #[must_use = "`None` means that the lock is not held: write `let Some(guard) = .. else {`"]
     pub fn guard(self) -> Result<Option<LockGuard<'l, L>>> {
-        let hold = self.lock.acquire(self.resource, &self.terms)?;
-        Ok(hold.map(|hold| LockGuard::new(self.lock, hold)))
+        Guard::acquire(self.lock, self.resource, &self.terms)
     }
 
-    /// Acquires, runs the work, releases, also when the work panics; `None` when the wait ended without the lock.
+    /// The same with a guard that owns a clone of the locks.
+    ///
+    /// ```
+    /// use redlatch::{LocalRedLock, RedLockExt};
+    /// use std::time::Duration;
+    ///
+    /// let locks = LocalRedLock::new();
+    /// let guard = locks.request("order:42").wait(Duration::from_millis(500)).owned_guard()?.expect("it is free");
+    /// drop(locks);
+    /// guard.unlock()?;
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`RedLock::acquire`].
+    #[must_use = "`None` means that the lock is not held: write `let Some(guard) = .. else {`"]
+    pub fn owned_guard(self) -> Result<Option<OwnedGuard<L>>>
+    where
+        L: Clone,
+    {
+        Guard::acquire(self.lock.clone(), self.resource, &self.terms)
+    }
+
+    /// Acquires, runs the work, releases, also when the work panics; `None` when the wait ended without the lock, and
+    /// then the work did not run ([easily lost](RedLock#answers-that-are-easily-lost)).
     ///
     /// # Errors
     /// As [`RedLockExt::execute_in_lock`](super::RedLockExt::execute_in_lock).
+    #[must_use = "`None` means that the work did not run: write `if let Some(value) = ..`"]
     pub fn execute<T>(self, work: impl FnOnce(&LockGuard<'l, L>) -> T) -> Result<Option<T>> {
         let Some(guard) = self.guard()? else { return Ok(None) };
         let value = work(&guard);
@@ -207,6 +198,7 @@ impl<'l, 'r, L: RedLock + ?Sized> Request<'l, 'r, L> {
     ///
     /// # Errors
     /// As [`RedLockExt::execute_in_lock`](super::RedLockExt::execute_in_lock).
+    #[must_use = "`None` means that the work did not run: write `if let Some(value) = ..`"]
     pub fn run<A: LockAction + ?Sized>(self, action: &mut A) -> Result<Option<A::Output>> {
         let resource = self.resource;
         let Some(guard) = self.guard()? else { return Ok(None) };
@@ -226,16 +218,22 @@ impl<L: RedLock + ?Sized> fmt::Debug for Request<'_, '_, L> {
     }
 }
 
-/// The work is done: a release that failed on the wire ends with the lease and is only logged, but work that
-/// may not have been alone is an error.
+/// The work is done. A release that failed on the wire ends with the lease and is only logged: until it was sent the lock
+/// was held. Whatever else went wrong, the work may not have been alone, and the error says so: its caller has to know
+/// that it ran.
 pub(super) fn after_work(released: Result<()>) -> Result<()> {
-    match released {
+    let why = match &released {
+        Ok(()) => return Ok(()),
         Err(error @ (Error::Unavailable { .. } | Error::OutcomeUnknown { .. } | Error::Refused { .. })) => {
-            log::warn!("the work is done, but its release failed: {error}");
-            Ok(())
+            say!(warn, "the work is done, but its release failed: {error}");
+            return Ok(());
         }
-        released => released,
-    }
+        Err(Error::Lost { .. }) => "the lock was lost meanwhile",
+        Err(Error::Closed { .. }) => "the client was shut down meanwhile",
+        Err(Error::NotHeld { .. }) => "the lock was unlocked meanwhile",
+        Err(_) => "its release failed",
+    };
+    released.map_err(|error| Error::unprotected(error.resource().unwrap_or_default(), why))
 }
 
 /// Work with hooks around it, as the Jedis version's `LockAction`.

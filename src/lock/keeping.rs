@@ -1,29 +1,40 @@
 //! What the background threads do to the tenures of a kind: renew them, sweep them, and find them lost.
 
 use super::engine::Engine;
-use crate::backend::{Failure, Lane};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::mutant::{self, Mutant};
+use crate::base::say::say;
+use crate::base::time::{Lease, Moment};
+use crate::lease::tenure::{Keeper, LossCause, Standing, Tenure};
 use crate::registry::registry;
-use crate::tenure::{Keeper, LossCause, Standing, Tenure};
-use crate::time::{Lease, Moment};
+use crate::store::node::{Failure, Lane};
 use std::sync::Arc;
-use std::time::Duration;
 
 impl Engine {
     /// Warns once an outage: each retry is a failure, and there are many.
     fn log_failed_renewals(&self, batch: &[Arc<Tenure>], failure: Failure) {
-        let error = failure.into_error(batch.first().map_or("", |tenure| tenure.key().resource()));
+        let Some(first) = batch.first() else { return };
+        let (count, lock, error) = (batch.len(), self.whereabouts(first), failure.into_error(first.key().resource()));
         if self.space.counters.renewals_fail() {
-            log::warn!("renewing {} lock(s) failed, tried again until their leases end: {error}", batch.len());
+            say!(warn, "renewing {count} lock(s), {lock} first, failed, tried again until their leases end: {error}");
         } else {
-            log::debug!("renewing {} lock(s) failed: {error}", batch.len());
+            say!(debug, "renewing {count} lock(s), {lock} first, failed: {error}");
         }
+    }
+
+    /// When the answer to a renewal is not waited for any more. That of a short lease has to come before the next is due.
+    fn renewal_ends(&self, lease: Lease) -> Moment {
+        let third = lease.span() / 3;
+        let short = lease < self.space.config.watchdog_lease;
+        if short { self.space.one_answer().min(self.space.clock.now().plus(third)) } else { self.space.one_answer() }
     }
 
     fn book_renewal(&self, tenure: &Arc<Tenure>, answer: Option<Moment>, lease: Lease) {
         if let Some(deadline) = tenure.deadline().filter(|_| answer.is_some()) {
             self.space.counters.renewals.add(1);
-            self.space.counters.note_margin(deadline.since(self.space.clock.now()));
+            if lease == self.space.config.watchdog_lease {
+                self.space.counters.note_margin(deadline.since(self.space.clock.now()));
+            }
         }
         let _ = self.book(tenure, answer, lease);
     }
@@ -38,17 +49,33 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Prolongs one tenure for a caller, who waits until `limit`.
+    pub(super) fn renew_one(&self, tenure: &Arc<Tenure>, lease: Lease, limit: Moment) -> Result<()> {
+        let renew = |answer_by| {
+            let renewed = self.primitive.renew(Lane::Calls, std::slice::from_ref(tenure), lease, answer_by)?;
+            renewed.into_iter().next().unwrap_or(Ok(None))
+        };
+        let patience = self.patience(tenure.key().resource()).until(limit);
+        let (answer, _) = patience.persist(|answer_by| self.note_open(tenure, lease, renew(answer_by)))?;
+        self.book(tenure, answer, lease)
+    }
+}
+
 impl Keeper for Engine {
     fn renew(&self, batch: &[Arc<Tenure>]) {
-        let lease = self.space.config.watchdog_lease;
-        match self.primitive.renew(Lane::Renewals, batch, lease, self.space.one_answer()) {
-            Ok((sent, held)) => {
+        let usual = self.space.config.watchdog_lease;
+        // All asked for the same when they were put together; if one asks for more now, the others must not get it.
+        let lease = batch.iter().filter_map(|tenure| tenure.renewed_lease()).min().unwrap_or(usual);
+        match self.primitive.renew(Lane::Renewals, batch, lease, self.renewal_ends(lease)) {
+            Ok(renewed) => {
                 if self.space.counters.renewals_recover() {
-                    log::info!("renewals are confirmed again");
+                    say!(info, "renewals are confirmed again at {}", self.health.address());
                 }
-                for (tenure, held) in batch.iter().zip(held) {
-                    match held {
-                        Ok(held) => self.book_renewal(tenure, held.then_some(sent), lease),
+                let booked = if mutant::is(Mutant::BooksUsualLease) { usual } else { lease };
+                for (tenure, answer) in batch.iter().zip(renewed) {
+                    match answer {
+                        Ok(answer) => self.book_renewal(tenure, answer, booked),
                         Err(failure) => self.renew_failed(std::slice::from_ref(tenure), lease, failure),
                     }
                 }
@@ -70,9 +97,24 @@ impl Keeper for Engine {
         swept.map_err(|failure| failure.into_error(tenure.key().resource()))
     }
 
+    fn sweep_all(&self, tenures: &[Arc<Tenure>]) -> Result<()> {
+        let answer_by = self.space.one_answer();
+        let sweep = || self.primitive.sweep_all(tenures, answer_by);
+        let swept = match sweep() {
+            // It may have met an idle connection which the server had closed: a fresh one is tried at once.
+            Err(Failure::Unknown { broken, .. }) if !broken.timed_out => sweep(),
+            swept => swept,
+        };
+        swept.map_err(|failure| failure.into_error(tenures.first().map_or("", |tenure| tenure.key().resource())))
+    }
+
+    fn whereabouts(&self, tenure: &Tenure) -> String {
+        format!("{:?} at {}", tenure.key().full(), self.health.address())
+    }
+
     fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause) {
         if tenure.standing() == Standing::Lost {
-            self.space.watchdog.release(tenure);
+            self.space.watchdog.forget(tenure);
             self.sweep_open(tenure);
             self.announce(tenure, cause);
         }
@@ -80,14 +122,7 @@ impl Keeper for Engine {
 
     fn extend(&self, tenure: &Arc<Tenure>, lease: Lease) -> Result<()> {
         self.space.check_open(tenure.key().resource())?;
-        let lease = self.space.config.lease(Duration::from_millis(lease.millis()))?;
-        let limit = tenure.deadline().unwrap_or(self.space.clock.now());
-        let renew = |until| {
-            let (sent, held) = self.primitive.renew(Lane::Calls, std::slice::from_ref(tenure), lease, until)?;
-            Ok(held.into_iter().next().unwrap_or(Ok(false))?.then_some(sent))
-        };
-        let patience = self.patience(tenure.key().resource()).until(limit);
-        let (answer, _) = patience.persist(|until| self.note_open(tenure, lease, renew(until)))?;
-        self.book(tenure, answer, lease)
+        let lease = self.space.config.lease(lease.span())?;
+        self.renew_one(tenure, lease, tenure.deadline().unwrap_or(self.space.clock.now()))
     }
 }

@@ -1,23 +1,51 @@
-//! Locks as keys of one Redis server: what one script does for each step of the accounting.
+//! Locks as keys of a store: what one script does for each step of the accounting.
 
-use super::primitive::{GroupPrimitive, Listening, Primitive, Renewed, Take, TakeAll};
-use crate::backend::{Answer, Arg, Backend, Failure, Lane, Limits, Reply, Request, Verb};
-use crate::config::Config;
-use crate::error::{Applied, Cause};
-use crate::key::Key;
-use crate::pubsub::PubSub;
-use crate::script::{self, Script};
-use crate::signal::Semaphore;
-use crate::tenure::Tenure;
-use crate::time::{Lease, Moment};
+use super::primitive::{GroupPrimitive, Primitive, Renewed, Take, TakeAll};
+use crate::base::config::Config;
+use crate::base::key::{EPOCH, Key};
+use crate::base::say::say;
+use crate::base::script::Count::{AtLeast, Exactly};
+use crate::base::script::{Script, scripts};
+use crate::base::signal::{Listening, Semaphore};
+use crate::base::time::{Lease, Moment};
+use crate::lease::tenure::Tenure;
+use crate::store::Store;
+use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Reply, Request, Verb};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// The commands of a lock's kind at a server, alone or as a node of a quorum.
+scripts! {
+    /// Reply: nil (acquired) or the holder's PTTL in ms.
+    ACQUIRE = "keys/acquire.lua", Exactly(1), Exactly(4);
+    /// Reply: that of acquire, or an array with the ms left of the quarantine.
+    ACQUIRE_STRICT = "keys/quarantine.lua" / "keys/acquire.lua", Exactly(2), Exactly(6);
+    /// Reply: 1 or 0 (lost).
+    REENTER = "keys/reenter.lua", Exactly(1), Exactly(4);
+    /// Reply: 1 or 0 (lost) for each key.
+    RENEW = "keys/renew.lua", AtLeast(1), AtLeast(3);
+    /// Reply: that of [`Freed::of`].
+    RELEASE = "keys/release.lua", Exactly(1), Exactly(3);
+    /// Reply: that of [`Freed::of`].
+    FORCE_UNLOCK = "keys/force_unlock.lua", Exactly(1), Exactly(1);
+    /// Reply: 0 (acquired) or the number of a key that is taken, from 1.
+    ACQUIRE_GROUP = "keys/acquire_group.lua", AtLeast(1), AtLeast(3);
+    /// Reply: that of [`Freed::of`] for each key.
+    RELEASE_GROUP = "keys/release_group.lua", AtLeast(1), AtLeast(2);
+}
+
+/// The script by which a kind acquires. Its keys and arguments are those of `acquire.lua`, and its reply is an integer if
+/// it grants nothing; the same behind the quarantine, which adds a key and two arguments at the end.
+pub(super) struct Acquire {
+    pub(super) usual: &'static Script,
+    pub(super) strict: &'static Script,
+}
+
+static REENTRANTLY: Acquire = Acquire { usual: &ACQUIRE, strict: &ACQUIRE_STRICT };
+
+/// The commands of a lock's kind at a store, alone or as a node of a quorum.
 pub(super) struct Keys {
-    backend: Arc<Backend>,
-    pubsub: Arc<PubSub>,
+    store: Arc<dyn Store>,
     /// Of a strict client: the key that tells whether the server lost its data, and the quarantine in ms.
     epoch: Option<(String, u64)>,
     /// A publish was refused, and that was said.
@@ -27,10 +55,10 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    pub(super) fn new(backend: Arc<Backend>, pubsub: Arc<PubSub>, config: &Config) -> Self {
-        let epoch = || (format!("{}redlatch:epoch", config.key_prefix), config.watchdog_lease.millis());
+    pub(super) fn new(store: Arc<dyn Store>, config: &Config) -> Self {
+        let epoch = || ([&config.key_prefix, EPOCH].concat(), config.watchdog_lease.millis());
         let (unheard, quiet) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { backend, pubsub, epoch: config.strict.then(epoch), unheard, quiet }
+        Self { store, epoch: config.strict.then(epoch), unheard, quiet }
     }
 
     fn call(
@@ -41,14 +69,15 @@ impl Keys {
         limits: Limits,
     ) -> Result<Answer, Failure> {
         let request = Request { verb: Verb::Script(script), keys, args };
-        self.backend.attempt(Lane::Calls, &request, limits)
+        self.store.attempt(Lane::Calls, &request, limits)
     }
 
     /// What a script that frees says. That waiters were not told is logged once: they find out by polling.
     fn freed(&self, key: &Key, number: i64) -> Freed {
         let freed = Freed::of(number);
         if freed == Freed::Untold && !self.unheard.swap(true, Relaxed) {
-            log::warn!(
+            say!(
+                warn,
                 "the server refuses to publish on {:?}, so waiters poll: grant this user the channel",
                 key.channel()
             );
@@ -56,41 +85,60 @@ impl Keys {
         freed
     }
 
-    /// One of those who were told may be this client itself.
+    /// One of those who were told may be this client itself. Of whom a store does not count there may be any number.
     fn were_others_told(&self, key: &Key, told: i64) -> bool {
-        told > 1 || (told == 1 && !self.pubsub.hears(&key.channel()))
+        told > 1 || !self.store.counts_listeners() || (told == 1 && !self.store.hears(&key.channel()))
     }
 
-    fn ask_for(&self, tenure: &Tenure, lease: Lease, until: Moment) -> Result<Answer, Failure> {
+    /// Sends the acquire of a kind: its own script, in strict mode behind the quarantine.
+    pub(super) fn acquire(
+        &self,
+        by: &Acquire,
+        tenure: &Tenure,
+        lease: Lease,
+        answer_by: Moment,
+    ) -> Result<Answer, Failure> {
         let key = tenure.key().full();
-        let limits = Limits { until, window: lease.validity() };
-        let [owner, count, lease] = [Arg::Text(tenure.owner()), Arg::Number(1), Arg::Number(lease.millis())];
+        let limits = Limits { answer_by, execute_within: lease.validity() };
+        let (lease, owner, count) = (Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(1));
         let Some((epoch, quarantine)) = &self.epoch else {
-            return self.call(&script::ACQUIRE, &[key], &[owner, count, lease, Arg::Deadline], limits);
+            return self.call(by.usual, &[key], &[Arg::Deadline, lease, owner, count], limits);
         };
-        let args = [owner, count, lease, Arg::Deadline, Arg::RunId, Arg::Number(*quarantine)];
-        let answer = self.call(&script::ACQUIRE_STRICT, &[key, epoch], &args, limits)?;
-        if !matches!(answer.reply, Reply::Numbers(_)) {
+        let args = [Arg::Deadline, lease, owner, count, Arg::RunId, Arg::Number(*quarantine)];
+        let answer = self.call(by.strict, &[key, epoch], &args, limits)?;
+        if !matches!(answer.reply, Reply::Array(_)) {
             self.quiet.store(false, Relaxed);
         }
         Ok(answer)
     }
 
+    /// What a reply means that grants nothing: the holder's PTTL, or in strict mode what is left of the quarantine.
+    pub(super) fn not_granted(&self, reply: &Reply) -> Result<Take, Failure> {
+        match reply {
+            Reply::Array(left) => self.quarantined(left),
+            left => Ok(busy(left.number()?)),
+        }
+    }
+
     /// Strict mode: the server may have forgotten who holds what, so it grants nothing for a while.
-    fn quarantined(&self, left: &[i64]) -> Result<Take, Failure> {
-        let &[left] = left else { return Err(not_understood()) };
+    fn quarantined(&self, left: &[Reply]) -> Result<Take, Failure> {
+        let [left] = left else { return Err(Failure::not_understood()) };
+        let left = left.number()?;
         if !self.quiet.swap(true, Relaxed) {
-            let server = self.backend.server().address();
-            log::warn!("{server} lost its data or is new to strict mode: it grants no lock for {left} ms");
+            let server = self.store.address();
+            say!(warn, "{server} lost its data or is new to strict mode: it grants no lock for {left} ms");
         }
         Ok(busy(left))
     }
 
-    fn ask(&self, command: &'static str, key: &Key, until: Moment) -> Result<i64, Failure> {
+    fn ask(&self, command: &'static str, key: &Key, answer_by: Moment) -> Result<i64, Failure> {
         let request = Request { verb: Verb::Command(command), keys: &[key.full()], args: &[] };
-        number(&self.backend.attempt(Lane::Calls, &request, any_time(until))?)
+        self.store.attempt(Lane::Calls, &request, any_time(answer_by))?.reply.number()
     }
 }
+
+/// The first arguments of a renewal are for all of its keys: the deadline and the lease.
+const RENEW_SHARES: usize = 2;
 
 /// What a script that frees a lock says.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -118,8 +166,8 @@ impl Freed {
 }
 
 /// Limits of a command that does no harm however late it is executed.
-fn any_time(until: Moment) -> Limits {
-    Limits { until, window: Duration::MAX }
+fn any_time(answer_by: Moment) -> Limits {
+    Limits { answer_by, execute_within: Duration::MAX }
 }
 
 /// Taken for so many ms; negative: without an end.
@@ -127,26 +175,12 @@ fn busy(left: i64) -> Take {
     Take::Busy(u64::try_from(left).ok().map(Duration::from_millis))
 }
 
-fn number(answer: &Answer) -> Result<i64, Failure> {
-    match answer.reply {
-        Reply::Number(number) => Ok(number),
-        _ => Err(not_understood()),
-    }
-}
-
-fn not_understood() -> Failure {
-    let cause = Cause::new("the reply is not one of the lock's scripts: is this a Redis server?");
-    Failure::Refused { code: "ERR".to_owned(), applied: Applied::Unknown, cause }
-}
-
 impl Primitive for Keys {
-    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, until: Moment) -> Result<Take, Failure> {
-        let answer = self.ask_for(tenure, lease, until)?;
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, answer_by: Moment) -> Result<Take, Failure> {
+        let answer = self.acquire(&REENTRANTLY, tenure, lease, answer_by)?;
         match answer.reply {
             Reply::Nil => Ok(Take::Acquired(answer.sent)),
-            Reply::Number(left) => Ok(busy(left)),
-            Reply::Numbers(left) => self.quarantined(&left),
-            Reply::Other => Err(not_understood()),
+            reply => self.not_granted(&reply),
         }
     }
 
@@ -155,44 +189,52 @@ impl Primitive for Keys {
         tenure: &Arc<Tenure>,
         count: usize,
         lease: Lease,
-        until: Moment,
+        answer_by: Moment,
     ) -> Result<Option<Moment>, Failure> {
         let count = Arg::Number(count as u64);
-        let args = [Arg::Text(tenure.owner()), count, Arg::Number(lease.millis()), Arg::Deadline];
-        let limits = Limits { until, window: lease.validity() };
-        let answer = self.call(&script::REENTER, &[tenure.key().full()], &args, limits)?;
-        Ok((number(&answer)? == 1).then_some(answer.sent))
+        let args = [Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), count];
+        let limits = Limits { answer_by, execute_within: lease.validity() };
+        let answer = self.call(&REENTER, &[tenure.key().full()], &args, limits)?;
+        Ok((answer.reply.number()? == 1).then_some(answer.sent))
     }
 
-    fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<Renewed, Failure> {
+    fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<Renewed, Failure> {
         let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
         let owners = tenures.iter().map(|tenure| Arg::Text(tenure.owner()));
         let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(owners).collect();
-        let request = Request { verb: Verb::Script(&script::RENEW), keys: &keys, args: &args };
-        let answer = self.backend.attempt(lane, &request, Limits { until, window: lease.validity() })?;
-        match answer.reply {
-            Reply::Numbers(held) if held.len() == tenures.len() => {
-                Ok((answer.sent, held.into_iter().map(|held| Ok(held == 1)).collect()))
-            }
-            _ => Err(not_understood()),
-        }
+        let request = Request { verb: Verb::Script(&RENEW), keys: &keys, args: &args };
+        let answers = self.store.attempt_all(
+            lane,
+            &request,
+            RENEW_SHARES,
+            Limits { answer_by, execute_within: lease.validity() },
+        )?;
+        let held = answers.into_iter().map(|answer| {
+            let Answer { reply, sent } = answer?;
+            Ok((reply.number()? == 1).then_some(sent))
+        });
+        Ok(held.collect())
     }
 
-    fn release(&self, tenure: &Arc<Tenure>, left: usize, until: Moment) -> Result<bool, Failure> {
+    fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
         let key = tenure.key();
         let args = [Arg::Text(tenure.owner()), Arg::Number(left as u64), Arg::Parts(key.channel_parts())];
-        let number = number(&self.call(&script::RELEASE, &[key.full()], &args, any_time(until))?)?;
-        let freed = self.freed(key, number);
+        let answer = self.call(&RELEASE, &[key.full()], &args, any_time(answer_by))?;
+        let freed = self.freed(key, answer.reply.number()?);
         if let (0, Freed::Told(told)) = (left, freed) {
-            tenure.note_told(self.were_others_told(key, told));
+            tenure.note_audience(self.were_others_told(key, told));
         }
         Ok(freed.is_done())
     }
 
-    fn force_unlock(&self, key: &Key, until: Moment) -> Result<bool, Failure> {
+    fn sweep_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<(), Failure> {
+        self.release_all(tenures, answer_by).map(drop)
+    }
+
+    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
         let args = [Arg::Parts(key.channel_parts())];
-        let answer = self.call(&script::FORCE_UNLOCK, &[key.full()], &args, any_time(until))?;
-        Ok(self.freed(key, number(&answer)?).is_done())
+        let answer = self.call(&FORCE_UNLOCK, &[key.full()], &args, any_time(answer_by))?;
+        Ok(self.freed(key, answer.reply.number()?).is_done())
     }
 
     /// In strict mode each acquire looks at the epoch too, one lock at a time.
@@ -200,63 +242,45 @@ impl Primitive for Keys {
         if self.epoch.is_none() { Some(self) } else { None }
     }
 
-    fn place(&self) -> String {
-        self.backend.server().address()
-    }
-
     /// HLEN comes first because it refuses a key of another type, which PTTL would call a lock.
-    fn time_to_live(&self, key: &Key, until: Moment) -> Result<Option<Option<Duration>>, Failure> {
-        if self.ask("HLEN", key, until)? == 0 {
+    fn time_to_live(&self, key: &Key, answer_by: Moment) -> Result<Option<Option<Duration>>, Failure> {
+        if self.ask("HLEN", key, answer_by)? == 0 {
             return Ok(None);
         }
-        match self.ask("PTTL", key, until)? {
+        match self.ask("PTTL", key, answer_by)? {
             -2 => Ok(None),
             left => Ok(Some(u64::try_from(left).ok().map(Duration::from_millis))),
         }
     }
 
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
-        let listening = self.pubsub.listen(&key.channel(), semaphore);
-        let listening =
-            listening.inspect_err(|error| log::warn!("no thread for the subscriber, waiters poll: {error}"));
-        listening.ok().map(|subscription| Box::new(subscription) as _)
-    }
-
-    fn last_failure(&self) -> Option<Failure> {
-        self.backend.last_failure()
-    }
-
-    fn outage_ends(&self, now: Moment) -> Moment {
-        self.backend.outage_ends(now)
+        let listening = self.store.listen(&key.channel(), Arc::<Semaphore>::clone(semaphore));
+        listening.inspect_err(|error| say!(warn, "no thread for the subscriber, waiters poll: {error}")).ok()
     }
 }
 
 impl GroupPrimitive for Keys {
-    fn take_all(&self, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<TakeAll, Failure> {
+    fn take_all(&self, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<TakeAll, Failure> {
         let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
         let owners = tenures.iter().map(|tenure| Arg::Text(tenure.owner()));
         let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(owners).collect();
-        let limits = Limits { until, window: lease.validity() };
-        let answer = self.call(&script::ACQUIRE_GROUP, &keys, &args, limits)?;
-        match usize::try_from(number(&answer)?) {
+        let limits = Limits { answer_by, execute_within: lease.validity() };
+        let answer = self.call(&ACQUIRE_GROUP, &keys, &args, limits)?;
+        match usize::try_from(answer.reply.number()?) {
             Ok(0) => Ok(TakeAll::Acquired(answer.sent)),
             Ok(taken) if taken <= tenures.len() => Ok(TakeAll::Busy(taken - 1)),
-            _ => Err(not_understood()),
+            _ => Err(Failure::not_understood()),
         }
     }
 
-    fn release_all(&self, tenures: &[Arc<Tenure>], until: Moment) -> Result<Vec<bool>, Failure> {
+    fn release_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<Vec<bool>, Failure> {
         let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
         let args =
             tenures.iter().flat_map(|tenure| [Arg::Text(tenure.owner()), Arg::Parts(tenure.key().channel_parts())]);
         let args: Vec<_> = args.collect();
-        let answer = self.call(&script::RELEASE_GROUP, &keys, &args, any_time(until))?;
-        match answer.reply {
-            Reply::Numbers(released) if released.len() == tenures.len() => {
-                let released = tenures.iter().zip(released);
-                Ok(released.map(|(tenure, number)| self.freed(tenure.key(), number).is_done()).collect())
-            }
-            _ => Err(not_understood()),
-        }
+        let request = Request { verb: Verb::Script(&RELEASE_GROUP), keys: &keys, args: &args };
+        let answers = self.store.attempt_all(Lane::Calls, &request, 0, any_time(answer_by))?;
+        let released = tenures.iter().zip(answers);
+        released.map(|(tenure, answer)| Ok(self.freed(tenure.key(), answer?.reply.number()?).is_done())).collect()
     }
 }

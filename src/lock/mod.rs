@@ -1,70 +1,165 @@
-//! The locks: the trait, its comfortable forms, and one file for each kind.
+//! The locks: the trait, its comfortable forms, what is the same for all kinds, and a file for each kind.
 //!
 //! | file | what is in it |
 //! | --- | --- |
 //! | `mod.rs` | [`RedLock`], the trait of every kind, and [`RedLockExt`], the forms with closures and guards |
-//! | `guard.rs` | [`LockGuard`], [`OwnedGuard`], [`Request`] and [`LockAction`] |
-//! | `primitive.rs` | the contract of a kind: what one command does at its store |
+//! | `guard.rs` | [`Guard`], which is [`LockGuard`] and [`OwnedGuard`], [`Request`] and [`LockAction`] |
+//! | `forward.rs` | the verbs of what asks another: a kind its engine, a pointer what it points to |
 //! | `patience.rs` | [`Terms`], and how long a call goes on asking |
-//! | `engine.rs` | the accounting of acquire, re-entry and release |
+//! | `wait.rs` | how a thread waits for a lock: in the line of its process, then with a bid for a tenure |
+//! | `wait/bid.rs` | the waiting loop, whatever is bid for, and what a bid has to do |
+//! | `wait/line.rs` | the threads of this process that wait for the same lock |
+//! | `wait/stop.rs` | what ends a wait: time, token, shutdown |
+//! | `engine.rs` | the accounting of acquire and re-entry |
+//! | `ending.rs` | how a hold is given up, and how its tenure ends: a table |
 //! | `keeping.rs` | what background threads do to what is held |
-//! | `wait.rs` | the waiting loop |
-//! | `reentrant.rs` | [`ReentrantLock`] on one Redis server |
-//! | `keys.rs` | its commands, also those of a quorum's node |
-//! | `quorum.rs` and `quorum/` | [`QuorumLock`], the Redlock algorithm over several Redis masters |
-//! | `local.rs` | [`LocalRedLock`] in memory |
-//! | `multi.rs` and `multi/` | [`MultiLock`], several of them taken as one |
+//! | `primitive.rs` | the contract of a kind: what one command does at its store |
+//! | `keys.rs` and `keys/` | the primitive of locks that are keys of a store, also of a quorum's node; its scripts |
+//! | `kinds/reentrant.rs` | [`ReentrantLock`] at one store |
+//! | `kinds/quorum.rs` and `kinds/quorum/` | [`QuorumLock`], the Redlock algorithm over several stores |
+//! | `kinds/local.rs` and `kinds/local/` | [`LocalRedLock`] in memory, and what its calls are told to meet |
+//! | `multi.rs` and `multi/` | [`MultiLock`], several of any kinds taken as one |
 //! | `batch.rs` | several locks of one store, taken and released by one command |
 //!
-//! A new kind is one file here with the same verbs in the same order: its commands as a `Primitive`, and the
-//! public type that hands an `Engine` what it is asked. What its acquire brings back besides the time of sending
-//! has to be added to `Take`. The registry knows locks by client and key, not by kind: a second kind on one client
-//! has to refuse a key that the other holds. One that mints something for each hold must not be passed on in memory
-//! (`Engine::pass_on`).
+//! A call goes down once and comes back: a verb of the trait (`forward.rs`), the line and the bid (`wait.rs`), the belief
+//! (`engine.rs`, `ending.rs`), one attempt after the other (`patience.rs`), the commands of the kind (`keys.rs`), and from
+//! there to the [store](crate::store).
 //!
-//! Besides its file it touches: its scripts in `src/lua`, listed in `script.rs`; `mod` and `pub use` here, and the
-//! table above; the re-exports and the table of kinds in `lib.rs` and the README; a line in `tests/it/conformance.rs`,
-//! which fails until the kind is there; its rows in `docs/protocol.md`, `docs/coming-from.md` and
-//! `tests/faults/rows.txt`; the changelog.
+//! # A new kind
+//! It is one file in `kinds/`, which knows no other kind:
+//!
+//! * A `Kind`: what it is to the parts that all kinds share. Whether its tenures go from thread to thread in memory (not
+//!   if a hold gets something of its own from the store), and whether threads of a process share one.
+//! * Its commands as a `Primitive`. One that keeps its locks as [`keys`] do has those (`Keys`) and hands on what it does not
+//!   do by itself; its acquire goes by `Keys::acquire` with a script of its own, and `not_granted` reads what that says when
+//!   it grants nothing. It hands on `sweep_all` too, or a shutdown frees one lock a round trip; but not `group`, if its
+//!   acquire does anything that the script of groups does not do. What an acquire brings back besides the time of sending
+//!   is noted at the tenure, in a field of its own there, as a quorum notes its nodes.
+//! * Its scripts, declared there (`scripts!`), in a folder of its name beside it. Tests find them.
+//! * The public type, which asks its client for the engine of its kind (`Client::of_kind`) and has it answer the verbs by
+//!   one line (`answered_by!`). A kind that adds to the answers writes its verbs out, as `local.rs` does.
+//!
+//! One whose threads do not wait behind one contender of their process (because the store keeps their order, or because
+//! nobody takes anything away) has a `Bid` of its own and no `Line`.
+//!
+//! Besides these it touches: `mod` in `kinds/mod.rs`, `pub use` here, and the table above; the re-exports, the table of
+//! kinds and the permissions in `lib.rs`; the README's table; a line in `tests/it/conformance.rs` and one in
+//! `tests/it/tidy/layers.rs`, which fail until the kind is there, and in `tests/it/compiler/traits.rs`; what it leaves on a
+//! server by design, in `tests/harness/server.rs`; in the docs `protocol.md`, `coming-from.md` and the rows of
+//! `tests/faults/rows.txt` that it makes true; the changelog. Whether a test of waiting threads can fail depends on how long
+//! locks are passed on in memory: `HandOff` sets that.
 
 mod batch;
+mod ending;
 mod engine;
+mod forward;
 mod guard;
 mod keeping;
 mod keys;
-mod local;
+mod kinds;
 mod multi;
 mod patience;
 mod primitive;
-mod quorum;
-mod reentrant;
 mod wait;
 
-use crate::error::{Error, Result};
-use crate::hold::Hold;
+use crate::base::error::{Error, Result};
+use crate::base::signal::CancelToken;
+use crate::lease::hold::Hold;
 use crate::registry::current_thread;
-use crate::signal::CancelToken;
 use batch::Batch;
-use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 
-pub use guard::{LockAction, LockGuard, OwnedGuard, Request};
-pub use local::LocalRedLock;
+pub use guard::{Guard, LockAction, LockGuard, OwnedGuard, Request};
+pub use kinds::local::LocalRedLock;
+pub use kinds::quorum::QuorumLock;
+pub use kinds::reentrant::{RedisRedLock, ReentrantLock};
 pub use multi::{GroupGuard, GroupHold, GroupRequest, MultiLock};
 pub use patience::Terms;
-pub use quorum::QuorumLock;
-pub use reentrant::{RedisRedLock, ReentrantLock};
 
-/// A blocking lock on resources that are known by name: 1 to 1,024 bytes, any characters.
+/// A blocking lock on resources that are known by name: 1 to 1,024 bytes, any characters, but nothing that ends with
+/// `redlatch:epoch`, which [strict](crate::ClientBuilder::strict) clients need.
 ///
-/// Object-safe, and implemented for `&T`, `Box<T>` and `Arc<T>` too. It can be wrapped but not written from
-/// scratch: a [`Hold`] cannot be made outside of this crate. A wrapper changes behaviour in
-/// [`acquire`](Self::acquire) and [`release`](Self::release), on which all other forms rest.
+/// Object-safe, and implemented for `&T`, `Box<T>` and `Arc<T>` too.
 ///
 /// A thread that holds a resource may lock it again; it is free after as many unlocks. A hold without a lease
 /// of its own is renewed by a watchdog until it is unlocked. All leases are 10 ms to 365 days; zero as a wait
 /// tries once, [`Duration::MAX`] waits for ever.
+///
+/// # Wrappers
+/// It can be wrapped but not written from scratch: a [`Hold`] cannot be made outside of this crate. A wrapper changes
+/// behaviour in [`acquire`](Self::acquire) and [`release`](Self::release), on which all other forms rest, and has
+/// errors of its own by [`Error::unavailable`] and its like:
+///
+/// ```
+/// use redlatch::{Error, Hold, LocalRedLock, RedLock, RedLockExt, Result, Terms};
+/// use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+/// use std::{thread::ThreadId, time::Duration};
+///
+/// /// Takes no lock while it is open.
+/// struct Breaker<L> {
+///     locks: L,
+///     open: AtomicBool,
+/// }
+///
+/// impl<L: RedLock> RedLock for Breaker<L> {
+///     fn acquire(&self, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
+///         if self.open.load(SeqCst) {
+///             return Err(Error::unavailable(resource, "the breaker is open"));
+///         }
+///         self.locks.acquire(resource, terms)
+///     }
+///
+///     fn release(&self, hold: &Hold) -> Result<()> {
+///         self.locks.release(hold)
+///     }
+///
+///     fn verify(&self, hold: &Hold) -> Result<bool> {
+///         self.locks.verify(hold)
+///     }
+///
+///     fn hold_of(&self, resource: &str, thread: ThreadId) -> Option<Hold> {
+///         self.locks.hold_of(resource, thread)
+///     }
+///
+///     fn force_unlock(&self, resource: &str) -> Result<bool> {
+///         self.locks.force_unlock(resource)
+///     }
+///
+///     fn is_locked(&self, resource: &str) -> Result<bool> {
+///         self.locks.is_locked(resource)
+///     }
+///
+///     fn remaining_time_to_live(&self, resource: &str) -> Result<Option<Duration>> {
+///         self.locks.remaining_time_to_live(resource)
+///     }
+/// }
+///
+/// let locks = Breaker { locks: LocalRedLock::new(), open: AtomicBool::new(false) };
+/// assert_eq!(locks.execute_in_lock("order:42", || 40 + 2)?, 42);
+/// locks.open.store(true, SeqCst);
+/// assert!(matches!(locks.guard("order:42"), Err(Error::Unavailable { .. })));
+/// # Ok::<(), Error>(())
+/// ```
+///
+/// # Answers that are easily lost
+/// The compiler warns of a [`Result`], a guard and a request that nobody looks at. Of what a `?` leaves of an answer it
+/// does not: after `locks.try_lock(name)?;` the program goes on with or without the lock. Write what asks:
+///
+/// ```
+/// use redlatch::{LocalRedLock, RedLock, RedLockExt};
+///
+/// let locks = LocalRedLock::new();
+/// if locks.try_lock("order:42")? {
+///     locks.unlock("order:42")?;
+/// }
+/// let Some(guard) = locks.try_guard("order:42")? else { return Ok(()) };
+/// guard.unlock()?;
+/// # Ok::<(), redlatch::Error>(())
+/// ```
+///
+/// `let _ = locks.guard(name)?;` keeps no guard, so it releases at once: write `let _guard`. The lints `unused_results`
+/// and `let_underscore_drop` of rustc, which are off by default, find both mistakes.
 ///
 /// # Errors
 /// Every method that returns a [`Result`] may fail with [`Error::Config`] (a name or lease out of range),
@@ -76,6 +171,7 @@ pub trait RedLock: Send + Sync {
     /// # Errors
     /// [`Error::Cancelled`]; [`Error::Lost`] when the current thread lost the resource and has not unlocked
     /// it since.
+    #[must_use = "`None` means that the lock is not held: write `let Some(hold) = .. else {`"]
     fn acquire(&self, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>>;
 
     /// Gives up one level of this very hold, never of a later one under the same name. Only of a hold that these
@@ -95,6 +191,7 @@ pub trait RedLock: Send + Sync {
 
     /// The hold of a thread of this process, as this process sees it: no round trip. Also a lost one that was
     /// not unlocked yet.
+    #[must_use]
     fn hold_of(&self, resource: &str, thread: ThreadId) -> Option<Hold>;
 
     /// Frees the resource whoever holds it; true if it was locked. A holder in this process knows at once, one
@@ -122,7 +219,7 @@ pub trait RedLock: Send + Sync {
     /// # Errors
     /// As [`acquire`](Self::acquire).
     fn lock(&self, resource: &str) -> Result<()> {
-        acquired(self.acquire(resource, &Terms::new())?, resource)
+        acquired(self.acquire(resource, &Terms::new())?, resource).map(drop)
     }
 
     /// Waits as long as it takes, for a lease that is not renewed.
@@ -130,7 +227,7 @@ pub trait RedLock: Send + Sync {
     /// # Errors
     /// As [`acquire`](Self::acquire).
     fn lock_with_lease(&self, resource: &str, lease: Duration) -> Result<()> {
-        acquired(self.acquire(resource, &Terms::new().lease(lease))?, resource)
+        acquired(self.acquire(resource, &Terms::new().lease(lease))?, resource).map(drop)
     }
 
     /// Waits until the resource is acquired or the token is cancelled (Java's `lockInterruptibly`).
@@ -138,30 +235,37 @@ pub trait RedLock: Send + Sync {
     /// # Errors
     /// As [`acquire`](Self::acquire).
     fn lock_cancellable(&self, resource: &str, token: &CancelToken) -> Result<()> {
-        acquired(self.acquire(resource, &Terms::new().cancelled_by(token))?, resource)
+        acquired(self.acquire(resource, &Terms::new().cancelled_by(token))?, resource).map(drop)
     }
 
     /// Takes the resource if it is free. It waits for the server's answer, at most one response time-out; a
     /// resource that another thread of this process surely holds is busy without a round trip.
     ///
+    /// `false`: it is busy, and not held here ([easily lost](RedLock#answers-that-are-easily-lost)).
+    ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
+    #[must_use = "`false` means that the lock is not held: write `if locks.try_lock(..)? {`"]
     fn try_lock(&self, resource: &str) -> Result<bool> {
         Ok(self.acquire(resource, &Terms::new().wait(Duration::ZERO))?.is_some())
     }
 
-    /// Waits at most so long.
+    /// Waits at most so long. `false`: it was busy all that time, and is not held here
+    /// ([easily lost](RedLock#answers-that-are-easily-lost)).
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
+    #[must_use = "`false` means that the lock is not held: write `if locks.try_lock_for(..)? {`"]
     fn try_lock_for(&self, resource: &str, wait: Duration) -> Result<bool> {
         Ok(self.acquire(resource, &Terms::new().wait(wait))?.is_some())
     }
 
-    /// Waits at most `wait`, for a lease that is not renewed.
+    /// Waits at most `wait`, for a lease that is not renewed. `false`: it was busy all that time, and is not held here
+    /// ([easily lost](RedLock#answers-that-are-easily-lost)).
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
+    #[must_use = "`false` means that the lock is not held: write `if locks.try_lock_for_with_lease(..)? {`"]
     fn try_lock_for_with_lease(&self, resource: &str, wait: Duration, lease: Duration) -> Result<bool> {
         Ok(self.acquire(resource, &Terms::new().wait(wait).lease(lease))?.is_some())
     }
@@ -185,74 +289,34 @@ pub trait RedLock: Send + Sync {
     }
 
     /// The current thread's hold, also a lost one that was not unlocked yet.
+    #[must_use]
     fn hold(&self, resource: &str) -> Option<Hold> {
         self.hold_of(resource, current_thread())
     }
 
     /// How many unlocks the current thread owes, also of a hold that was lost.
+    #[must_use]
     fn hold_count(&self, resource: &str) -> usize {
         self.hold(resource).map_or(0, |hold| hold.count())
     }
 
     /// Whether the current thread still surely holds the resource.
+    #[must_use]
     fn is_held_by_current_thread(&self, resource: &str) -> bool {
         self.is_held_by_thread(resource, current_thread())
     }
 
     /// Whether that thread of this process still surely holds the resource.
+    #[must_use]
     fn is_held_by_thread(&self, resource: &str, thread: ThreadId) -> bool {
         self.hold_of(resource, thread).is_some_and(|hold| hold.is_valid())
     }
 }
 
 /// Without a deadline there is no `None`, but a wrapper may have brought its own.
-fn acquired(hold: Option<Hold>, resource: &str) -> Result<()> {
-    hold.map(drop).ok_or_else(|| Error::cancelled(resource))
+fn acquired<T>(answer: Option<T>, resource: &str) -> Result<T> {
+    answer.ok_or_else(|| Error::cancelled(resource))
 }
-
-macro_rules! forward_red_lock {
-    ($($pointer:ty),*) => {$(
-        impl<L: RedLock + ?Sized> RedLock for $pointer {
-            fn acquire(&self, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
-                (**self).acquire(resource, terms)
-            }
-
-            fn release(&self, hold: &Hold) -> Result<()> {
-                (**self).release(hold)
-            }
-
-            fn verify(&self, hold: &Hold) -> Result<bool> {
-                (**self).verify(hold)
-            }
-
-            fn hold_of(&self, resource: &str, thread: ThreadId) -> Option<Hold> {
-                (**self).hold_of(resource, thread)
-            }
-
-            fn force_unlock(&self, resource: &str) -> Result<bool> {
-                (**self).force_unlock(resource)
-            }
-
-            fn is_locked(&self, resource: &str) -> Result<bool> {
-                (**self).is_locked(resource)
-            }
-
-            fn remaining_time_to_live(&self, resource: &str) -> Result<Option<Duration>> {
-                (**self).remaining_time_to_live(resource)
-            }
-
-            fn unlock(&self, resource: &str) -> Result<()> {
-                (**self).unlock(resource)
-            }
-
-            fn batch(&self) -> Option<Batch<'_>> {
-                (**self).batch()
-            }
-        }
-    )*};
-}
-
-forward_red_lock!(&L, Box<L>, Arc<L>);
 
 /// The comfortable forms, for every [`RedLock`], also behind `dyn`.
 pub trait RedLockExt: RedLock {
@@ -271,25 +335,25 @@ pub trait RedLockExt: RedLock {
     /// # Errors
     /// As [`RedLock::acquire`].
     fn guard(&self, resource: &str) -> Result<LockGuard<'_, Self>> {
-        self.request(resource).guard()?.ok_or_else(|| Error::cancelled(resource))
+        acquired(self.request(resource).guard()?, resource)
     }
 
-    /// A guard if the resource is free.
+    /// A guard if the resource is free. `None`: it is busy ([easily lost](RedLock#answers-that-are-easily-lost)).
     ///
     /// # Errors
     /// As [`RedLock::acquire`].
+    #[must_use = "`None` means that the lock is not held: write `let Some(guard) = .. else {`"]
     fn try_guard(&self, resource: &str) -> Result<Option<LockGuard<'_, Self>>> {
         self.request(resource).wait(Duration::ZERO).guard()
     }
 
-    /// A guard that owns its share of the lock, for structs that keep both. It needs the lock in an `Arc`; for a
-    /// bounded wait or a lease use [`OwnedGuard::acquire`].
+    /// A guard that owns a clone of these locks, for structs that keep it. Each kind is a cheap clone, and so is an
+    /// `Arc<dyn RedLock>`; for a bounded wait or a lease see [`Request::owned_guard`].
     ///
     /// ```
     /// use redlatch::{LocalRedLock, OwnedGuard, RedLockExt};
-    /// use std::sync::Arc;
     ///
-    /// let locks = Arc::new(LocalRedLock::new());
+    /// let locks = LocalRedLock::new();
     /// let guard: OwnedGuard<LocalRedLock> = locks.owned_guard("order:42")?;
     /// drop(locks);
     /// guard.unlock()?;
@@ -298,8 +362,11 @@ pub trait RedLockExt: RedLock {
     ///
     /// # Errors
     /// As [`RedLock::acquire`].
-    fn owned_guard(self: &Arc<Self>, resource: &str) -> Result<OwnedGuard<Self>> {
-        OwnedGuard::acquire(self, resource, &Terms::new())?.ok_or_else(|| Error::cancelled(resource))
+    fn owned_guard(&self, resource: &str) -> Result<OwnedGuard<Self>>
+    where
+        Self: Clone,
+    {
+        acquired(self.request(resource).owned_guard()?, resource)
     }
 
     /// Any form with its terms spelled out.
@@ -334,17 +401,19 @@ pub trait RedLockExt: RedLock {
     /// ```
     ///
     /// # Errors
-    /// As [`RedLock::acquire`], then without having run the work; and after it [`Error::Lost`] when the hold
-    /// was lost meanwhile, because the work may not have been alone. A release that failed on the wire is only
-    /// logged. Whoever needs the work's value in any case uses [`guard`](Self::guard).
+    /// As [`RedLock::acquire`], then without having run the work. After it only [`Error::Unprotected`], because the work
+    /// may not have been alone: the hold was lost meanwhile, or the client was shut down ([`Error::work_ran`]). A release
+    /// that failed on the wire is only logged. Whoever needs the work's value in any case uses [`guard`](Self::guard).
     fn execute_in_lock<T>(&self, resource: &str, work: impl FnOnce() -> T) -> Result<T> {
-        self.request(resource).execute(|_| work())?.ok_or_else(|| Error::cancelled(resource))
+        acquired(self.request(resource).execute(|_| work())?, resource)
     }
 
-    /// The same with a bounded wait and a lease; `None` when not acquired in time.
+    /// The same with a bounded wait and a lease; `None` when not acquired in time, and then the work did not run
+    /// ([easily lost](RedLock#answers-that-are-easily-lost)).
     ///
     /// # Errors
     /// As [`execute_in_lock`](Self::execute_in_lock).
+    #[must_use = "`None` means that the work did not run: write `if let Some(value) = ..`"]
     fn execute_in_lock_for<T>(
         &self,
         resource: &str,
@@ -360,7 +429,7 @@ pub trait RedLockExt: RedLock {
     /// # Errors
     /// As [`execute_in_lock`](Self::execute_in_lock).
     fn run_in_lock<A: LockAction + ?Sized>(&self, resource: &str, action: &mut A) -> Result<A::Output> {
-        self.request(resource).run(action)?.ok_or_else(|| Error::cancelled(resource))
+        acquired(self.request(resource).run(action)?, resource)
     }
 }
 

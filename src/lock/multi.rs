@@ -6,10 +6,13 @@ mod rounds;
 
 use super::batch::Batch;
 use super::engine::Engine;
-use super::{RedLock, Terms};
-use crate::error::{Error, Result};
-use crate::hold::Hold;
-use crate::signal::CancelToken;
+use super::{RedLock, Terms, acquired};
+use crate::base::config::Config;
+use crate::base::error::{Error, Result};
+use crate::base::signal::CancelToken;
+use crate::base::time::{Clock, Moment};
+use crate::base::unwind::survives_a_panic;
+use crate::lease::hold::Hold;
 use std::fmt;
 use std::time::Duration;
 
@@ -60,9 +63,15 @@ pub use hold::GroupHold;
 /// script in one round trip, and released by another, while nothing else of this process has to do with them.
 ///
 /// Two members that are the same lock by two *clients* never come together: to a server each client is another owner.
+///
+/// Its answers are [easily lost](RedLock#answers-that-are-easily-lost) too.
+#[must_use = "a group holds nothing until `lock`, `try_lock`, `guard` or `execute_in_lock`"]
 pub struct MultiLock<'l> {
     members: Vec<Member<'l>>,
 }
+
+// Its members are only ever shared, and each answers for itself.
+survives_a_panic!(MultiLock<'_>);
 
 struct Member<'l> {
     lock: Box<dyn RedLock + 'l>,
@@ -105,6 +114,7 @@ impl<'l> MultiLock<'l> {
     /// # Errors
     /// As [`RedLock::acquire`], of the member that failed; then nothing is held. [`Error::Config`] for a group without
     /// members.
+    #[must_use = "`None` means that the locks are not held: write `let Some(hold) = .. else {`"]
     pub fn acquire(&self, terms: &Terms<'_>) -> Result<Option<GroupHold>> {
         self.check_members()?;
         rounds::acquire(self, terms)
@@ -115,7 +125,7 @@ impl<'l> MultiLock<'l> {
     /// # Errors
     /// As [`acquire`](Self::acquire).
     pub fn lock(&self) -> Result<()> {
-        self.acquired(self.acquire(&Terms::new())?).map(drop)
+        acquired(self.acquire(&Terms::new())?, self.name()).map(drop)
     }
 
     /// Waits as long as it takes, for a lease that is not renewed.
@@ -123,7 +133,7 @@ impl<'l> MultiLock<'l> {
     /// # Errors
     /// As [`acquire`](Self::acquire).
     pub fn lock_with_lease(&self, lease: Duration) -> Result<()> {
-        self.acquired(self.acquire(&Terms::new().lease(lease))?).map(drop)
+        acquired(self.acquire(&Terms::new().lease(lease))?, self.name()).map(drop)
     }
 
     /// Waits until all are acquired or the token is cancelled.
@@ -131,13 +141,14 @@ impl<'l> MultiLock<'l> {
     /// # Errors
     /// As [`acquire`](Self::acquire).
     pub fn lock_cancellable(&self, token: &CancelToken) -> Result<()> {
-        self.acquired(self.acquire(&Terms::new().cancelled_by(token))?).map(drop)
+        acquired(self.acquire(&Terms::new().cancelled_by(token))?, self.name()).map(drop)
     }
 
     /// Takes all if all are free. It waits for the servers' answers, at most one response time-out each.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
+    #[must_use = "`false` means that the locks are not held: write `if group.try_lock(..)? {`"]
     pub fn try_lock(&self) -> Result<bool> {
         Ok(self.acquire(&Terms::new().wait(Duration::ZERO))?.is_some())
     }
@@ -146,6 +157,7 @@ impl<'l> MultiLock<'l> {
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
+    #[must_use = "`false` means that the locks are not held: write `if group.try_lock_for(..)? {`"]
     pub fn try_lock_for(&self, wait: Duration) -> Result<bool> {
         Ok(self.acquire(&Terms::new().wait(wait))?.is_some())
     }
@@ -154,36 +166,42 @@ impl<'l> MultiLock<'l> {
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
+    #[must_use = "`false` means that the locks are not held: write `if group.try_lock_for_with_lease(..)? {`"]
     pub fn try_lock_for_with_lease(&self, wait: Duration, lease: Duration) -> Result<bool> {
         Ok(self.acquire(&Terms::new().wait(wait).lease(lease))?.is_some())
     }
 
-    /// Gives up one level of the current thread's hold of each member, in reverse order, also past one that fails.
+    /// Gives up one level of the current thread's hold of each member, in reverse order, also past one that fails. All
+    /// together take no longer than the longest outage budget of their clients: then the rest is freed in the background.
     ///
     /// # Errors
-    /// The first that a member met, as [`RedLock::unlock`].
+    /// The first that a member met, as [`RedLock::unlock`], but a lost member's before one of a server.
     pub fn unlock(&self) -> Result<()> {
         self.check_members()?;
         let holds: Vec<_> = self.members.iter().map(Member::hold).collect();
         let taken: Vec<_> = holds.iter().enumerate().filter_map(|(at, hold)| Some((at, hold.clone()?))).collect();
         let missing = self.members.iter().zip(&holds).rev().find(|(_, hold)| hold.is_none());
-        let released = self.give_up(&taken);
+        let released = self.give_up(&taken, self.release_ends());
         // Why there is none: it says so itself.
-        missing.map_or(Ok(()), |(member, _)| member.lock.unlock(&member.resource)).and(released)
+        worse(missing.map_or(Ok(()), |(member, _)| member.lock.unlock(&member.resource)), released)
     }
 
     /// Gives up one level of these very holds, in reverse order, also past one that fails.
     ///
     /// # Errors
-    /// The first that a member met, as [`RedLock::release`]. [`Error::Config`] for the hold of another group, of which
+    /// As [`unlock`](Self::unlock). [`Error::Config`] for the hold of another group, of which
     /// nothing is released.
     pub fn release(&self, hold: &GroupHold) -> Result<()> {
+        self.release_by(hold, self.release_ends())
+    }
+
+    fn release_by(&self, hold: &GroupHold, limit: Moment) -> Result<()> {
         self.check_members()?;
         let names = self.members.iter().map(|member| member.resource.as_str());
         if !names.eq(hold.holds().iter().map(Hold::resource)) {
             return Err(Error::config("this hold is of another group: release it by the group that acquired it"));
         }
-        self.give_up(&hold.holds().iter().cloned().enumerate().collect::<Vec<_>>())
+        self.give_up(&hold.holds().iter().cloned().enumerate().collect::<Vec<_>>(), limit)
     }
 
     /// How many times over the current thread holds the whole group: how many unlocks it owes at least.
@@ -231,13 +249,14 @@ impl<'l> MultiLock<'l> {
     /// # Errors
     /// As [`acquire`](Self::acquire).
     pub fn guard(&self) -> Result<GroupGuard<'_>> {
-        self.acquired(self.request().guard()?)
+        acquired(self.request().guard()?, self.name())
     }
 
     /// A guard if all are free.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
+    #[must_use = "`None` means that the locks are not held: write `let Some(guard) = .. else {`"]
     pub fn try_guard(&self) -> Result<Option<GroupGuard<'_>>> {
         self.request().wait(Duration::ZERO).guard()
     }
@@ -250,16 +269,17 @@ impl<'l> MultiLock<'l> {
     /// Locks all, runs the work, unlocks, also when the work panics.
     ///
     /// # Errors
-    /// As [`RedLockExt::execute_in_lock`](crate::RedLockExt::execute_in_lock): [`Error::Lost`] when any member was
-    /// lost meanwhile.
+    /// As [`RedLockExt::execute_in_lock`](crate::RedLockExt::execute_in_lock): [`Error::Unprotected`] when any
+    /// member was lost meanwhile.
     pub fn execute_in_lock<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
-        self.acquired(self.request().execute(|_| work())?)
+        acquired(self.request().execute(|_| work())?, self.name())
     }
 
     /// The same with a bounded wait and a lease; `None` when not acquired in time.
     ///
     /// # Errors
     /// As [`execute_in_lock`](Self::execute_in_lock).
+    #[must_use = "`None` means that the work did not run: write `if let Some(value) = ..`"]
     pub fn execute_in_lock_for<T>(
         &self,
         wait: Duration,
@@ -282,11 +302,6 @@ impl<'l> MultiLock<'l> {
         self.members.first().map_or("", |member| &member.resource)
     }
 
-    /// Without a deadline there is no `None`, but a wrapper may have brought its own.
-    fn acquired<T>(&self, acquired: Option<T>) -> Result<T> {
-        acquired.ok_or_else(|| Error::cancelled(self.name()))
-    }
-
     /// The engine that takes these members, in their order, by one command: more than one, and all different.
     fn engine_of(&self, members: &[usize]) -> Option<&Engine> {
         let rank = |at: &usize| &self.members[*at].rank;
@@ -295,15 +310,55 @@ impl<'l> MultiLock<'l> {
         Batch::engine_of(batches).filter(|_| differ)
     }
 
-    /// Gives up one level of each of these members, the last first.
-    fn give_up(&self, taken: &[(usize, Hold)]) -> Result<()> {
+    /// Gives up one level of each of these members, the last first. At `limit` what is left is freed in the background:
+    /// members of several clients at servers that do not answer would each take their own time, one after the other.
+    fn give_up(&self, taken: &[(usize, Hold)], limit: Moment) -> Result<()> {
+        taken.iter().for_each(|(_, hold)| hold.release_within(limit));
         let (members, holds): (Vec<_>, Vec<_>) = taken.iter().map(|(at, hold)| (*at, hold)).unzip();
         let together = self.engine_of(&members).and_then(|engine| engine.release_group(&holds));
-        together.unwrap_or_else(|| {
-            let each = taken.iter().rev().map(|(at, hold)| self.members[*at].lock.release(hold));
-            each.fold(Ok(()), Result::and)
-        })
+        let released = together.unwrap_or_else(|| {
+            let each = taken.iter().enumerate().rev().map(|(left, (at, hold))| {
+                hold.release_within(share_of(limit, left + 1));
+                self.members[*at].lock.release(hold)
+            });
+            each.fold(Ok(()), worse)
+        });
+        taken.iter().for_each(|(_, hold)| hold.release_within(Moment::MAX));
+        released
     }
+
+    /// The longest that a setting of the members' clients allows; of a member that does not say its client, `usual`.
+    fn longest(&self, of: fn(&Config) -> Duration, usual: Duration) -> Duration {
+        let spans = self.members.iter().map(|member| member.lock.batch().map_or(usual, |batch| of(batch.config())));
+        spans.max().unwrap_or(usual)
+    }
+
+    /// When a release that its caller waits for has to be over.
+    fn release_ends(&self) -> Moment {
+        Clock::Boot.now().plus(self.longest(|config| config.outage_budget, Duration::from_secs(10)))
+    }
+
+    /// How long the answer to one attempt may take.
+    fn one_answer(&self) -> Duration {
+        self.longest(|config| config.response_timeout, Duration::from_secs(2))
+    }
+}
+
+/// Until when the next of so many may take: its share of what is left, so that one that is not answered leaves time to ask
+/// the others.
+fn share_of(limit: Moment, members: usize) -> Moment {
+    let now = Clock::Boot.now();
+    let members = u32::try_from(members).unwrap_or(u32::MAX);
+    if limit == Moment::MAX { limit } else { now.plus(limit.since(now) / members) }
+}
+
+/// Of what two members say of their release, what is told: the first error, but that a hold was over before it was released
+/// is worse than a release that failed on the wire. Until that was sent, its lock was held.
+pub(super) fn worse(one: Result<()>, other: Result<()>) -> Result<()> {
+    let on_the_wire = |result: &Result<()>| {
+        matches!(result, Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. } | Error::Refused { .. }))
+    };
+    if on_the_wire(&one) && other.is_err() && !on_the_wire(&other) { other } else { one.and(other) }
 }
 
 impl fmt::Debug for MultiLock<'_> {

@@ -1,13 +1,56 @@
-//! How long a call waits and goes on asking, and what makes it stop.
+//! How long a call waits and goes on asking.
 
-use super::primitive::Primitive;
-use crate::backend::{Broken, Failure};
+use super::wait::Stop;
+use crate::base::error::Result;
+use crate::base::signal::{CancelToken, Semaphore};
+use crate::base::time::Moment;
 use crate::client::Space;
-use crate::error::{Error, Result};
-use crate::signal::{CancelToken, Semaphore};
-use crate::time::Moment;
+use crate::store::Health;
+use crate::store::node::{Broken, Failure};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The setters of [`Terms`], which a request has too: `setters_of_terms!('r, self.terms);` stands in its `impl`, and
+/// `'r` is how long the token lives.
+macro_rules! setters_of_terms {
+    ($token:lifetime, $self:ident $(.$terms:ident)?) => {
+        /// Waits at most so long, for a group as a whole: zero tries once, [`Duration::MAX`] waits for ever. Default:
+        /// for ever.
+        pub fn wait(mut $self, wait: Duration) -> Self {
+            $self$(.$terms)?.wait = wait;
+            $self
+        }
+
+        /// Takes the lock, or each of a group, for so long, 10 ms to 365 days, without renewing it. Default: renewed by
+        /// the watchdog.
+        pub fn lease(mut $self, lease: Duration) -> Self {
+            ($self$(.$terms)?.lease, $self$(.$terms)?.renewed) = (Some(lease), false);
+            $self
+        }
+
+        /// Takes the lock, or each of a group, for so long, 100 ms to 365 days, and renews it every third of that: how
+        /// long a holder that died blocks others, in place of the client's
+        /// [`watchdog_timeout`](crate::ClientBuilder::watchdog_timeout). A leader may have a short one beside the long
+        /// ones of the same client.
+        ///
+        /// The answer to a renewal is waited for a third of it, but 200 ms at least. A lease longer than
+        /// [`max_hold`](crate::ClientBuilder::max_hold) is refused. An inner level of a hold can only make it longer,
+        /// for as long as the hold lasts. A lock is not passed on in memory to who asked for another lease than it is
+        /// renewed with.
+        pub fn renewed_lease(mut $self, lease: Duration) -> Self {
+            ($self$(.$terms)?.lease, $self$(.$terms)?.renewed) = (Some(lease), true);
+            $self
+        }
+
+        /// Ends the wait when the token is cancelled. Default: nothing does.
+        pub fn cancelled_by(mut $self, token: &$token CancelToken) -> Self {
+            $self$(.$terms)?.token = Some(token);
+            $self
+        }
+    };
+}
+
+pub(super) use setters_of_terms;
 
 /// The terms of one acquire: how long to wait, for which lease, and who may end the wait.
 ///
@@ -26,6 +69,7 @@ use std::time::Duration;
 pub struct Terms<'t> {
     pub(crate) wait: Duration,
     pub(crate) lease: Option<Duration>,
+    pub(crate) renewed: bool,
     pub(crate) token: Option<&'t CancelToken>,
     /// A wait of zero is for the answer to a try. When that has to be there, if not only in one response time-out.
     pub(crate) answer_by: Option<Moment>,
@@ -40,37 +84,18 @@ impl Default for Terms<'_> {
 impl<'t> Terms<'t> {
     /// Wait for ever, for a lease that the watchdog renews; not to be cancelled.
     pub fn new() -> Self {
-        Self { wait: Duration::MAX, lease: None, token: None, answer_by: None }
+        Self { wait: Duration::MAX, lease: None, renewed: false, token: None, answer_by: None }
     }
 
-    /// Waits at most so long: zero tries once, [`Duration::MAX`] waits for ever.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = wait;
-        self
-    }
-
-    /// Takes the lock for so long, 10 ms to 365 days, without renewing it.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
-        self
-    }
-
-    /// Ends the wait when the token is cancelled.
-    pub fn cancelled_by(mut self, token: &'t CancelToken) -> Self {
-        self.token = Some(token);
-        self
-    }
+    setters_of_terms!('t, self);
 }
 
-/// How long a call goes on asking its store, and what makes it stop.
+/// How long a call goes on asking its store.
 pub(super) struct Patience<'a> {
     space: &'a Space,
-    store: &'a dyn Primitive,
-    resource: &'a str,
-    own_deadline: Option<Moment>,
+    health: &'a dyn Health,
+    pub(super) stop: Stop<'a>,
     limit: Option<Moment>,
-    token: Option<&'a CancelToken>,
-    semaphore: Option<&'a Arc<Semaphore>>,
     attempts: usize,
     takes_no: bool,
 }
@@ -92,23 +117,14 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 impl<'a> Patience<'a> {
     /// Until the store has been out of reach for the outage budget.
-    pub(super) fn new(space: &'a Space, store: &'a dyn Primitive, resource: &'a str) -> Self {
-        Self {
-            space,
-            store,
-            resource,
-            own_deadline: None,
-            limit: None,
-            token: None,
-            semaphore: None,
-            attempts: usize::MAX,
-            takes_no: false,
-        }
+    pub(super) fn new(space: &'a Space, health: &'a dyn Health, resource: &'a str) -> Self {
+        let stop = Stop::new(&space.clock, &space.shutdown, resource);
+        Self { space, health, stop, limit: None, attempts: usize::MAX, takes_no: false }
     }
 
-    /// Not beyond a point in time.
+    /// Not beyond a point in time; of several, the earliest.
     pub(super) fn until(self, limit: Moment) -> Self {
-        Self { limit: Some(limit), ..self }
+        Self { limit: Some(self.limit.map_or(limit, |other| other.min(limit))), ..self }
     }
 
     /// One attempt.
@@ -129,19 +145,12 @@ impl<'a> Patience<'a> {
             Duration::ZERO => Some(self.space.one_answer().min(terms.answer_by.unwrap_or(Moment::MAX))),
             wait => Some(self.space.clock.now().plus(wait)),
         };
-        Self { own_deadline, token: terms.token, ..self }
+        Self { stop: self.stop.at(own_deadline).cancelled_by(terms.token), ..self }
     }
 
     /// Pauses end early when the semaphore is released, which the token does too.
     pub(super) fn woken_by(self, semaphore: &'a Arc<Semaphore>) -> Self {
-        if let Some(token) = self.token {
-            token.wake(semaphore);
-        }
-        Self { semaphore: Some(semaphore), ..self }
-    }
-
-    pub(super) fn token(&self) -> Option<&'a CancelToken> {
-        self.token
+        Self { stop: self.stop.woken_by(semaphore), ..self }
     }
 
     /// Repeats an attempt until it is answered, refused for good, or the patience ends. With the answer comes
@@ -154,11 +163,12 @@ impl<'a> Patience<'a> {
             match attempt(self.attempt_ends(&trouble, now)) {
                 Ok(answer) => return Ok((answer, trouble.doubt.is_some())),
                 Err(failure) if self.is_spent(&failure, &mut trouble) => {
-                    return Err(failure.after(trouble.doubt).into_error(self.resource));
+                    self.hold_back(&failure, now)?;
+                    return Err(failure.after(trouble.doubt).into_error(self.stop.resource));
                 }
                 Err(failure) => self.recover(failure, &mut trouble),
             }
-            self.check_stopped()?;
+            self.stop.check()?;
         }
     }
 
@@ -168,7 +178,7 @@ impl<'a> Patience<'a> {
         let now = self.space.clock.now();
         trouble.attempts += 1;
         let since = trouble.since.unwrap_or(now);
-        let borne = self.own_deadline.is_none() && now >= since.plus(self.space.config.outage_budget);
+        let borne = self.stop.deadline.is_none() && now >= since.plus(self.space.config.outage_budget);
         let refused = self.takes_no && matches!(failure, Failure::Refused { .. });
         refused || borne || trouble.attempts >= self.attempts || !failure.may_pass() || now >= self.ends(now)
     }
@@ -185,10 +195,20 @@ impl<'a> Patience<'a> {
         self.sleep(pause);
     }
 
+    /// In an outage whose budget is spent each attempt may fail within microseconds, and a program that calls again for
+    /// as long as the error is retryable would do nothing else. So a call without a bound of its own takes
+    /// [its time](Stop::take_least). One with a bound asks until that is reached.
+    ///
+    /// # Errors
+    /// As [`Stop::check`].
+    fn hold_back(&self, failure: &Failure, last_began: Moment) -> Result<()> {
+        if self.limit.is_none() && failure.may_pass() { self.stop.take_least(last_began) } else { Ok(()) }
+    }
+
     /// The first attempt of a call without a deadline gets time for an answer, however old the outage is: else
     /// nobody would ever find out that it is over.
     fn attempt_ends(&self, trouble: &Trouble, now: Moment) -> Moment {
-        match self.own_deadline {
+        match self.stop.deadline {
             None if trouble.attempts == 0 => {
                 let ends = self.ends(now).max(now.plus(self.space.config.response_timeout));
                 self.limit.map_or(ends, |limit| limit.min(ends))
@@ -199,49 +219,28 @@ impl<'a> Patience<'a> {
 
     /// When asking ends: the caller's deadline, or else the outage's; never beyond the limit.
     fn ends(&self, now: Moment) -> Moment {
-        let ends = self.own_deadline.unwrap_or_else(|| self.store.outage_ends(now));
+        let ends = self.stop.deadline.unwrap_or_else(|| self.health.outage_ends(now));
         self.limit.map_or(ends, |limit| limit.min(ends))
     }
 
     /// Sleeps at most so long, at most until the patience ends, and less when the call is woken.
     fn sleep(&self, span: Duration) {
         let now = self.space.clock.now();
-        let span = span.min(self.ends(now).since(now));
-        match self.semaphore {
-            Some(semaphore) => drop(semaphore.acquire(span)),
-            // A release, a try or a look of its own: nobody could wake it, and it pauses for 200 ms at most.
-            None => std::thread::sleep(span),
-        }
-    }
-
-    /// # Errors
-    /// `Closed` after a shutdown, `Cancelled` by the token.
-    pub(super) fn check_stopped(&self) -> Result<()> {
-        self.space.check_not_shut(self.resource)?;
-        match self.token {
-            Some(token) if token.is_cancelled() => Err(Error::cancelled(self.resource)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the caller's time is up.
-    pub(super) fn is_over(&self) -> bool {
-        self.own_deadline.is_some_and(|deadline| deadline <= self.space.clock.now())
+        self.stop.rest(span.min(self.ends(now).since(now)));
     }
 
     /// A call that is queued fails with the outage, as the one that contends does.
     pub(super) fn check_outage(&self) -> Result<()> {
         let now = self.space.clock.now();
-        if self.own_deadline.is_none() && self.ends(now) <= now {
+        if self.stop.deadline.is_none() && self.ends(now) <= now {
             let unreached = || Failure::Unreached(Broken::new("the outage budget is spent"));
-            return Err(self.store.last_failure().unwrap_or_else(unreached).never_sent().into_error(self.resource));
+            return Err(self
+                .health
+                .last_failure()
+                .unwrap_or_else(unreached)
+                .never_sent()
+                .into_error(self.stop.resource));
         }
         Ok(())
-    }
-
-    /// The time left to the caller, no more than `cap`.
-    pub(super) fn at_most(&self, cap: Duration) -> Duration {
-        let left = self.own_deadline.map(|deadline| deadline.since(self.space.clock.now()));
-        left.map_or(cap, |left| left.min(cap))
     }
 }

@@ -1,209 +1,161 @@
 //! What this process knows of one lock, and every step from one holder to the next. No I/O, no clock of its own.
 
+use super::line::Line;
 use super::mark::current_thread;
+use super::seat::Seat;
 use super::waiter::Waiter;
-use crate::config::HandOff;
-use crate::hold::Hold;
-use crate::mutant::{self, Mutant};
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::thread::ThreadId;
-use crate::tenure::{Standing, Tenure};
-use crate::time::Moment;
-use std::collections::VecDeque;
+use crate::base::config::HandOff;
+use crate::base::kind::Kind;
+use crate::base::sync::atomic::Ordering::Relaxed;
+use crate::base::sync::thread::ThreadId;
+use crate::base::time::Moment;
+use crate::lease::hold::Hold;
+use crate::lease::tenure::Tenure;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What this process knows of one lock.
+/// What this process knows of one lock: who has it, and who waits.
 ///
-/// While `hold` is occupied nobody of this process contends on the wire. Otherwise `head` does, alone, and the
-/// others are parked behind it in order of arrival. A release passes the tenure on to the first of them, or ends it
-/// on the wire and promotes them.
+/// While the seat is occupied nobody of this process contends on the wire. Otherwise the head of the line does, alone,
+/// and the others are parked behind it in order of arrival. A release passes the tenure on to the first of them, or ends
+/// it on the wire and promotes them.
 ///
 /// Passing on has two forms, as in parking_lot. Within a turn the tenure is only *kept*: the next thread that comes
 /// takes it, which is most often the one that runs already, and the first parked one is roused to come too. After
 /// the turn it is granted to the first parked one, so that nobody waits behind running threads for long.
 /// Kept means: somebody parked can take it and is on the way, so that it is never forgotten.
+///
+/// A tenure of a kind that shares is open for a while: it is granted to those who are parked in front, and who comes
+/// while nobody waits has it too. Its last holder ends it.
 #[derive(Default)]
 pub(super) struct ThreadEntry {
-    /// The hold in force, or one whose end was not noticed yet.
-    pub(super) hold: Option<Hold>,
-    /// `hold` was released, and its tenure is kept for the next thread of this process.
-    kept: bool,
-    /// How often the tenure was passed on, and since when its turns are of the same thread.
-    passes: usize,
-    turn_since: Option<Moment>,
-    /// Nobody else was told of the last release: the next tenure may be passed on for longer.
-    alone: bool,
+    pub(super) seat: Seat,
+    pub(super) line: Line,
     /// Lost holds with levels still to be unlocked, beside whatever came after them.
     pub(super) lost: Vec<Hold>,
-    /// The waiter that contends on the wire.
-    pub(super) head: Option<Arc<Waiter>>,
-    pub(super) parked: VecDeque<Arc<Waiter>>,
 }
-
-/// While nobody outside of this process listens, the bounds of passing on are so many times as wide.
-const ALONE: u32 = 4;
 
 impl ThreadEntry {
     pub(super) fn of(&self, thread: ThreadId) -> Option<&Hold> {
-        self.lost.iter().chain(self.in_force()).find(|hold| hold.thread() == thread)
-    }
-
-    /// The hold of a thread that has not released it.
-    pub(super) fn in_force(&self) -> Option<&Hold> {
-        self.hold.as_ref().filter(|_| !self.kept)
+        self.lost.iter().chain(self.seat.in_force()).find(|hold| hold.thread() == thread)
     }
 
     /// Whatever tenure of this lock may still be believed in.
     pub(super) fn believed(&self) -> impl Iterator<Item = &Hold> {
-        self.lost.iter().filter(|hold| hold.tenure().is_valid()).chain(&self.hold)
+        self.lost.iter().filter(|hold| hold.tenure().is_valid()).chain(self.seat.holds())
     }
 
-    /// Held, kept, or being released right now: whoever contended would only find it busy.
-    fn is_occupied(&self) -> bool {
-        self.hold.as_ref().is_some_and(|hold| {
-            matches!(hold.tenure().standing(), Standing::Held | Standing::Suspect | Standing::Ended)
-        })
+    pub(super) fn is_empty(&self) -> bool {
+        self.seat.is_empty() && self.lost.is_empty() && self.line.is_empty()
     }
 
-    /// The current thread comes and does not wait: what can be said without the wire.
-    pub(super) fn glance(&mut self, watched: bool) -> Option<Entered> {
+    /// The current thread comes and does not wait: what can be said without the wire. It can go on with tenures of the
+    /// kind that it `takes`.
+    pub(super) fn glance(&mut self, takes: Option<&'static Kind>) -> Option<Entered> {
         let thread = current_thread();
         if let Some(hold) = self.of(thread) {
             return Some(Entered::Mine(hold.clone()));
         }
-        if let Some(hold) = watched.then(|| self.take_kept(thread)).flatten() {
+        if let Some(hold) = takes.and_then(|kind| self.join(kind, thread)) {
             return Some(Entered::Granted(hold));
         }
-        self.in_force().filter(|hold| hold.is_valid()).map(|_| Entered::Sibling)
+        self.seat.in_force().next().filter(|hold| hold.is_valid()).map(|_| Entered::Sibling)
+    }
+
+    /// What a thread that comes can have without a word to the server: the kept tenure, or a share of one that nobody
+    /// waits to see ended.
+    fn join(&mut self, kind: &'static Kind, thread: ThreadId) -> Option<Hold> {
+        let kept = self.seat.take_kept(kind, thread);
+        kept.or_else(|| if self.line.is_empty() { self.seat.share(kind, thread) } else { None })
     }
 
     /// A call comes to wait, of a thread that has no hold here.
     pub(super) fn enter(&mut self, waiter: &Arc<Waiter>) -> Entered {
-        if let Some(hold) = self.take_if_kept(waiter) {
+        if let Some(hold) = waiter.takes.and_then(|kind| self.join(kind, waiter.thread)) {
             return Entered::Granted(hold);
         }
-        if self.head.is_none() && self.parked.is_empty() && !self.is_occupied() {
-            self.head = Some(Arc::clone(waiter));
+        if self.line.is_empty() && !self.seat.is_occupied() {
+            self.line.lead(waiter);
             return Entered::Head;
         }
-        self.parked.push_back(Arc::clone(waiter));
+        self.line.park(waiter);
+        self.place_of(waiter)
+    }
+
+    fn place_of(&mut self, waiter: &Arc<Waiter>) -> Entered {
         self.promote();
-        if self.is_head(waiter) { Entered::Head } else { Entered::Parked }
+        if self.line.is_head(waiter) { Entered::Head } else { Entered::Parked }
     }
 
     /// Lets the next waiter contend, once the lock is not occupied and nobody does.
-    pub(super) fn promote(&mut self) {
-        if self.head.is_none() && !self.parked.is_empty() && !self.is_occupied() {
-            self.head = self.parked.pop_front();
-            self.wake_head();
+    fn promote(&mut self) {
+        if !self.seat.is_occupied() {
+            self.line.promote();
         }
-    }
-
-    /// The lock may be free: whoever contends should look.
-    pub(super) fn wake_head(&self) {
-        if let Some(head) = &self.head {
-            head.semaphore.release();
-        }
-    }
-
-    pub(super) fn is_head(&self, waiter: &Arc<Waiter>) -> bool {
-        self.head.as_ref().is_some_and(|head| Arc::ptr_eq(head, waiter))
-    }
-
-    pub(super) fn is_awaited(&self) -> bool {
-        self.head.is_some() || !self.parked.is_empty()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.hold.is_none() && self.lost.is_empty() && !self.is_awaited()
     }
 
     /// A thread acquired the lock on the wire.
     pub(super) fn settle(&mut self, hold: &Hold) {
         self.retire();
-        self.hold = Some(hold.clone());
-        (self.passes, self.turn_since) = (0, None);
+        self.seat.settle(hold);
     }
 
-    /// Takes the hold in force out of the way; it is kept while its thread still has to unlock it.
-    pub(super) fn retire(&mut self) {
-        if let Some(hold) = self.hold.take() {
-            self.alone = false;
-            self.lost.extend(Some(hold).filter(|hold| hold.count() > 0 && !hold.is_orphan()));
-        }
-        self.kept = false;
+    /// Takes the holds in force out of the way; they stay while their threads still have to unlock them.
+    fn retire(&mut self) {
+        self.lost.extend(self.seat.empty());
     }
 
-    /// Passes the tenure of a hold that its thread gives up on to a parked thread. False when the release has to go
-    /// to the wire: nobody is parked who can take it, the bounds of passing on are reached, or less than half of the
-    /// watchdog's `lease` is left; or more than all of it, for the next thread did not ask for so much.
+    /// Opens the tenure of a hold until then: those in front of the line who can share it do.
+    pub(super) fn open(&mut self, hold: &Hold, until: Moment) {
+        self.seat.open(hold, until);
+        while self.grant(|seat, kind, thread| seat.share(kind, thread)) {}
+    }
+
+    /// Passes the tenure of a hold that its thread gives up on to a parked thread, or leaves it to those who share it.
+    /// False when the release has to go to the wire: nobody is parked who can take it, the bounds of passing on are
+    /// reached, or less than half of the watchdog's `lease` is left; or more than all of it, for the next thread did not
+    /// ask for so much.
     pub(super) fn pass_on(&mut self, hold: &Hold, bounds: &HandOff, lease: Duration) -> bool {
-        if !self.has_taker() {
+        if self.seat.leave_or_shut(hold) {
+            return true;
+        }
+        if !self.has_taker(hold) {
             return false;
         }
         let now = hold.tenure().now();
-        if !self.is_passable(hold, bounds, now, lease) {
+        if !self.seat.is_passable(hold, bounds, now, lease) {
             return false;
         }
-        self.passes += 1;
-        hold.close(true);
-        self.kept = true;
-        if now.since(*self.turn_since.get_or_insert(now)) < bounds.turn {
-            self.rouse();
+        if self.seat.keep(hold, now, bounds.turn) {
+            self.line.rouse();
         } else {
-            self.turn_since = Some(now);
-            self.grant();
+            self.grant_kept();
         }
         true
     }
 
-    /// Whether the first parked one can go on under the watchdog's lease, without a word to the server.
-    fn has_taker(&self) -> bool {
-        self.parked.front().is_some_and(|first| first.watched)
+    /// Whether the first parked one can go on with the tenure, without a word to the server.
+    fn has_taker(&self, hold: &Hold) -> bool {
+        hold.kind().passed_on
+            && self.line.first().and_then(|first| first.takes).is_some_and(|kind| hold.is_of_kind(kind))
     }
 
-    /// Whether the tenure is ours to pass on, and sure enough, and other processes need not get their turn yet.
-    fn is_passable(&self, hold: &Hold, bounds: &HandOff, now: Moment, lease: Duration) -> bool {
-        let tenure = hold.tenure();
-        let is_current = self.hold.as_ref().is_some_and(|current| current.is(hold));
-        let is_sure = tenure.is_watched() && tenure.standing() == Standing::Held;
-        let left = tenure.deadline().map_or(Duration::ZERO, |deadline| deadline.since(now));
-        let lasts = (lease / 2..=lease).contains(&left);
-        let stretch = if self.alone { ALONE } else { 1 };
-        let is_early = self.passes < bounds.passes.saturating_mul(stretch as usize)
-            && now.since(tenure.held_since()) < bounds.within.saturating_mul(stretch);
-        is_current && is_sure && lasts && is_early
-    }
-
-    /// Wakes the first parked one for the kept tenure, unless it is on the way.
-    fn rouse(&mut self) {
-        if mutant::is(Mutant::NeverRouses) {
-            return;
-        }
-        if let Some(first) = self.parked.front().filter(|first| !first.roused.swap(true, Relaxed)) {
-            first.semaphore.release();
+    /// Gives the kept tenure to the first parked one. A tenure that was lost meanwhile is no gift: then the first stays
+    /// in the line, and looks.
+    pub(super) fn grant_kept(&mut self) {
+        if !self.grant(|seat, kind, thread| seat.take_kept(kind, thread)) {
+            self.line.wake_first();
         }
     }
 
-    /// Gives the kept tenure to the first parked one. From here on it has it, whatever else happens to its wait.
-    /// A tenure that was lost meanwhile is no gift: then the first stays in the queue, and looks.
-    fn grant(&mut self) {
-        let Some(first) = self.parked.front().map(Arc::clone) else { return };
-        if let Some(hold) = self.take_kept(first.thread) {
-            self.parked.pop_front();
-            *first.granted.lock() = Some(hold);
-        }
+    /// Gives the first parked one what it can have. From here on it has it, whatever else happens to its wait.
+    fn grant(&mut self, give: impl FnOnce(&mut Seat, &'static Kind, ThreadId) -> Option<Hold>) -> bool {
+        let Some(first) = self.line.first().map(Arc::clone) else { return false };
+        let Some(hold) = first.takes.and_then(|kind| give(&mut self.seat, kind, first.thread)) else { return false };
+        self.line.serve_first();
+        *first.granted.lock() = Some(hold);
         first.semaphore.release();
-    }
-
-    /// A thread comes to the kept tenure, and has it.
-    pub(super) fn take_kept(&mut self, thread: ThreadId) -> Option<Hold> {
-        let last = self.hold.as_ref().filter(|hold| self.kept && hold.tenure().is_valid())?;
-        let next = last.pass_to(thread);
-        self.hold = Some(next.clone());
-        self.kept = mutant::is(Mutant::GivesTwice);
-        Some(next)
+        true
     }
 
     /// A parked waiter looks how it stands. Also notices what ended without anyone telling.
@@ -212,25 +164,19 @@ impl ThreadEntry {
         if let Some(hold) = waiter.take_granted() {
             return Entered::Granted(hold);
         }
-        if let Some(hold) = self.take_if_kept(waiter) {
-            self.parked.retain(|parked| !Arc::ptr_eq(parked, waiter));
+        if let Some(hold) = waiter.takes.and_then(|kind| self.seat.take_kept(kind, waiter.thread)) {
+            self.line.forget(waiter);
             return Entered::Granted(hold);
         }
-        self.promote();
-        if self.is_head(waiter) { Entered::Head } else { Entered::Parked }
-    }
-
-    fn take_if_kept(&mut self, waiter: &Waiter) -> Option<Hold> {
-        if waiter.watched { self.take_kept(waiter.thread) } else { None }
+        self.place_of(waiter)
     }
 
     /// A waiter goes.
     pub(super) fn leave(&mut self, waiter: &Arc<Waiter>) -> Left {
-        if self.is_head(waiter) {
-            self.head = None;
+        let was_head = self.line.is_head(waiter);
+        self.line.forget(waiter);
+        if was_head {
             self.promote();
-        } else {
-            self.parked.retain(|parked| !Arc::ptr_eq(parked, waiter));
         }
         match waiter.take_granted() {
             Some(hold) => Left::Granted(hold),
@@ -240,9 +186,9 @@ impl ThreadEntry {
 
     /// Sees to it that somebody comes for a kept tenure, or ends it.
     fn find_taker(&mut self) -> Left {
-        let Some(hold) = self.hold.clone().filter(|_| self.kept) else { return Left::Nothing };
-        if self.has_taker() {
-            self.rouse();
+        let Some(hold) = self.seat.kept().cloned() else { return Left::Nothing };
+        if self.has_taker(&hold) {
+            self.line.rouse();
             return Left::Nothing;
         }
         hold.tenure().end();
@@ -252,33 +198,32 @@ impl ThreadEntry {
     /// The outermost level of a hold is gone: the next may come. Whether its thread still counted it.
     pub(super) fn remove(&mut self, hold: &Hold) -> bool {
         self.lost.retain(|lost| !lost.is(hold));
-        let is_current = self.hold.as_ref().is_some_and(|current| current.is(hold));
-        let counted = !(is_current && self.kept);
-        let told_others = hold.tenure().told_others();
-        if is_current {
-            self.hold = None;
-            self.kept = false;
-            self.alone = told_others == Some(false);
-        }
-        let gives_way = self.head.is_none() && told_others == Some(true);
-        self.wake_head();
+        let counted = self.seat.clear(hold);
+        let gives_way = self.line.head().is_none() && hold.tenure().had_audience() == Some(true);
+        self.line.wake_head();
         self.promote();
-        if let (true, Some(head)) = (gives_way, &self.head) {
+        if let (true, Some(head)) = (gives_way, self.line.head()) {
             head.gives_way.store(true, Relaxed);
         }
         counted
     }
 
-    /// A tenure was lost: its hold is out of the way of the next one. Returns that hold, unless nobody had it.
-    pub(super) fn lose(&mut self, tenure: &Arc<Tenure>) -> Option<Hold> {
+    /// A tenure was lost: its holds are out of the way of the next one. Returns them.
+    pub(super) fn lose(&mut self, tenure: &Arc<Tenure>) -> Vec<Hold> {
         let of_tenure = |hold: &&Hold| Arc::ptr_eq(hold.tenure(), tenure);
-        let hold = self.lost.iter().chain(self.in_force()).find(of_tenure).cloned();
-        if self.hold.as_ref().is_some_and(|current| of_tenure(&current)) {
+        let holds = self.lost.iter().chain(self.seat.in_force()).filter(of_tenure).cloned().collect();
+        if self.seat.is_of(tenure) {
             self.retire();
         }
-        self.wake_head();
+        self.line.wake_head();
         self.promote();
-        hold
+        holds
+    }
+
+    /// A thread ended without unlocking. It runs in that thread's destructor, so it neither logs nor allocates.
+    pub(super) fn thread_ended(&mut self, thread: ThreadId) {
+        self.seat.thread_ended(thread);
+        self.lost.retain(|hold| hold.thread() != thread);
     }
 }
 

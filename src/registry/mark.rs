@@ -1,8 +1,8 @@
 //! The mark of a thread: its number, how many holds it has, and the destructor that notices its end.
 
 use super::registry;
-use crate::sync::thread::{self, ThreadId};
-use crate::sync::thread_local;
+use crate::base::sync::thread::{self, ThreadId};
+use crate::base::sync::thread_local;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

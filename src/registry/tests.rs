@@ -1,17 +1,20 @@
 //! What the map says to threads that come, wait, hold, lose and leave.
 
 use super::*;
-use crate::hold::HoldState;
-use crate::key::{Key, Naming};
-use crate::owner::OwnerId;
-use crate::tenure::Nobody;
-use crate::time::{Clock, Lease};
+use crate::base::key::{Key, Naming};
+use crate::base::owner::OwnerId;
+use crate::base::time::{Clock, Lease};
+use crate::lease::hold::HoldState;
+use crate::lease::tenure::Nobody;
+use crate::registry::seat::Seat;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 mod counts;
 mod others;
+
+static KIND: Kind = Kind { name: "lock", passed_on: true, shared: false };
 
 /// A hold of the current thread, valid for a minute.
 fn hold(key: &str) -> Hold {
@@ -21,7 +24,7 @@ fn hold(key: &str) -> Hold {
 fn held(key: &str, watched: bool) -> Hold {
     let tenure = Tenure::new(Key::new(Naming::Redisson, "", key), OwnerId::default(), Clock::Boot);
     assert!(tenure.confirm(tenure.now(), Lease::new(MINUTE).unwrap()));
-    Hold::new(Uuid::nil(), Arc::new(tenure), Weak::<Nobody>::new(), watched)
+    Hold::new(Uuid::nil(), &KIND, Arc::new(tenure), Weak::<Nobody>::new(), watched)
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -32,7 +35,7 @@ fn waiter() -> Arc<Waiter> {
 }
 
 fn waiter_for(watched: bool) -> Arc<Waiter> {
-    std::thread::spawn(move || Arc::new(Waiter::new(watched))).join().unwrap()
+    std::thread::spawn(move || Arc::new(Waiter::new(watched.then_some(&KIND)))).join().unwrap()
 }
 
 impl Registry {
@@ -80,7 +83,7 @@ fn a_lost_hold_stays_beside_the_next_one_until_it_is_unlocked() {
     let (space, map, lost, next) = (Uuid::new_v4(), registry(), hold("n"), hold("n"));
     map.settle(space, "n", &lost);
     lost.tenure().lose();
-    assert!(map.lose(space, lost.tenure()).is_some_and(|found| found.is(&lost)));
+    assert!(map.lose(space, lost.tenure()).iter().all(|found| found.is(&lost)));
     std::thread::scope(|scope| scope.spawn(|| map.settle(space, "n", &next)).join().unwrap());
     assert!(map.find(space, "n", lost.thread()).is_some_and(|found| found.is(&lost)));
     assert!(map.believed(space, "n").pop().is_some_and(|found| found.is(&next)));
@@ -105,15 +108,14 @@ fn an_expired_hold_that_nobody_reported_lets_the_next_one_through() {
 fn the_holds_of_an_ended_thread_are_not_renewed() {
     let (space, map) = (Uuid::new_v4(), registry());
     let hold = std::thread::spawn(move || {
-        let hold = hold("n");
-        hold.tenure().watch(true);
+        let hold = held("n", true);
         registry().settle(space, "n", &hold);
         hold
     });
     let hold = hold.join().unwrap();
     assert!(!hold.tenure().is_watched() && hold.is_orphan());
     hold.tenure().lose();
-    assert!(map.lose(space, hold.tenure()).is_some());
+    assert!(!map.lose(space, hold.tenure()).is_empty());
     assert!(map.look(space, "n", |_| Some(())).is_none(), "nobody will unlock it, so it is not kept");
 }
 
@@ -171,7 +173,7 @@ fn within_a_turn_the_running_thread_may_come_again_and_a_parked_one_is_roused() 
     let bounds = FREELY.turn(MINUTE);
     assert!(map.pass_on(space, &first, &bounds, MINUTE));
     assert!(is_woken(&second));
-    let Some(Entered::Granted(again)) = map.glance(space, "n", true) else { panic!("it is kept") };
+    let Some(Entered::Granted(again)) = map.glance(space, "n", Some(&KIND)) else { panic!("it is kept") };
     assert!(matches!(map.turn(space, "n", &second), Entered::Parked), "the other was faster");
     assert!(map.pass_on(space, &again, &bounds, MINUTE));
     let next = given(map, space, &second);
@@ -225,7 +227,7 @@ fn a_kept_tenure_that_nobody_can_take_any_more_ends() {
     assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE));
     let Left::Unclaimed(hold) = map.leave(space, "n", &second) else { panic!("the last who could take it went") };
     assert!(hold.is(&first) && !hold.tenure().is_valid());
-    assert!(map.glance(space, "n", true).is_none(), "nobody gets it any more");
+    assert!(map.glance(space, "n", Some(&KIND)).is_none(), "nobody gets it any more");
     assert!(matches!(map.turn(space, "n", &third), Entered::Parked), "until its release is done");
     map.clear(space, &hold);
     assert!(map.is_head(space, "n", &third));
@@ -250,7 +252,7 @@ fn a_kept_tenure_is_nobodys_hold() {
     assert!(map.find(space, "n", first.thread()).is_none());
     assert_eq!(map.census(space), (0, 1));
     first.tenure().lose();
-    assert!(map.lose(space, first.tenure()).is_none(), "nobody lost it");
+    assert!(map.lose(space, first.tenure()).is_empty(), "nobody lost it");
     assert!(map.is_head(space, "n", &second));
     map.leave(space, "n", &second);
     assert!(map.look(space, "n", |_| Some(())).is_none());
@@ -295,7 +297,7 @@ fn who_was_roused_is_forgotten_with_the_tenure() {
 fn who_was_granted_in_vain_can_be_roused_again() {
     let (space, map, first, [second]) = scene([true]);
     assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE));
-    let Some(Entered::Granted(again)) = map.glance(space, "n", true) else { panic!("it is kept") };
+    let Some(Entered::Granted(again)) = map.glance(space, "n", Some(&KIND)) else { panic!("it is kept") };
     assert!(map.pass_on(space, &again, &FREELY, MINUTE), "the turn is over");
     again.tenure().lose();
     let lost = given(map, space, &second);
@@ -312,8 +314,23 @@ fn who_was_granted_in_vain_can_be_roused_again() {
 
 /// A loss is written without the lock of the map, so also between the look at a tenure and its grant.
 #[test]
+fn who_is_granted_a_tenure_that_is_lost_stays_in_the_queue() {
+    let (space, map, first, [second]) = scene([true]);
+    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE), "it is kept");
+    first.tenure().lose();
+    map.with(space, "n", ThreadEntry::grant_kept);
+    assert!(is_woken(&second) && second.take_granted().is_none());
+    assert!(map.lose(space, first.tenure()).is_empty(), "nobody lost it");
+    assert!(map.is_head(space, "n", &second), "else it waits and nobody knows");
+    map.leave(space, "n", &second);
+}
+
+/// The same by chance, in all of its steps.
+#[test]
 fn a_tenure_that_is_lost_while_it_is_granted_leaves_nobody_outside_of_the_queue() {
-    for spins in 0..6_000 {
+    // A race of two threads, of which each has to be on a core: a busy machine gets through fewer.
+    let began = Instant::now();
+    for spins in (0..6_000).take_while(|_| began.elapsed() < Duration::from_secs(2)) {
         let (space, map, first, [second]) = scene([true]);
         let ready = AtomicBool::new(false);
         let passed = std::thread::scope(|scope| {
@@ -349,7 +366,7 @@ fn keys_that_share_a_shard_do_not_meet() {
         assert!(map.believed(space, &format!("no {key}")).is_empty(), "{key} is found by another name");
     }
     for (key, _) in &holds {
-        map.with(space, key, |entry| entry.hold = None);
+        map.with(space, key, |entry| entry.seat = Seat::default());
         count_holds(-1);
     }
 }

@@ -1,10 +1,11 @@
 //! One call that waits, and what a thread keeps of it for its next.
 
-use crate::hold::Hold;
-use crate::signal::Semaphore;
-use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use crate::sync::thread::{self, ThreadId};
-use crate::sync::{Mutex, thread_local};
+use crate::base::kind::Kind;
+use crate::base::signal::Semaphore;
+use crate::base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::base::sync::thread::{self, ThreadId};
+use crate::base::sync::{Mutex, thread_local};
+use crate::lease::hold::Hold;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -15,8 +16,9 @@ pub(crate) struct Waiter {
     /// Released when it should look again, for whatever reason.
     pub(crate) semaphore: Arc<Semaphore>,
     pub(super) thread: ThreadId,
-    /// It asked for no lease of its own, so it can go on under the watchdog's without a word to the server.
-    pub(super) watched: bool,
+    /// Tenures of this kind it can go on with, without a word to the server: it asked for no lease of its own, so it has
+    /// what the watchdog gives.
+    pub(super) takes: Option<&'static Kind>,
     pub(super) granted: Mutex<Option<Hold>>,
     /// Woken for a kept tenure, and has not looked yet.
     pub(super) roused: AtomicBool,
@@ -26,10 +28,10 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     /// A call of the current thread.
-    pub(crate) fn new(watched: bool) -> Self {
+    pub(crate) fn new(takes: Option<&'static Kind>) -> Self {
         let thread = thread::current().id();
         let (roused, gives_way) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { semaphore: Arc::default(), thread, watched, granted: Mutex::new(None), roused, gives_way }
+        Self { semaphore: Arc::default(), thread, takes, granted: Mutex::new(None), roused, gives_way }
     }
 
     /// Whether it contends because its process gave the lock up for others, who ask first. True once.
@@ -62,12 +64,12 @@ pub(crate) struct Lent(Arc<Waiter>, PhantomData<*const ()>);
 
 impl Lent {
     /// For a call of the current thread. A wait inside of another finds none kept.
-    pub(crate) fn new(watched: bool) -> Self {
+    pub(crate) fn new(takes: Option<&'static Kind>) -> Self {
         let kept = SPARE.try_with(Cell::take).ok().flatten().and_then(|mut waiter| {
-            Arc::get_mut(&mut waiter)?.watched = watched;
+            Arc::get_mut(&mut waiter)?.takes = takes;
             Some(waiter)
         });
-        Self(kept.unwrap_or_else(|| Arc::new(Waiter::new(watched))), PhantomData)
+        Self(kept.unwrap_or_else(|| Arc::new(Waiter::new(takes))), PhantomData)
     }
 }
 
@@ -92,9 +94,11 @@ impl Deref for Lent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::signal::CancelToken;
+    use crate::base::signal::CancelToken;
     use std::sync::atomic::Ordering::SeqCst;
     use std::time::Duration;
+
+    static KIND: Kind = Kind { name: "lock", passed_on: true, shared: false };
 
     fn is_woken(waiter: &Waiter) -> bool {
         waiter.semaphore.acquire(Duration::ZERO)
@@ -105,35 +109,35 @@ mod tests {
     fn is_kept(lent: Lent) -> bool {
         let before = Arc::as_ptr(&lent);
         drop(lent);
-        let _others = [0; 8].map(|_| Arc::new(Waiter::new(true)));
-        Arc::as_ptr(&Lent::new(true)) == before
+        let _others = [0; 8].map(|_| Arc::new(Waiter::new(Some(&KIND))));
+        Arc::as_ptr(&Lent::new(Some(&KIND))) == before
     }
 
     #[test]
     fn a_waiter_is_used_again_as_if_it_were_new() {
-        let first = Lent::new(false);
+        let first = Lent::new(None);
         first.semaphore.release();
         first.roused.store(true, SeqCst);
         first.gives_way.store(true, SeqCst);
         let address = Arc::as_ptr(&first);
         assert!(is_kept(first));
-        let second = Lent::new(true);
+        let second = Lent::new(Some(&KIND));
         assert_eq!(Arc::as_ptr(&second), address);
-        assert!(second.watched && !is_woken(&second), "a stale permit");
+        assert!(second.takes.is_some() && !is_woken(&second), "a stale permit");
         assert!(!second.roused.load(SeqCst) && !second.gives_way());
         drop(second);
-        assert!(!Lent::new(false).watched);
+        assert!(Lent::new(None).takes.is_none());
     }
 
     #[test]
     fn a_waiter_that_somebody_has_is_not_used_again() {
-        let lent = Lent::new(true);
+        let lent = Lent::new(Some(&KIND));
         let queued = Arc::clone(&lent);
         assert!(!is_kept(lent));
-        let lent = Lent::new(true);
+        let lent = Lent::new(Some(&KIND));
         let told = Arc::clone(&lent.semaphore);
         drop(lent);
-        let next = Lent::new(true);
+        let next = Lent::new(Some(&KIND));
         queued.semaphore.release();
         told.release();
         assert!(!is_woken(&next), "by who had waited for it before");
@@ -141,18 +145,18 @@ mod tests {
 
     #[test]
     fn a_waiter_that_a_token_can_wake_is_not_used_again() {
-        let (token, lent) = (CancelToken::new(), Lent::new(true));
+        let (token, lent) = (CancelToken::new(), Lent::new(Some(&KIND)));
         token.wake(&lent.semaphore);
         assert!(!is_kept(lent));
-        let next = Lent::new(true);
+        let next = Lent::new(Some(&KIND));
         token.cancel();
         assert!(!is_woken(&next));
     }
 
     #[test]
     fn a_wait_inside_of_another_has_a_waiter_of_its_own() {
-        let outer = Lent::new(true);
-        let inner = Lent::new(true);
+        let outer = Lent::new(Some(&KIND));
+        let inner = Lent::new(Some(&KIND));
         assert!(!Arc::ptr_eq(&outer, &inner));
         inner.semaphore.release();
         drop(inner);
@@ -162,14 +166,14 @@ mod tests {
 
     #[test]
     fn a_wait_that_panics_gives_its_waiter_back() {
-        let address = Arc::as_ptr(&Lent::new(true));
+        let address = Arc::as_ptr(&Lent::new(Some(&KIND)));
         let panicked = std::panic::catch_unwind(|| {
-            let lent = Lent::new(true);
+            let lent = Lent::new(Some(&KIND));
             lent.semaphore.release();
             std::panic::resume_unwind(Box::new(Arc::as_ptr(&lent) as usize));
         });
         assert_eq!(*panicked.unwrap_err().downcast::<usize>().unwrap(), address as usize);
-        assert!(!is_woken(&Lent::new(true)));
+        assert!(!is_woken(&Lent::new(Some(&KIND))));
     }
 
     /// A destructor of the program's may lock when ours has run: then nothing is kept, and nothing panics.
@@ -178,7 +182,7 @@ mod tests {
         struct Last(std::sync::mpsc::Sender<bool>);
         impl Drop for Last {
             fn drop(&mut self) {
-                let lent = Lent::new(true);
+                let lent = Lent::new(Some(&KIND));
                 let _ = self.0.send(SPARE.try_with(|_| ()).is_err() && !is_woken(&lent));
             }
         }
@@ -188,7 +192,7 @@ mod tests {
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::spawn(|| {
             LAST.set(Some(Last(tell)));
-            drop(Lent::new(true));
+            drop(Lent::new(Some(&KIND)));
         });
         assert!(told.recv().unwrap(), "it was torn down before");
     }

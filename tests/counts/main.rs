@@ -1,12 +1,9 @@
 //! What locks cost in things that can be counted, and so are the same on every machine: commands, allocations,
 //! bytes, connections, threads. They guard what `scripts/bench` measures.
 
-#[path = "../harness/counting.rs"]
-mod counting;
-#[allow(unused_macros, dead_code, reason = "each binary uses a part")]
-#[path = "../harness/mod.rs"]
-mod harness;
-use harness::{process, server, threads};
+use harness::{counting, process, server, threads};
+
+mod growth;
 
 use crate::counting::{Counting, allocations, bytes};
 use crate::process::alone;
@@ -30,17 +27,19 @@ const THREADS: usize = 7;
 /// A lease that is not renewed while a test runs: its renewals would be among the commands that are counted.
 const UNRENEWED: Duration = Duration::from_secs(600);
 
-/// The most that one call of `act` counts, once it has been done often enough for its buffers to have grown.
-fn most(act: impl FnMut() -> usize) -> usize {
-    let counts: Vec<_> = std::iter::repeat_with(act).take(2 * TIMES).collect();
-    counts[TIMES..].iter().copied().max().unwrap()
+/// What a call of `act` usually counts, once it has been done often enough for its buffers to have grown. Not the most: on a
+/// busy machine redis-rs allocates more for some answers.
+fn usual(act: impl FnMut() -> usize) -> usize {
+    let mut counts: Vec<_> = std::iter::repeat_with(act).take(2 * TIMES).skip(TIMES).collect();
+    counts.sort_unstable();
+    counts[TIMES / 2]
 }
 
 /// Allocations of redis-rs to send a command that is packed already, and to read its answer: not ours.
 fn of_an_answer(server: &Server) -> usize {
     let mut connection = server.connection();
     let packed = redis::cmd("PTTL").arg("n").get_packed_command();
-    most(|| allocations(|| connection.req_packed_command(&packed).unwrap()).1)
+    usual(|| allocations(|| connection.req_packed_command(&packed).unwrap()).1)
 }
 
 fn pair(locks: &ReentrantLock) {
@@ -55,6 +54,23 @@ fn a_pair_is_two_commands() {
     pair(&locks);
     let commands = server.commands_during(|| (0..TIMES).for_each(|_| pair(&locks)));
     assert_eq!(commands.len(), 2 * TIMES, "{commands:#?}");
+}
+
+/// Each lock object of a client renewed its own holds once.
+#[test]
+fn the_holds_of_many_lock_objects_are_renewed_together() {
+    let server = Server::start();
+    let client = server.builder().watchdog_timeout(Duration::from_secs(3)).build().unwrap();
+    let objects: Vec<_> = (0..40).map(|_| ReentrantLock::new(&client)).collect();
+    let names: Vec<_> = (0..40).map(|number| format!("order:{number}")).collect();
+    objects.iter().zip(&names).for_each(|(locks, name)| locks.lock(name).unwrap());
+    let before = client.stats().renewals;
+    let commands = server.commands_during(|| {
+        eventually(LONG, "all are renewed twice", || client.stats().renewals >= before + 80);
+    });
+    println!("{} commands for 80 renewals of 40 lock objects", commands.len());
+    assert!(commands.len() < 20, "{commands:#?}");
+    objects.iter().zip(&names).for_each(|(locks, name)| locks.unlock(name).unwrap());
 }
 
 #[test]
@@ -105,17 +121,17 @@ fn the_first_lock_of_a_client_is_two_round_trips() {
     assert_eq!(names, ["\"time\"", "\"evalsha\"", "\"evalsha\""], "{commands:#?}");
 }
 
-/// The most allocations of an acquire and of a release, those of redis-rs for the answer left out.
+/// The allocations of an acquire and of a release, those of redis-rs for the answer left out.
 fn of_a_pair(server: &Server, prefix: &str, name: &str) -> (usize, usize) {
     let locks = ReentrantLock::new(&server.builder().key_prefix(prefix).build().unwrap());
     let answer = of_an_answer(server);
     let (lock, unlock) = (|| locks.lock(name).unwrap(), || locks.unlock(name).unwrap());
-    let acquired = most(|| {
+    let acquired = usual(|| {
         let (_, made) = allocations(lock);
         unlock();
         made
     });
-    let released = most(|| {
+    let released = usual(|| {
         lock();
         allocations(unlock).1
     });
@@ -155,7 +171,7 @@ fn no_allocation_of_an_inner_level() {
     for (reentry, of_redis) in [(Reentry::Local, 0), (Reentry::Mirrored, 2 * answer)] {
         let locks = ReentrantLock::new(&server.builder().reentry(reentry).build().unwrap());
         locks.lock("order:42").unwrap();
-        assert_eq!(most(|| allocations(|| pair(&locks)).1), of_redis, "{reentry:?}");
+        assert_eq!(usual(|| allocations(|| pair(&locks)).1), of_redis, "{reentry:?}");
         locks.unlock("order:42").unwrap();
     }
 }
@@ -166,7 +182,8 @@ fn no_allocation_of_a_look() {
     let locks = server.locks();
     locks.lock("n").unwrap();
     let hold = locks.hold("n").unwrap();
-    assert_eq!(most(|| allocations(|| assert!(hold.is_valid() && locks.hold_count("n") == 1)).1), 0);
+    let look = || (0..TIMES).for_each(|_| assert!(hold.is_valid() && locks.hold_count("n") == 1));
+    assert_eq!(allocations(look).1, 0);
     locks.unlock("n").unwrap();
 }
 

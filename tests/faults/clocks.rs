@@ -5,10 +5,10 @@
 
 use crate::locks_of;
 use crate::server::Server;
-use crate::threads::{LATE, LONG, SOON, WATCHED, eventually, finish, ms, run_out, spawn_asleep};
+use crate::threads::{LATE, LONG, Mark, SOON, WATCHED, eventually, finish, ms, run_out, spawn_asleep};
 use redlatch::{HoldState, LossCause, RedLock};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const POLL_CAP: Duration = Duration::from_millis(300);
 
@@ -19,7 +19,7 @@ fn fault_36_a_forward_jump_of_the_server_is_noticed_by_the_next_renewal() {
     locks.lock("n").unwrap();
     let hold = locks.hold("n").unwrap();
     server.ask::<i64>(&["PEXPIRE", "n", "1"]);
-    let jumped = Instant::now();
+    let jumped = Mark::now();
     assert!(other.try_lock_for("n", LONG).unwrap());
     assert_eq!(hold.lost().recv_timeout(LONG).unwrap().cause(), LossCause::Removed);
     assert!(jumped.elapsed() <= WATCHED / 3 + LATE, "lost after {:?}", jumped.elapsed());
@@ -41,7 +41,7 @@ fn assert_found_by_the_poll_cap(jump: &[&str]) {
         let waiter = spawn_asleep(scope, || waiting.try_lock_for("n", LONG).unwrap() && waiting.unlock("n").is_ok());
         run_out(&dead.hold("n").unwrap());
         assert!(!waiter.is_finished(), "the server says that it is locked");
-        let deleted = Instant::now();
+        let deleted = Mark::now();
         server.ask::<i64>(&["DEL", "n"]);
         let (got, when) = finish(waiter);
         assert!(got && when - deleted <= POLL_CAP + SOON, "found after {:?}", when - deleted);
@@ -65,7 +65,7 @@ fn fault_37_a_backward_jump_of_the_server_prolongs_no_belief() {
     let server = Server::start();
     let locks = server.locks();
     locks.lock_with_lease("n", ms(300)).unwrap();
-    let (hold, taken) = (locks.hold("n").unwrap(), Instant::now());
+    let (hold, taken) = (locks.hold("n").unwrap(), Mark::now());
     server.ask::<i64>(&["PEXPIRE", "n", "3600000"]);
     run_out(&hold);
     assert!(taken.elapsed() <= ms(300) + LATE, "believed for {:?}", taken.elapsed());
@@ -91,7 +91,7 @@ fn uses(words: &[&str]) -> Vec<String> {
         let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let root = Path::new(harness::ROOT).join("src");
     let mut found = Vec::new();
     for path in files(&root).into_iter().filter(|path| !path.ends_with("tests.rs")) {
         let text = std::fs::read_to_string(&path).unwrap();
@@ -118,8 +118,7 @@ fn fault_39_belief_rests_on_a_clock_that_counts_suspend() {
     assert_eq!(uses(&["ClockId::Boottime"]).len(), 1);
     assert_eq!(uses(&["clock_gettime"]).len(), 1);
     let instants = uses(&["Instant::now()"]);
-    let bounds_a_sleep =
-        |line: &String| line.starts_with("signal.rs: let until") || line.starts_with("pubsub.rs: let until");
+    let bounds_a_sleep = |line: &String| line.starts_with("store/subscriber.rs: let until");
     let others: Vec<_> = instants.iter().filter(|line| !bounds_a_sleep(line)).collect();
-    assert_eq!(others, ["hold.rs: acquired_at: Instant::now(),"]);
+    assert_eq!(others, ["lease/hold.rs: acquired_at: Instant::now(),"]);
 }

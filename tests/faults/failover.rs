@@ -4,10 +4,9 @@
 
 use crate::LEASE;
 use crate::server::Server;
-use crate::threads::{LATE, LONG, SOON, eventually};
+use crate::threads::{LATE, LONG, Mark, SOON, eventually};
 use redlatch::{Client, HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
 use std::path::PathBuf;
-use std::time::Instant;
 
 /// Where nobody listens.
 const NOWHERE: [&str; 2] = ["127.0.0.1", "1"];
@@ -70,7 +69,7 @@ fn fault_19_a_lock_that_was_not_replicated_is_lost_with_its_master() {
     let lost = guard.lost();
     pair.master.kill();
     pair.promote();
-    let promoted = Instant::now();
+    let promoted = Mark::now();
     let successor = second.guard("n").unwrap();
     assert_eq!(lost.recv_timeout(LONG).unwrap().cause(), LossCause::Removed);
     let took = promoted.elapsed();
@@ -108,7 +107,7 @@ fn fault_19_a_split_brain_ends_with_the_demotion_of_the_old_master() {
     assert!(guard.is_valid() && successor.is_valid(), "both believe");
     let lost = guard.lost();
     pair.master.ask::<String>(&["REPLICAOF", NOWHERE[0], NOWHERE[1]]);
-    let demoted = Instant::now();
+    let demoted = Mark::now();
     assert_eq!(lost.recv_timeout(LONG).unwrap().cause(), LossCause::Removed);
     assert!(demoted.elapsed() <= LEASE / 3 + SOON, "told after {:?}", demoted.elapsed());
     assert!(first.is_locked("n").unwrap());

@@ -2,13 +2,11 @@
 //! `fault_NN_what`.
 
 #[macro_use]
-#[allow(dead_code, reason = "each binary uses a part")]
-#[path = "../harness/mod.rs"]
-mod harness;
-use harness::{process, proxy, server, threads};
+extern crate harness;
+use harness::{lua, process, proxy, server, threads};
 
 use crate::server::Server;
-use crate::threads::{LONG, SOON, eventually, ms};
+use crate::threads::{LONG, SOON, Took, eventually, ms};
 use redlatch::{Applied, ClientBuilder, Error, ReentrantLock};
 use std::time::Duration;
 
@@ -30,6 +28,7 @@ mod quorum;
 mod refusals;
 mod rows;
 mod servers;
+mod signals;
 mod table;
 mod topology;
 
@@ -56,7 +55,7 @@ fn assert_told<T: std::fmt::Debug>(code: &str, mut call: impl FnMut() -> redlatc
 
 /// That a call gave up at the end of the outage budget of [`hasty`], and may be repeated.
 #[track_caller]
-fn assert_given_up<T: std::fmt::Debug>((result, took): (redlatch::Result<T>, Duration)) {
+fn assert_given_up<T: std::fmt::Debug>((result, took): (redlatch::Result<T>, Took)) {
     assert!(result.as_ref().is_err_and(Error::is_retryable), "{result:?}");
     assert!(took >= ms(400) && took <= ms(500) + SOON, "took {took:?}");
 }

@@ -2,13 +2,13 @@
 
 use crate::proxy::{Flow, Gate, Proxy, Step, deliver, numbers, pass, runs};
 use crate::server::Server;
-use crate::threads::{LATE, LONG, SOON, eventually, finish, ms, spawn_asleep, timed};
+use crate::threads::{LATE, LONG, Mark, SOON, eventually, finish, ms, patiently, spawn_asleep, timed};
 use crate::{hasty, locks_of};
 use redlatch::{Applied, Client, ClientBuilder, Error, RedLock, RedLockExt, ReentrantLock};
 use std::io::{ErrorKind, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -26,14 +26,14 @@ fn through(proxy: &Proxy) -> ClientBuilder {
 fn fault_22_a_dead_server_is_ridden_out_until_the_budget_ends() {
     let mut server = Server::start();
     let locks = hasty(&server);
-    drop(locks.guard("n").unwrap());
+    drop(patiently(|| locks.guard("n")));
     server.kill();
     let (result, took) = timed(|| locks.lock("n"));
     assert!(matches!(result, Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. })), "{result:?}");
     assert!(took >= ms(400) && took <= ms(500) + SOON, "took {took:?}");
-    let start = Instant::now();
+    let start = Mark::now();
     assert!(locks.lock("n").is_err());
-    assert!(start.elapsed() < SOON, "the outage is known, not every call waits again");
+    assert!(start.elapsed() <= SOON, "the outage is known, not every call waits again");
     server.restart();
     drop(locks.guard("n").unwrap());
 }
@@ -132,7 +132,7 @@ fn fault_24_a_reset_in_a_reply_is_repeated_on_a_new_connection() {
 fn fault_25_an_unlock_without_an_answer_ends_the_hold_all_the_same() {
     let server = Server::start();
     let locks = hasty(&server);
-    let guard = locks.guard("n").unwrap();
+    let guard = patiently(|| locks.guard("n"));
     let hold = guard.hold().clone();
     server.freeze();
     let (result, took) = timed(|| guard.unlock());
@@ -171,6 +171,27 @@ fn fault_25_a_late_reply_is_never_taken_for_a_later_ones() {
     direct.unlock("other").unwrap();
 }
 
+/// Each byte comes in time, all of them together do not. It is so for a command and when a connection is made.
+#[test]
+fn fault_25_an_answer_that_trickles_in_has_one_time_out() {
+    let server = Server::start();
+    let proxy = Proxy::new(server.socket());
+    let (warm, cold) = (locks_of(through(&proxy)), locks_of(through(&proxy).connect_timeout(ANSWER)));
+    drop(warm.guard("n").unwrap());
+    let byte_by_byte = |byte: &u8| [Step::Sleep(ANSWER / 2), Step::Send(vec![*byte])];
+    proxy.set(move |_, flow, data| match flow {
+        Flow::Reply => data.iter().flat_map(byte_by_byte).collect(),
+        Flow::Request => pass(data),
+    });
+    for (locks, applied) in [(&warm, Applied::Unknown), (&cold, Applied::No)] {
+        let (result, took) = timed(|| locks.try_lock_for("n", ms(100)));
+        assert_eq!(result.unwrap_err().applied(), applied);
+        assert!(took <= ms(100) + LATE, "took {took:?}");
+    }
+    proxy.clear();
+    eventually(LONG, "no key is left", || server.pttl("n") == -2);
+}
+
 /// From now on the connections that the proxy has are dead, though nobody hears of it; new ones are not.
 fn black_hole(proxy: &Proxy, is_dead: impl Fn(usize) -> bool + Send + 'static) {
     proxy.set(move |connection, _, data| if is_dead(connection) { Vec::new() } else { pass(data) });
@@ -188,7 +209,7 @@ fn fault_26_a_half_open_connection_costs_a_call_one_time_out() {
     result.unwrap();
     assert!(took >= ANSWER && took <= ANSWER + SOON, "took {took:?}");
     let ((), took) = timed(|| locks.unlock("n").unwrap());
-    assert!(took < ANSWER + SOON, "the dead connection is not used again: {took:?}");
+    assert!(took <= ANSWER + SOON, "the dead connection is not used again: {took:?}");
     black_hole(&proxy, |_| true);
     let (result, took) = timed(|| locks.try_lock_for("n", ms(100)));
     assert!(result.unwrap_err().is_retryable());
@@ -273,7 +294,7 @@ fn fault_27_a_half_open_subscriber_is_found_by_its_ping() {
         let waiter = spawn_asleep(scope, || waiting.try_lock_for("n", LONG).unwrap() && waiting.unlock("n").is_ok());
         eventually(LONG, "it is subscribed", || server.subscribers("redisson_lock__channel:{n}") == 1);
         dead.store(true, SeqCst);
-        let unlocked = Instant::now();
+        let unlocked = Mark::now();
         holder.unlock("n").unwrap();
         let (got, when) = finish(waiter);
         println!("found after {:?}", when - unlocked);

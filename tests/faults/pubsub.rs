@@ -5,7 +5,7 @@
 use crate::locks_of;
 use crate::proxy::{Flow, Gate, Proxy, Step, numbers, pass};
 use crate::server::Server;
-use crate::threads::{LONG, SOON, eventually, finish, ms, spawn_asleep};
+use crate::threads::{LONG, Mark, SOON, Took, eventually, finish, ms, spawn_asleep};
 use redlatch::{Client, ClientBuilder, RedLock, RedLockExt, ReentrantLock};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
@@ -48,10 +48,10 @@ fn fault_31_a_waiter_is_told_again_after_its_subscription_was_cut() {
             eventually(LONG, "it subscribes again", || server.subscribers(CHANNEL) == 1);
         }
         assert!(!waiter.is_finished());
-        let unlocked = Instant::now();
+        let unlocked = Mark::now();
         one.unlock("n").unwrap();
         let (got, when) = finish(waiter);
-        assert!(got && when - unlocked < SOON, "woken after {:?}", when - unlocked);
+        assert!(got && when - unlocked <= SOON, "woken after {:?}", when - unlocked);
     });
 }
 
@@ -65,10 +65,10 @@ fn fault_31_an_unlock_while_the_subscription_is_cut_is_not_missed() {
         std::thread::scope(|scope| {
             let waiter = spawn_asleep(scope, || pass_on(&other));
             server.ask::<i64>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-            let unlocked = Instant::now();
+            let unlocked = Mark::now();
             one.unlock("n").unwrap();
             let (got, when) = finish(waiter);
-            assert!(got && when - unlocked < 2 * SOON, "woken after {:?}", when - unlocked);
+            assert!(got && when - unlocked <= 2 * SOON, "woken after {:?}", when - unlocked);
         });
     }
 }
@@ -96,10 +96,10 @@ fn fault_32_a_subscriber_that_was_dropped_for_its_backlog_looks_again() {
         eventually(LONG, "it is dropped", || server.ask::<i64>(&["PUBLISH", CHANNEL, &"x".repeat(2_000)]) == 0);
         one.unlock("n").unwrap();
         assert!(!waiter.is_finished());
-        let opened = Instant::now();
+        let opened = Mark::now();
         gate.open();
         let (got, when) = finish(waiter);
-        assert!(got && when - opened < SOON, "found after {:?}", when - opened);
+        assert!(got && when - opened <= SOON, "found after {:?}", when - opened);
     });
 }
 
@@ -116,10 +116,10 @@ fn fault_32_a_flood_does_not_cost_the_wake_up() {
         for _ in 0..3_000 {
             server.ask::<i64>(&["PUBLISH", CHANNEL, &"x".repeat(2_000)]);
         }
-        let unlocked = Instant::now();
+        let unlocked = Mark::now();
         one.unlock("n").unwrap();
         let (got, when) = finish(waiter);
-        assert!(got && when - unlocked < SOON, "woken after {:?}", when - unlocked);
+        assert!(got && when - unlocked <= SOON, "woken after {:?}", when - unlocked);
     });
 }
 
@@ -142,7 +142,7 @@ fn fault_33_messages_of_strangers_grant_nothing() {
     });
 }
 
-/// Payloads of any bytes, on the lock's channel and on the subscriber's own.
+/// Payloads of any bytes.
 #[test]
 fn fault_33_garbage_disturbs_no_subscriber() {
     let server = Server::start();
@@ -153,18 +153,17 @@ fn fault_33_garbage_disturbs_no_subscriber() {
         let waiter = spawn_asleep(scope, || pass_on(&other));
         eventually(LONG, "it is subscribed", || server.subscribers(CHANNEL) == 1);
         let channels: Vec<String> = server.ask(&["PUBSUB", "CHANNELS"]);
-        assert_eq!(channels.len(), 2, "{channels:?}");
+        assert_eq!(channels, [CHANNEL], "the subscriber has no other");
         for _ in 0..1_000 {
-            let channel = &channels[random(2) as usize];
             let payload: Vec<u8> = (0..random(100)).map(|_| random(256) as u8).collect();
-            let heard: i64 = redis::cmd("PUBLISH").arg(channel).arg(payload).query(&mut admin).unwrap();
+            let heard: i64 = redis::cmd("PUBLISH").arg(CHANNEL).arg(payload).query(&mut admin).unwrap();
             assert_eq!(heard, 1);
         }
         assert!(!waiter.is_finished() && guard.is_valid());
-        let unlocked = Instant::now();
+        let unlocked = Mark::now();
         drop(guard);
         let (got, when) = finish(waiter);
-        assert!(got && when - unlocked < SOON, "woken after {:?}", when - unlocked);
+        assert!(got && when - unlocked <= SOON, "woken after {:?}", when - unlocked);
     });
     assert_eq!(other.client().stats().reconnects, 0);
 }
@@ -191,7 +190,7 @@ fn fault_33_a_flood_of_messages_makes_no_flood_of_looks() {
         let commands = server.commands_during(|| std::thread::sleep(SOON));
         let looks = commands.iter().filter(|command| command.starts_with("\"evalsha")).count();
         let allowed = 32 + start.elapsed().as_millis() as usize / 2 + 1;
-        let unlocked = Instant::now();
+        let unlocked = Mark::now();
         one.unlock("n").unwrap();
         let (got, when) = finish(waiter);
         over.store(true, SeqCst);
@@ -199,7 +198,7 @@ fn fault_33_a_flood_of_messages_makes_no_flood_of_looks() {
         println!("{looks} looks for {published} messages, {allowed} allowed");
         assert!(published > 2 * allowed, "{published} messages are no flood");
         assert!((2..=allowed).contains(&looks), "{looks} looks, {allowed} allowed");
-        assert!(got && when - unlocked < SOON, "woken after {:?}", when - unlocked);
+        assert!(got && when - unlocked <= SOON, "woken after {:?}", when - unlocked);
     });
 }
 
@@ -220,10 +219,10 @@ fn fault_33_a_message_of_more_than_64_kib_costs_the_connection() {
             eventually(LONG, "it has another connection", || reconnects() == round);
         }
         assert!(!waiter.is_finished());
-        let unlocked = Instant::now();
+        let unlocked = Mark::now();
         one.unlock("n").unwrap();
         let (got, when) = finish(waiter);
-        assert!(got && when - unlocked < SOON, "woken after {:?}", when - unlocked);
+        assert!(got && when - unlocked <= SOON, "woken after {:?}", when - unlocked);
     });
 }
 
@@ -246,7 +245,7 @@ fn fault_34_no_hand_off_between_clients_is_missed() {
 
 /// An unlock while the subscription is held on its way to the server. How long its waiter takes to find it: from the
 /// moment at which the subscription is let through, or from the unlock if it never is.
-fn found_after(is_let_through: bool) -> Duration {
+fn found_after(is_let_through: bool) -> Took {
     let server = Server::start();
     let proxy = Proxy::new(server.socket());
     let (one, other) = (patient(server.builder()), patient(Client::builder(&proxy.url())));
@@ -265,21 +264,21 @@ fn found_after(is_let_through: bool) -> Duration {
         eventually(LONG, "it asked for the channel", || asked.load(SeqCst));
         assert_eq!(server.subscribers(CHANNEL), 0);
         one.unlock("n").unwrap();
-        let since = Instant::now();
+        let since = Mark::now();
         if is_let_through {
             gate.open();
         }
         let (got, when) = finish(waiter);
         assert!(got);
-        when.saturating_duration_since(since)
+        when - since
     })
 }
 
 /// Nobody heard the unlock: the look that follows the confirmation finds it, well before the next poll.
 #[test]
 fn fault_34_the_lock_is_tried_once_the_subscription_is_confirmed() {
-    let best = (0..3).map(|_| found_after(true)).min().unwrap();
-    assert!(best < UNTOLD / 2, "found after {best:?}");
+    let took = found_after(true);
+    assert!(took <= UNTOLD / 2, "found after {took:?}");
 }
 
 #[test]
@@ -289,10 +288,8 @@ fn fault_34_without_a_confirmed_subscription_the_lock_is_polled() {
 }
 
 /// The locks of a user that may use any key, but these channels only.
-fn of_user(server: &Server, name: &str, channels: &[&str], cap: Duration) -> ReentrantLock {
-    let rules = [&["ACL", "SETUSER", name, "on", ">pw", "~*", "+@all", "resetchannels"], channels].concat();
-    server.ask::<String>(&rules);
-    let builder = redlatch::Client::builder(&server.url_as(name, "pw"));
+fn of_user(server: &Server, name: &str, channels: &str, cap: Duration) -> ReentrantLock {
+    let builder = redlatch::Client::builder(&server.let_in(name, "pw", &format!("~* +@all {channels}")));
     ReentrantLock::new(&builder.poll_cap(cap).watchdog_timeout(MINUTE).build().unwrap())
 }
 
@@ -300,15 +297,15 @@ fn of_user(server: &Server, name: &str, channels: &[&str], cap: Duration) -> Ree
 #[test]
 fn fault_35_an_unlock_that_nobody_hears_of_is_found_by_the_poll_cap() {
     let server = Server::start();
-    let quiet = of_user(&server, "quiet", &[], MINUTE);
-    let waiting = of_user(&server, "waiting", &["&*"], ms(300));
+    let quiet = of_user(&server, "quiet", server.no_channels(), MINUTE);
+    let waiting = of_user(&server, "waiting", "&*", ms(300));
     quiet.lock("n").unwrap();
     std::thread::scope(|scope| {
         let waiter = spawn_asleep(scope, || pass_on(&waiting));
-        let unlocked = Instant::now();
+        let unlocked = Mark::now();
         quiet.unlock("n").unwrap();
         let (got, when) = finish(waiter);
-        assert!(got && when - unlocked < ms(300) + SOON, "found after {:?}", when - unlocked);
+        assert!(got && when - unlocked <= ms(300) + SOON, "found after {:?}", when - unlocked);
     });
 }
 
@@ -316,33 +313,33 @@ fn fault_35_an_unlock_that_nobody_hears_of_is_found_by_the_poll_cap() {
 #[test]
 fn fault_35_a_deleted_key_is_found_by_the_poll_cap() {
     let server = Server::start();
-    let waiting = of_user(&server, "waiting", &["&*"], ms(300));
+    let waiting = of_user(&server, "waiting", "&*", ms(300));
     let one = patient(server.builder());
     one.lock("n").unwrap();
     std::thread::scope(|scope| {
         let waiter = spawn_asleep(scope, || pass_on(&waiting));
-        let deleted = Instant::now();
+        let deleted = Mark::now();
         server.ask::<i64>(&["DEL", "n"]);
         let (got, when) = finish(waiter);
-        assert!(got && when - deleted < ms(300) + SOON, "found after {:?}", when - deleted);
+        assert!(got && when - deleted <= ms(300) + SOON, "found after {:?}", when - deleted);
     });
     assert_err!(one.unlock("n"), Lost);
 }
 
-/// The waiter may not listen, neither to the lock nor to its own subscriber's channel.
+/// The waiter may not listen.
 #[test]
 fn fault_35_a_waiter_that_may_not_listen_polls() {
     let server = Server::start();
     let one = patient(server.builder());
-    let deaf = of_user(&server, "deaf", &[], MINUTE);
+    let deaf = of_user(&server, "deaf", server.no_channels(), MINUTE);
     for _ in 0..2 {
         one.lock("n").unwrap();
         std::thread::scope(|scope| {
             let waiter = spawn_asleep(scope, || pass_on(&deaf));
-            let unlocked = Instant::now();
+            let unlocked = Mark::now();
             one.unlock("n").unwrap();
             let (got, when) = finish(waiter);
-            assert!(got && when - unlocked < 2 * SOON, "found after {:?}", when - unlocked);
+            assert!(got && when - unlocked <= 2 * SOON, "found after {:?}", when - unlocked);
         });
     }
 }

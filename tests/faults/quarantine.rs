@@ -3,9 +3,9 @@
 
 use crate::locks_of;
 use crate::server::Server;
-use crate::threads::{LONG, SOON, ms, timed};
+use crate::threads::{LONG, Mark, SOON, ms, timed};
 use redlatch::{LossCause, RedLock, RedLockExt, ReentrantLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const LEASE: Duration = Duration::from_millis(900);
 
@@ -24,7 +24,7 @@ fn settled(server: &Server) -> ReentrantLock {
 /// Nobody gets the lock while its forgotten holder believes in it, and then somebody does.
 fn assert_never_two(locks: &ReentrantLock, other: &ReentrantLock, lose: impl FnOnce()) {
     let guard = locks.guard("n").unwrap();
-    let (lost, before) = (guard.lost(), Instant::now());
+    let (lost, before) = (guard.lost(), Mark::now());
     lose();
     assert!(other.try_lock_for("n", LONG).unwrap());
     assert!(!guard.is_valid(), "two hold it");

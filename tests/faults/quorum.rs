@@ -6,10 +6,9 @@ use crate::harness::quorum::{
 use crate::harness::quorum::{has_key, occupy, patient, start, vacate};
 use crate::proxy::{Proxy, pass, pass_after, runs};
 use crate::server::Server;
-use crate::threads::{LATE, LONG, SOON, elsewhere, eventually, ms, timed};
+use crate::threads::{LATE, LONG, Mark, SOON, elsewhere, eventually, ms, timed};
 use redlatch::{Error, HoldState, LossCause, QuorumLock, RedLock, RedLockExt};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::time::Instant;
 
 #[test]
 fn fault_22_a_minority_that_was_killed_costs_no_time() {
@@ -18,7 +17,7 @@ fn fault_22_a_minority_that_was_killed_costs_no_time() {
     drop(locks.guard("n").unwrap());
     servers[..2].iter_mut().for_each(Server::kill);
     let (_, took) = timed(|| (0..10).for_each(|_| locks.guard("n").unwrap().unlock().unwrap()));
-    assert!(took < SLOW, "took {took:?}");
+    assert!(took <= SLOW, "took {took:?}");
     assert_eq!(locks.stats().outage, None, "a majority answers");
 }
 
@@ -38,7 +37,7 @@ fn fault_04_a_minority_that_is_stopped_costs_no_time() {
         }
     });
     servers[..2].iter().for_each(Server::thaw);
-    assert!(took < SLOW, "took {took:?}");
+    assert!(took <= SLOW, "took {took:?}");
     eventually_free(&servers);
 }
 
@@ -55,7 +54,7 @@ fn fault_28_a_slow_node_costs_no_time_and_keeps_no_key() {
     slow.set(move |_, flow, data| if acquires(flow, data) { pass_after(ms(100), data) } else { pass(data) });
     for _ in 0..10 {
         let (guard, took) = timed(|| locks.guard("n").unwrap());
-        assert!(took < SLOW, "took {took:?}");
+        assert!(took <= SLOW, "took {took:?}");
         guard.unlock().unwrap();
     }
     // By now each acquire that was sent has been executed, or is too old for it.
@@ -146,7 +145,7 @@ fn without_a_majority_there_is_no_lock_and_nothing_is_left() {
     assert!(matches!(result, Err(Error::Unavailable { .. })), "{result:?}");
     let text = result.unwrap_err().to_string();
     assert!(text.contains("1 of 3 nodes answered, 2 are needed"), "{text}");
-    assert!(took >= ms(400) && took < ms(500) + LATE, "took {took:?}");
+    assert!(took >= ms(400) && took <= ms(500) + LATE, "took {took:?}");
     let (result, took) = timed(|| locks.try_lock_for("n", ms(300)));
     assert!(result.is_err() && took <= ms(300) + LATE, "{result:?} after {took:?}");
     assert!(locks.is_locked("n").is_err() && locks.force_unlock("n").is_err());
@@ -176,7 +175,7 @@ fn a_refusal_of_a_majority_is_said_at_once() {
     let urls = servers.iter().map(|server| server.url_as("nobody", "wrong"));
     let (result, took) = timed(|| QuorumLock::connect(urls).unwrap().lock("n"));
     assert!(matches!(result, Err(Error::Refused { .. })), "{result:?}");
-    assert!(took < SOON, "took {took:?}");
+    assert!(took <= SOON, "took {took:?}");
 }
 
 #[test]
@@ -216,7 +215,7 @@ fn a_release_that_a_node_did_not_answer_is_repeated() {
     servers[0].freeze();
     let (result, took) = timed(|| guard.unlock());
     result.unwrap();
-    assert!(took < SOON, "took {took:?}");
+    assert!(took <= SOON, "took {took:?}");
     let other = connect(&servers);
     elsewhere(|| other.guard("n").unwrap().unlock().unwrap());
     servers[0].thaw();
@@ -260,7 +259,7 @@ fn a_hold_of_the_least_majority_is_released_though_one_of_its_nodes_stops() {
     let (result, took) = timed(|| guard.unlock());
     servers[0].thaw();
     result.unwrap();
-    assert!(took < SOON, "took {took:?}");
+    assert!(took <= SOON, "took {took:?}");
     eventually(LONG, "it is freed long before its lease ends", || !has_key(&servers[0]));
 }
 
@@ -278,7 +277,7 @@ fn fault_01_strict_clients_are_safe_from_nodes_that_restart_empty() {
         server.kill();
         server.restart();
     }
-    let restarted = Instant::now();
+    let restarted = Mark::now();
     assert!(other.try_lock_for("n", LONG).unwrap());
     assert!(!hold.is_valid(), "two hold it");
     assert!(restarted.elapsed() >= lease - SOON, "granted after {:?}", restarted.elapsed());

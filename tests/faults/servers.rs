@@ -1,16 +1,16 @@
 //! Rows 1, 3, 4 and 12: servers that die, stop or load.
 
 use crate::server::Server;
-use crate::threads::{LATE, LONG, OUTLIVED, SOON, eventually, finish, ms, spawn_asleep, timed};
+use crate::threads::{LATE, LONG, Mark, OUTLIVED, SOON, eventually, finish, ms, patiently, spawn_asleep, timed};
 use crate::{LEASE, hasty};
 use redlatch::{Error, HoldState, LossCause, RedLock, RedLockExt, ReentrantLock, Result};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[test]
 fn fault_01_a_server_that_restarts_empty_loses_the_holds() {
     let mut server = Server::start();
     let locks = hasty(&server);
-    let guard = locks.guard("n").unwrap();
+    let guard = patiently(|| locks.guard("n"));
     let lost = guard.lost();
     server.kill();
     server.restart();
@@ -45,7 +45,7 @@ fn fault_01_what_an_emptied_server_grants_is_reported_to_the_former_holder() {
     let lost = guard.lost();
     server.kill();
     server.restart();
-    let restarted = Instant::now();
+    let restarted = Mark::now();
     let successor = second.guard("n").unwrap();
     assert_eq!(lost.recv_timeout(LONG).unwrap().cause(), LossCause::Removed);
     let took = restarted.elapsed();
@@ -81,7 +81,7 @@ fn fault_03_a_release_that_never_reached_the_disk_blocks_until_the_lease_ends() 
     let mut server = Server::start_with_data();
     let locks = server.locks();
     let guard = locks.request("n").lease(OUTLIVED).guard().unwrap().unwrap();
-    let taken = Instant::now();
+    let taken = Mark::now();
     forgetting(&mut server, |_| guard.unlock().unwrap());
     assert!(!locks.try_lock("n").unwrap() || taken.elapsed() >= OUTLIVED, "its key came back");
     assert!(locks.try_lock_for("n", LONG).unwrap());
@@ -106,7 +106,7 @@ fn fault_03_an_extension_that_never_reached_the_disk_is_found_out_by_asking() {
 fn assert_bounded(call: impl FnOnce(&ReentrantLock) -> Result<()>, bound: Duration) {
     let server = Server::start();
     let locks = hasty(&server);
-    drop(locks.guard("n").unwrap());
+    drop(patiently(|| locks.guard("n")));
     server.freeze();
     let (result, took) = timed(|| call(&locks));
     server.thaw();
@@ -143,8 +143,7 @@ fn runs_of(server: &Server, command: &str) -> u64 {
 fn fault_04_what_waited_at_a_stopped_server_takes_no_lock() {
     let server = Server::start();
     let locks = hasty(&server);
-    assert!(locks.try_lock("n").unwrap());
-    locks.unlock("n").unwrap();
+    drop(patiently(|| locks.guard("n")));
     let (scripts, taken) = (runs_of(&server, "evalsha"), runs_of(&server, "hset"));
     server.freeze();
     assert!(locks.try_lock("n").is_err());
@@ -157,7 +156,7 @@ fn fault_04_what_waited_at_a_stopped_server_takes_no_lock() {
 fn fault_04_a_hold_of_a_stopped_server_turns_suspect_and_lost() {
     let server = Server::start();
     let locks = hasty(&server);
-    let guard = locks.guard("n").unwrap();
+    let guard = patiently(|| locks.guard("n"));
     server.freeze();
     let mut suspect = false;
     eventually(LONG, "it is lost", || {

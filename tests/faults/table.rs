@@ -4,7 +4,7 @@ use crate::rows::Row;
 use std::path::{Path, PathBuf};
 
 fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    PathBuf::from(harness::ROOT)
 }
 
 /// Every test that is of a row, as `module::name`, sorted as the table is.

@@ -3,9 +3,10 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// The system's allocator, which counts.
-pub(crate) struct Counting;
+pub struct Counting;
 
 /// How many measure now: else nothing is counted, because threads that all count in one place slow each other down.
 static MEASURING: AtomicUsize = AtomicUsize::new(0);
@@ -46,18 +47,28 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// What `act` gives, and how often the current thread allocated meanwhile; a block that grows counts again.
-pub(crate) fn allocations<T>(act: impl FnOnce() -> T) -> (T, usize) {
+pub fn allocations<T>(act: impl FnOnce() -> T) -> (T, usize) {
     let before = MADE.get();
     let (result, _) = bytes(act);
     (result, MADE.get() - before)
 }
 
 /// What `act` gives, and how many bytes more than before this process has in use after it.
-pub(crate) fn bytes<T>(act: impl FnOnce() -> T) -> (T, isize) {
+pub fn bytes<T>(act: impl FnOnce() -> T) -> (T, isize) {
+    bytes_until(Duration::ZERO, 0, act)
+}
+
+/// The same, but waits for so long until it is no more than `enough`: other threads may not have given back yet what they
+/// were given to do.
+pub fn bytes_until<T>(bound: Duration, enough: isize, act: impl FnOnce() -> T) -> (T, isize) {
     MEASURING.fetch_add(1, Relaxed);
     let before = BYTES.load(Relaxed);
     let result = act();
-    let more = BYTES.load(Relaxed) - before;
+    let (more, end) = (|| BYTES.load(Relaxed) - before, Instant::now() + bound);
+    while more() > enough && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let more = more();
     MEASURING.fetch_sub(1, Relaxed);
     (result, more)
 }

@@ -3,6 +3,7 @@
 //! Both are this test binary again, told to run the calling test alone. The test finds out its own name from
 //! the name of the closure's type, and the parent checks that the child ran exactly one test.
 
+use crate::ROOT;
 use crate::server::{Server, signal};
 use crate::threads::{LONG, eventually, of_redlatch};
 use std::process::{Child, Command, Stdio};
@@ -17,12 +18,12 @@ const PEER: &str = "REDLATCH_IT_PEER";
 const NEWS: &str = "it:news";
 
 /// Runs `body` in a process of its own, where no other test has threads; none of ours may be alive after it.
-pub(crate) fn alone(body: impl FnOnce()) {
+pub fn alone(body: impl FnOnce()) {
     alone_with(&[], body);
 }
 
 /// The same with variables of its environment.
-pub(crate) fn alone_with(variables: &[(&str, &str)], body: impl FnOnce()) {
+pub fn alone_with(variables: &[(&str, &str)], body: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         body();
         eventually(LONG, "every thread of redlatch has ended", || of_redlatch().is_empty());
@@ -32,7 +33,7 @@ pub(crate) fn alone_with(variables: &[(&str, &str)], body: impl FnOnce()) {
 }
 
 /// Runs `main`, which may start a second process that runs `peer` with the server's URL.
-pub(crate) fn with_peer(peer: impl FnOnce(&str), main: impl FnOnce(&dyn Fn(&Server) -> Peer)) {
+pub fn with_peer(peer: impl FnOnce(&str), main: impl FnOnce(&dyn Fn(&Server) -> Peer)) {
     let name = test_name(&peer);
     match std::env::var(PEER) {
         Ok(url) => peer(&url),
@@ -47,7 +48,7 @@ fn test_name<F>(_: &F) -> String {
 }
 
 /// Another process that runs the calling test. Killed when dropped.
-pub(crate) struct Peer {
+pub struct Peer {
     child: Option<Child>,
 }
 
@@ -60,18 +61,18 @@ impl Peer {
     }
 
     /// Waits for its end, which must be a good one.
-    pub(crate) fn join(mut self) {
+    pub fn join(mut self) {
         let output = self.child.take().unwrap().wait_with_output().unwrap();
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success() && out.contains(" 1 passed"), "the child process failed:\n{out}\n{err}");
         print!("{out}");
     }
 
-    pub(crate) fn freeze(&self) {
+    pub fn freeze(&self) {
         signal("-STOP", self.child.as_ref().unwrap().id());
     }
 
-    pub(crate) fn thaw(&self) {
+    pub fn thaw(&self) {
         signal("-CONT", self.child.as_ref().unwrap().id());
     }
 }
@@ -86,13 +87,24 @@ impl Drop for Peer {
 }
 
 /// A peer says how far it is.
-pub(crate) fn tell(url: &str, news: &str) {
+pub fn tell(url: &str, news: &str) {
     let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
     redis::cmd("RPUSH").arg(NEWS).arg(news).exec(&mut connection).unwrap();
 }
 
 /// The next that a peer says.
-pub(crate) fn hear(server: &Server) -> String {
+pub fn hear(server: &Server) -> String {
     let news: Option<(String, String)> = server.ask(&["BLPOP", NEWS, &LONG.as_secs().to_string()]);
     news.expect("news of the other process").1
+}
+
+/// Where Cargo put a program of this project, `--example` or `--bench`; it builds it first if a change made it old.
+pub fn built(kind: &str, name: &str) -> String {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--message-format=json", kind, name]).current_dir(ROOT);
+    let output = cargo.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+    let mut built = lines.filter_map(|line: serde_json::Value| Some(line["executable"].as_str()?.to_owned()));
+    built.next_back().expect("an executable")
 }

@@ -2,6 +2,7 @@
 //! piece of data.
 
 // SO_LINGER, which a reset needs, is not in std; redis-rs brings the crate that has it.
+use super::lua;
 use redis::io::tcp::socket2::Socket;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -15,13 +16,13 @@ static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 /// Where a piece of data goes: to the server or back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flow {
+pub enum Flow {
     Request,
     Reply,
 }
 
 /// What the proxy does with a piece of data; nothing at all swallows it.
-pub(crate) enum Step {
+pub enum Step {
     Send(Vec<u8>),
     Sleep(Duration),
     /// Holds what comes after it, for ever if the gate is never opened.
@@ -36,10 +37,10 @@ pub(crate) enum Step {
 
 /// What a piece of data, or a connection, waits for.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Gate(Arc<AtomicBool>);
+pub struct Gate(Arc<AtomicBool>);
 
 impl Gate {
-    pub(crate) fn open(&self) {
+    pub fn open(&self) {
         self.0.store(true, SeqCst);
     }
 
@@ -60,7 +61,7 @@ enum Address {
 }
 
 /// A proxy in front of a server. Declare it between the server and its clients.
-pub(crate) struct Proxy {
+pub struct Proxy {
     address: Address,
     shared: Arc<Shared>,
 }
@@ -73,7 +74,7 @@ struct Shared {
 
 impl Proxy {
     /// Passes everything on until it gets a rule.
-    pub(crate) fn new(server: PathBuf) -> Self {
+    pub fn new(server: PathBuf) -> Self {
         let number = NUMBER.fetch_add(1, SeqCst);
         let path = std::env::temp_dir().join(format!("redlatch-px-{}-{number}", std::process::id()));
         let _ = std::fs::remove_file(&path);
@@ -82,7 +83,7 @@ impl Proxy {
     }
 
     /// The same on a TCP port of 127.0.0.1.
-    pub(crate) fn on_tcp(server: PathBuf) -> Self {
+    pub fn on_tcp(server: PathBuf) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port for the proxy");
         let port = listener.local_addr().unwrap().port();
         Self::start(Address::Port(port), server, move || Ok(listener.accept()?.0.into()))
@@ -105,24 +106,24 @@ impl Proxy {
         proxy
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         match &self.address {
             Address::Path(path) => format!("unix://{}", path.display()),
             Address::Port(port) => format!("redis://127.0.0.1:{port}/"),
         }
     }
 
-    pub(crate) fn set(&self, rule: impl FnMut(usize, Flow, &[u8]) -> Vec<Step> + Send + 'static) {
+    pub fn set(&self, rule: impl FnMut(usize, Flow, &[u8]) -> Vec<Step> + Send + 'static) {
         *self.shared.rule.lock().unwrap() = Some(Box::new(rule));
     }
 
     /// From now on it passes everything on.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         *self.shared.rule.lock().unwrap() = None;
     }
 
     /// Each reply comes later by so much.
-    pub(crate) fn delay(&self, by: Duration) {
+    pub fn delay(&self, by: Duration) {
         self.set(move |_, flow, data| if flow == Flow::Reply { pass_after(by, data) } else { pass(data) });
     }
 }
@@ -208,7 +209,7 @@ impl Pipe {
 }
 
 /// Has the server execute a request that came over another connection, and gives the answer.
-pub(crate) fn deliver(server: &Path, request: &[u8]) -> io::Result<String> {
+pub fn deliver(server: &Path, request: &[u8]) -> io::Result<String> {
     let mut stream = UnixStream::connect(server)?;
     stream.write_all(request)?;
     let mut answer = [0; 1024];
@@ -216,37 +217,27 @@ pub(crate) fn deliver(server: &Path, request: &[u8]) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
 }
 
-pub(crate) fn pass(data: &[u8]) -> Vec<Step> {
+pub fn pass(data: &[u8]) -> Vec<Step> {
     vec![Step::Send(data.to_vec())]
 }
 
-pub(crate) fn pass_after(delay: Duration, data: &[u8]) -> Vec<Step> {
+pub fn pass_after(delay: Duration, data: &[u8]) -> Vec<Step> {
     vec![Step::Sleep(delay), Step::Send(data.to_vec())]
 }
 
 /// Passes on so many bytes, and then it is over with the connection.
-pub(crate) fn cut_after(length: usize, data: &[u8]) -> Vec<Step> {
+pub fn cut_after(length: usize, data: &[u8]) -> Vec<Step> {
     vec![Step::Send(data[..length.min(data.len())].to_vec()), Step::Cut]
 }
 
 /// Whether data is a request that runs the script of this name, by its hash.
-pub(crate) fn runs(name: &str) -> impl Fn(Flow, &[u8]) -> bool + Send + 'static {
-    let text = match name {
-        "acquire" => include_str!("../../src/lua/acquire.lua"),
-        "release" => include_str!("../../src/lua/release.lua"),
-        "reenter" => include_str!("../../src/lua/reenter.lua"),
-        "renew" => include_str!("../../src/lua/renew.lua"),
-        "force_unlock" => include_str!("../../src/lua/force_unlock.lua"),
-        "acquire_group" => include_str!("../../src/lua/acquire_group.lua"),
-        "release_group" => include_str!("../../src/lua/release_group.lua"),
-        _ => panic!("there is no script {name}"),
-    };
-    let hash = redis::Script::new(text).get_hash().to_owned();
+pub fn runs(name: &str) -> impl Fn(Flow, &[u8]) -> bool + Send + 'static {
+    let hash = redis::Script::new(&lua::script(name)).get_hash().to_owned();
     move |flow, data| flow == Flow::Request && data.windows(hash.len()).any(|window| window == hash.as_bytes())
 }
 
 /// Numbers below a bound that look random and are the same in each run.
-pub(crate) fn numbers(mut seed: u64) -> impl FnMut(u64) -> u64 + Send {
+pub fn numbers(mut seed: u64) -> impl FnMut(u64) -> u64 + Send {
     move |below| {
         seed ^= seed << 13;
         seed ^= seed >> 7;

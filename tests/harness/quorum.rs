@@ -6,55 +6,55 @@ use redlatch::{ClientBuilder, QuorumLock, RedLock};
 use std::time::Duration;
 
 /// A node time-out that is never waited out by a test that passes: whatever is as fast as this did not wait for it.
-pub(crate) const SLOW: Duration = Duration::from_secs(2);
+pub const SLOW: Duration = Duration::from_secs(2);
 
 /// A lease that is not renewed and does not end while a test runs.
-pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+pub const MINUTE: Duration = Duration::from_secs(60);
 
 /// A watchdog's lease of which a busy machine misses no renewal.
-pub(crate) const UNHURRIED: Duration = Duration::from_secs(3);
+pub const UNHURRIED: Duration = Duration::from_secs(3);
 
 /// When a hold that was never renewed would be over for sure.
-pub(crate) const OUTLIVED: Duration = Duration::from_millis(3_500);
+pub const OUTLIVED: Duration = Duration::from_millis(3_500);
 
-pub(crate) fn start(nodes: usize) -> Vec<Server> {
+pub fn start(nodes: usize) -> Vec<Server> {
     std::iter::repeat_with(Server::start).take(nodes).collect()
 }
 
-pub(crate) fn builder(servers: &[Server]) -> ClientBuilder<QuorumLock> {
+pub fn builder(servers: &[Server]) -> ClientBuilder<QuorumLock> {
     QuorumLock::builder(servers.iter().map(Server::url)).node_timeout(ms(1_000))
 }
 
-pub(crate) fn connect(servers: &[Server]) -> QuorumLock {
+pub fn connect(servers: &[Server]) -> QuorumLock {
     builder(servers).build().unwrap()
 }
 
 /// Locks that wait for each node much longer than a test may take.
-pub(crate) fn patient(servers: &[Server]) -> QuorumLock {
+pub fn patient(servers: &[Server]) -> QuorumLock {
     builder(servers).node_timeout(SLOW).build().unwrap()
 }
 
 /// Someone else takes the lock on a node.
-pub(crate) fn occupy(server: &Server, lease: Duration) {
+pub fn occupy(server: &Server, lease: Duration) {
     let _: i64 = server.ask(&["HSET", "n", "someone", "1"]);
     let _: i64 = server.ask(&["PEXPIRE", "n", &lease.as_millis().to_string()]);
 }
 
-pub(crate) fn vacate(server: &Server) {
+pub fn vacate(server: &Server) {
     let _: i64 = server.ask(&["DEL", "n"]);
 }
 
-pub(crate) fn has_key(server: &Server) -> bool {
+pub fn has_key(server: &Server) -> bool {
     server.ask::<i64>(&["EXISTS", "n"]) == 1
 }
 
 #[track_caller]
-pub(crate) fn eventually_free(servers: &[Server]) {
+pub fn eventually_free(servers: &[Server]) {
     eventually(SOON, "no node has the key", || !servers.iter().any(has_key));
 }
 
 #[track_caller]
-pub(crate) fn eventually_confirmed(locks: &QuorumLock, by: usize) {
+pub fn eventually_confirmed(locks: &QuorumLock, by: usize) {
     let confirmed = || locks.hold("n").unwrap().confirmed_by().unwrap().0;
     eventually(LONG, "so many nodes confirm the hold", || confirmed() == by);
 }

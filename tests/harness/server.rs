@@ -24,7 +24,7 @@ static NUMBER: AtomicUsize = AtomicUsize::new(0);
 ///
 /// Declare it before its clients: when it is dropped they are gone, and it checks that nothing of them is
 /// left, no key, no subscription and no connection. If the test panics it prints its log instead.
-pub(crate) struct Server {
+pub struct Server {
     dir: PathBuf,
     port: u16,
     settings: &'static [&'static str],
@@ -33,22 +33,22 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self::start_on(0, &[])
     }
 
     /// The same, but it writes each change to disk: after a [`kill`](Self::kill) it knows what it knew.
-    pub(crate) fn start_with_data() -> Self {
+    pub fn start_with_data() -> Self {
         Self::start_on(0, &["--appendonly", "yes"])
     }
 
     /// The same with a TCP port of 127.0.0.1 beside the socket.
-    pub(crate) fn start_on_tcp() -> Self {
+    pub fn start_on_tcp() -> Self {
         Self::start_on(free_port(), &[])
     }
 
     /// A node of a cluster, which serves no slot yet.
-    pub(crate) fn start_in_cluster() -> Self {
+    pub fn start_in_cluster() -> Self {
         Self::start_on(free_cluster_port(), &["--cluster-enabled", "yes"])
     }
 
@@ -62,13 +62,13 @@ impl Server {
     }
 
     /// Starts the process, also again after a [`kill`](Self::kill).
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.spawn(Duration::ZERO);
         eventually(START, "the server answers", || self.answers());
     }
 
     /// The same, but it takes so long to load each of its keys, and answers `LOADING` meanwhile.
-    pub(crate) fn restart_slowly(&mut self, per_key: Duration) {
+    pub fn restart_slowly(&mut self, per_key: Duration) {
         self.spawn(per_key);
         eventually(START, "the server is loading", || !self.answers() && self.admin.lock().unwrap().is_some());
     }
@@ -79,19 +79,20 @@ impl Server {
         command.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--unixsocket"]).arg(self.socket());
         command.args(["--save", "", "--appendfsync", "always"]).args(self.settings);
         command.args(["--key-load-delay", &per_key.as_micros().to_string()]);
-        command.args(["--loglevel", "notice", "--logfile", "log", "--dir"]).arg(&self.dir);
+        // With its folder: a server tries whether it can write there before it goes into its own.
+        command.args(["--loglevel", "notice", "--logfile"]).arg(self.dir.join("log")).arg("--dir").arg(&self.dir);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.child = Some(command.spawn().expect("redis-server or valkey-server is on the PATH"));
     }
 
     /// Gives it so many keys to load.
-    pub(crate) fn fill(&self, keys: usize) {
+    pub fn fill(&self, keys: usize) {
         let fill = format!("for i = 1, {keys} do redis.call('SET', 'fill:' .. i, i) end");
         let _: () = self.ask(&["EVAL", &fill, "0"]);
     }
 
     /// Takes every key away.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         let _: String = self.ask(&["FLUSHALL"]);
     }
 
@@ -102,74 +103,112 @@ impl Server {
         admin.as_mut().is_some_and(|admin| redis::cmd("PING").query::<String>(admin).is_ok())
     }
 
-    pub(crate) fn socket(&self) -> PathBuf {
+    pub fn socket(&self) -> PathBuf {
         self.dir.join("socket")
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("unix://{}", self.socket().display())
     }
 
-    pub(crate) fn url_as(&self, user: &str, password: &str) -> String {
+    pub fn url_as(&self, user: &str, password: &str) -> String {
         format!("{}?user={user}&pass={password}", self.url())
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    /// Gives a user these rules and no others; the URL is his. Redis 6.0 has no rules for channels.
+    pub fn let_in(&self, user: &str, password: &str, rules: &str) -> String {
+        let channels = |rule: &&str| rule.starts_with('&') || rule.ends_with("channels");
+        let known = rules.split_whitespace().filter(|rule| self.version() >= (6, 2) || !channels(rule));
+        let password_rule = format!(">{password}");
+        let words = ["ACL", "SETUSER", user, "reset", "on", &password_rule];
+        let _: String = self.ask(&words.into_iter().chain(known).collect::<Vec<_>>());
+        self.url_as(user, password)
+    }
+
+    /// The rules that keep a user from every channel: those for channels came with 6.2, and up to it do not count for
+    /// what a script publishes.
+    pub fn no_channels(&self) -> &'static str {
+        match self.version() {
+            version if version < (6, 2) => "-subscribe -publish",
+            version if version < (7, 0) => "resetchannels -publish",
+            _ => "resetchannels",
+        }
+    }
+
+    /// The version of Redis that it is, or that a Valkey is compatible with.
+    pub fn version(&self) -> (u32, u32) {
+        let info: String = self.ask(&["INFO", "server"]);
+        let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap();
+        let mut parts = version.split('.').map(|part| part.parse().unwrap());
+        (parts.next().unwrap(), parts.next().unwrap())
+    }
+
+    /// Whether it is older than this, and so cannot show what a test is about. The reason is printed, and comes into
+    /// `docs/faults.md`.
+    pub fn cannot_before(&self, version: (u32, u32), reason: &str) -> bool {
+        let cannot = self.version() < version;
+        if cannot {
+            println!("not shown: {reason}");
+        }
+        cannot
+    }
+
+    pub fn port(&self) -> u16 {
         self.port
     }
 
-    pub(crate) fn tcp_url(&self) -> String {
+    pub fn tcp_url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    pub(crate) fn builder(&self) -> ClientBuilder {
+    pub fn builder(&self) -> ClientBuilder {
         Client::builder(&self.url())
     }
 
     /// The locks of a new client with default settings.
-    pub(crate) fn locks(&self) -> ReentrantLock {
+    pub fn locks(&self) -> ReentrantLock {
         ReentrantLock::connect(&self.url()).unwrap()
     }
 
     /// The locks of a new client whose watchdog's lease is so short.
-    pub(crate) fn locks_watched(&self, lease: Duration) -> ReentrantLock {
+    pub fn locks_watched(&self, lease: Duration) -> ReentrantLock {
         ReentrantLock::new(&self.builder().watchdog_timeout(lease).build().unwrap())
     }
 
     /// A connection of the test's own.
-    pub(crate) fn connection(&self) -> redis::Connection {
+    pub fn connection(&self) -> redis::Connection {
         redis::Client::open(self.url()).unwrap().get_connection().unwrap()
     }
 
     /// Runs a command as the administrator, whose connection is open since the start.
-    pub(crate) fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+    pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
         self.try_ask(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
-    pub(crate) fn try_ask<T: FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
+    pub fn try_ask<T: FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
         let mut admin = self.admin.lock().unwrap();
         redis::cmd(words[0]).arg(&words[1..]).query(admin.as_mut().expect("the server runs"))
     }
 
     /// What is left of a key's time, in ms; -1: no end; -2: no key.
-    pub(crate) fn pttl(&self, key: &str) -> i64 {
+    pub fn pttl(&self, key: &str) -> i64 {
         self.ask(&["PTTL", key])
     }
 
     /// The one field of a lock's hash, and its count.
-    pub(crate) fn owner(&self, key: &str) -> (String, i64) {
+    pub fn owner(&self, key: &str) -> (String, i64) {
         let fields: Vec<(String, i64)> = self.ask(&["HGETALL", key]);
         assert_eq!(fields.len(), 1, "one owner: {fields:?}");
         fields.into_iter().next().unwrap()
     }
 
     /// How many connections are subscribed to a channel.
-    pub(crate) fn subscribers(&self, channel: &str) -> i64 {
+    pub fn subscribers(&self, channel: &str) -> i64 {
         self.ask::<(String, i64)>(&["PUBSUB", "NUMSUB", channel]).1
     }
 
     /// What came over the wire meanwhile, one line for each command as MONITOR shows it; not what scripts run.
-    pub(crate) fn commands_during(&self, act: impl FnOnce()) -> Vec<String> {
+    pub fn commands_during(&self, act: impl FnOnce()) -> Vec<String> {
         const END: &str = "the end of what is monitored";
         let mut stream = UnixStream::connect(self.socket()).unwrap();
         stream.set_read_timeout(Some(START)).unwrap();
@@ -182,7 +221,7 @@ impl Server {
         commands.map(|line| line.split_once("] ").unwrap().1.to_lowercase()).collect()
     }
 
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         *self.admin.lock().unwrap() = None;
         let mut child = self.child.take().expect("it is running");
         child.kill().unwrap();
@@ -190,12 +229,12 @@ impl Server {
     }
 
     /// How long the file of its changes is, of one that [keeps its data](Self::start_with_data).
-    pub(crate) fn written(&self) -> u64 {
+    pub fn written(&self) -> u64 {
         self.changes().metadata().unwrap().len()
     }
 
     /// Kills it, and what it wrote after the first `kept` bytes never reached the disk.
-    pub(crate) fn lose_power(&mut self, kept: u64) {
+    pub fn lose_power(&mut self, kept: u64) {
         self.kill();
         std::fs::OpenOptions::new().write(true).open(self.changes()).unwrap().set_len(kept).unwrap();
     }
@@ -208,23 +247,28 @@ impl Server {
         newer.unwrap_or_else(|| self.dir.join("appendonly.aof"))
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("it is running").id()
     }
 
     /// It keeps its connections and answers nothing until [`thaw`](Self::thaw).
-    pub(crate) fn freeze(&self) {
+    pub fn freeze(&self) {
         signal("-STOP", self.child.as_ref().expect("it is running").id());
     }
 
-    pub(crate) fn thaw(&self) {
+    pub fn thaw(&self) {
         signal("-CONT", self.child.as_ref().expect("it is running").id());
     }
 
     fn assert_nothing_left(&self) {
         eventually(GONE, "every client's connection is closed", || self.other_clients() == 0);
-        assert_eq!(self.ask::<Vec<String>>(&["KEYS", "*"]), [""; 0], "keys are left");
-        assert_eq!(self.ask::<Vec<String>>(&["PUBSUB", "CHANNELS"]), [""; 0], "subscriptions are left");
+        assert_eq!(self.leftovers(), [""; 0], "keys or subscriptions are left");
+    }
+
+    /// Its keys, and the channels that somebody listens to.
+    pub fn leftovers(&self) -> Vec<String> {
+        let left: [Vec<String>; 2] = [self.ask(&["KEYS", "*"]), self.ask(&["PUBSUB", "CHANNELS"])];
+        left.concat()
     }
 
     /// Connections other than the administrator's.
@@ -264,12 +308,12 @@ fn redis_program() -> &'static str {
 }
 
 /// Sends a signal to a process that this test started.
-pub(crate) fn signal(name: &str, pid: u32) {
+pub fn signal(name: &str, pid: u32) {
     assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
 }
 
 /// A port that nobody listens on now.
-pub(crate) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 

@@ -1,10 +1,10 @@
 //! A tenure that is renewed, lost, released and running out at once.
 
-use crate::key::{Key, Naming};
-use crate::owner::OwnerId;
+use crate::base::key::{FullKey, Key, Naming};
+use crate::base::owner::OwnerId;
+use crate::base::time::{Clock, Lease};
+use crate::lease::tenure::{Standing, Tenure};
 use crate::sync::{advance, thread};
-use crate::tenure::{Standing, Tenure};
-use crate::time::{Clock, Lease};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +12,13 @@ pub(crate) fn lease() -> Lease {
     Lease::clamped(Duration::from_secs(3))
 }
 
+pub(crate) fn key() -> Key {
+    Key::of(Naming::Redisson, "", FullKey::new("", "n"))
+}
+
 /// A tenure that is held from now on.
 pub(crate) fn held() -> Arc<Tenure> {
-    let tenure = Tenure::new(Key::new(Naming::Redisson, "", "n"), OwnerId::default(), Clock::Boot);
+    let tenure = Tenure::new(key(), OwnerId::default(), Clock::Boot);
     assert!(tenure.confirm(tenure.now(), lease()));
     Arc::new(tenure)
 }
@@ -74,7 +78,7 @@ pub(crate) fn a_loss_has_one_teller() {
         let tenure = Arc::clone(&tenure);
         thread::spawn(move || {
             tenure.lose();
-            tenure.tell_once()
+            tenure.announce_once()
         })
     });
     let told = told.map(|thread| usize::from(thread.join().unwrap()));

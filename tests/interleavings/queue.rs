@@ -1,26 +1,39 @@
-//! The map of this process and its queue: each waiter's turn comes, one at a time, whoever leaves and however.
+//! The map of this process and its line: each waiter's turn comes, one at a time, whoever leaves and however.
 
-use crate::beliefs::held;
-use crate::config::HandOff;
-use crate::hold::Hold;
-use crate::registry::{Entered, Left, Lent, Registry, Waiter};
+use crate::base::config::{Config, HandOff, Settings};
+use crate::base::error::{Error, Result};
+use crate::base::kind::Kind;
+use crate::base::signal::{CancelToken, Listening, Semaphore, Shutdown};
+use crate::base::stats::{Contention, Counters};
+use crate::base::time::{Clock, Lease};
+use crate::beliefs::{held, key};
+use crate::lease::hold::Hold;
+use crate::lease::tenure::{Keeper, LossCause, Tenure};
+use crate::registry::{Left, Lent, Registry};
+use crate::store::Store;
 use crate::sync::{advance, thread};
-use crate::tenure::{Keeper, LossCause, Tenure};
-use crate::time::Lease;
+use crate::wait::bid::{Bid, Call, Outcome};
+use crate::wait::line::{Backing, Line};
+use crate::wait::stop::Stop;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use uuid::Uuid;
 
-struct Nobody;
+/// No poll ends a sleep: whoever is not told sleeps for ever.
+const NEVER: Duration = Duration::from_secs(1_000_000);
+
+static KIND: Kind = Kind { name: "lock", passed_on: true, shared: false };
+
+pub(crate) struct Nobody;
 
 impl Keeper for Nobody {
     fn renew(&self, _: &[Arc<Tenure>]) {}
-    fn sweep(&self, _: &Arc<Tenure>) -> crate::error::Result<()> {
+    fn sweep(&self, _: &Arc<Tenure>) -> crate::base::error::Result<()> {
         Ok(())
     }
     fn lost(&self, _: &Arc<Tenure>, _: LossCause) {}
-    fn extend(&self, _: &Arc<Tenure>, _: Lease) -> crate::error::Result<()> {
+    fn extend(&self, _: &Arc<Tenure>, _: Lease) -> crate::base::error::Result<()> {
         Ok(())
     }
 }
@@ -29,56 +42,45 @@ impl Keeper for Nobody {
 struct Process {
     map: Registry,
     space: Uuid,
+    store: Arc<Store>,
     /// Threads that contend or hold: never two. Counted outside of the scheduler, so that it orders nothing.
     alone: AtomicUsize,
     turns: AtomicUsize,
     bounds: Duration,
+    config: Config,
+    counters: Counters,
+    shutdown: Shutdown,
 }
 
-/// How a thread's turn begins.
-enum Turn {
-    Contends(Lent),
-    /// The tenure was passed on to it.
-    Holds(Hold),
+/// What a thread bids at the head of the line: it takes the lock, or gives up though it could.
+struct Turn<'a> {
+    process: &'a Process,
+    takes: bool,
 }
 
-impl Process {
-    fn new() -> Arc<Self> {
-        let (alone, turns) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        // Half of the orders keep the tenure for whoever comes next, half grant it to the first in the queue.
-        let bounds =
-            if shuttle::rand::Rng::r#gen(&mut shuttle::rand::thread_rng()) { Duration::MAX } else { Duration::ZERO };
-        Arc::new(Self { map: Registry::new(), space: Uuid::nil(), alone, turns, bounds })
-    }
+impl Bid for Turn<'_> {
+    type Won = Hold;
 
-    /// Comes to the lock and waits for its turn, as src/lock/wait.rs does; `None`: its time was over first.
-    fn turn(&self, limit: Duration) -> Option<Turn> {
-        let waiter = Lent::new(true);
-        let mut entered = self.map.enter(self.space, "n", &waiter);
-        let mut woken = true;
-        loop {
-            match entered {
-                Entered::Mine(_) => panic!("this thread holds nothing"),
-                Entered::Head => return Some(self.begin(Turn::Contends(waiter))),
-                Entered::Granted(hold) => {
-                    let _ = self.map.leave(self.space, "n", &waiter);
-                    return Some(self.begin(Turn::Holds(hold)));
-                }
-                _ if !woken => {
-                    self.take_back(self.map.leave(self.space, "n", &waiter));
-                    return None;
-                }
-                _ => {}
-            }
-            woken = waiter.semaphore.acquire(limit);
-            entered = self.map.turn(self.space, "n", &waiter);
+    fn ask(&mut self) -> Result<Outcome<Hold>> {
+        if !self.takes {
+            return Err(Error::cancelled("n"));
         }
+        Ok(if self.process.store.take() { Outcome::Won(self.process.settle()) } else { Outcome::Busy(None) })
     }
 
-    fn begin(&self, turn: Turn) -> Turn {
-        assert_eq!(self.alone.fetch_add(1, SeqCst), 0, "someone else contends or holds");
-        self.turns.fetch_add(1, SeqCst);
-        turn
+    fn listen(&self, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
+        Some(self.process.store.listen(semaphore))
+    }
+
+    fn withdraw(&mut self) {
+        self.process.store.withdraw();
+    }
+}
+
+impl Backing for Process {
+    fn accept(&self, _: &Hold) -> Result<bool> {
+        self.begin();
+        Ok(true)
     }
 
     /// What a waiter was granted when it had given up, or what nobody came for, is released.
@@ -86,37 +88,83 @@ impl Process {
         match left {
             Left::Nothing => {}
             Left::Granted(hold) => {
-                self.begin(Turn::Holds(hold.clone()));
+                self.begin();
                 self.unlock(&hold);
             }
-            Left::Unclaimed(hold) => self.map.clear(self.space, &hold),
-        }
-    }
-
-    fn leave(&self, waiter: &Arc<Waiter>) {
-        self.take_back(self.map.leave(self.space, "n", waiter));
-    }
-
-    /// The thread's turn ends without the lock: timed out, cancelled, failed.
-    fn give_up(&self, turn: &Turn) {
-        match turn {
-            Turn::Holds(hold) => self.unlock(hold),
-            Turn::Contends(waiter) => {
-                self.alone.fetch_sub(1, SeqCst);
-                self.leave(waiter);
+            Left::Unclaimed(hold) => {
+                self.store.free();
+                self.map.clear(self.space, &hold);
             }
         }
     }
 
-    /// The thread acquires the lock.
-    fn settle(&self, turn: &Turn) -> Hold {
-        let waiter = match turn {
-            Turn::Holds(hold) => return hold.clone(),
-            Turn::Contends(waiter) => waiter,
-        };
-        let hold = Hold::new(self.space, held(), Weak::<Nobody>::new(), true);
+    fn check_outage(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Process {
+    fn new() -> Arc<Self> {
+        Self::at(&Arc::default())
+    }
+
+    fn at(store: &Arc<Store>) -> Arc<Self> {
+        let (alone, turns) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        // Half of the orders keep the tenure for whoever comes next, half grant it to the first in the queue.
+        let bounds =
+            if shuttle::rand::Rng::r#gen(&mut shuttle::rand::thread_rng()) { Duration::MAX } else { Duration::ZERO };
+        Arc::new(Self {
+            map: Registry::new(),
+            space: Uuid::nil(),
+            store: Arc::clone(store),
+            alone,
+            turns,
+            bounds,
+            config: Settings { poll_cap: Some(NEVER), ..Settings::default() }.derive().expect("it fits together"),
+            counters: Counters::default(),
+            shutdown: Shutdown::default(),
+        })
+    }
+
+    /// Comes to the lock and waits in line, by the code that every lock waits by.
+    fn wait(&self, limit: Duration, token: Option<&CancelToken>, takes: bool) -> Result<Option<Hold>> {
+        let (waiter, key) = (&Lent::new(Some(&KIND)), &key());
+        let deadline = (limit != Duration::MAX).then(|| Clock::Boot.now().plus(limit));
+        let stop = Stop::new(&Clock::Boot, &self.shutdown, "n").at(deadline).cancelled_by(token);
+        let stop = &stop.woken_by(&waiter.semaphore);
+        let contention = &Contention::new(&self.counters);
+        let call = &Call { config: &self.config, stop, contention, semaphore: &waiter.semaphore };
+        let line = Line { registry: &self.map, space: self.space, key, waiter, call, backing: self };
+        line.wait(|| {
+            self.begin();
+            let won = call.contend(&mut Turn { process: self, takes });
+            if !matches!(won, Ok(Some(_))) {
+                self.alone.fetch_sub(1, SeqCst);
+            }
+            won
+        })
+    }
+
+    fn lock(&self) -> Hold {
+        self.wait(Duration::MAX, None, true).ok().flatten().expect("it waits for ever")
+    }
+
+    /// A call that goes without the lock when its turn comes: cancelled, failed. What it was granted it releases.
+    fn give_up(&self, limit: Duration) {
+        if let Ok(Some(hold)) = self.wait(limit, None, false) {
+            self.unlock(&hold);
+        }
+    }
+
+    fn begin(&self) {
+        assert_eq!(self.alone.fetch_add(1, SeqCst), 0, "someone else contends or holds");
+        self.turns.fetch_add(1, SeqCst);
+    }
+
+    /// The thread acquired the lock.
+    fn settle(&self) -> Hold {
+        let hold = Hold::new(self.space, &KIND, held(), Weak::<Nobody>::new(), true);
         self.map.settle(self.space, "n", &hold);
-        self.leave(waiter);
         hold
     }
 
@@ -127,19 +175,21 @@ impl Process {
             return;
         }
         assert!(hold.tenure().end(), "nobody lost it");
+        self.store.free();
         hold.close(true);
         self.map.clear(self.space, hold);
     }
 
-    /// The hold's end is noticed elsewhere, by the watchdog for example.
+    /// The hold's end is noticed elsewhere, by the watchdog for example. The store has forgotten it.
     fn lose(&self, hold: &Hold) -> bool {
         hold.tenure().lose();
-        self.map.lose(self.space, hold.tenure()).is_some()
+        !self.map.lose(self.space, hold.tenure()).is_empty()
     }
 
     fn assert_empty(&self) {
         assert_eq!(self.map.census(self.space), (0, 0));
         assert!(self.map.holds(self.space).is_empty());
+        self.store.assert_untouched();
     }
 }
 
@@ -153,8 +203,7 @@ fn all<const N: usize>(process: &Arc<Process>, roles: [fn(&Process); N]) {
 }
 
 fn locks_and_unlocks(process: &Process) {
-    let waiter = process.turn(Duration::MAX).unwrap();
-    let hold = process.settle(&waiter);
+    let hold = process.lock();
     assert!(process.map.believed(process.space, "n").pop().is_some_and(|current| current.is(&hold)));
     process.unlock(&hold);
 }
@@ -166,22 +215,19 @@ fn locks_twice(process: &Process) {
 }
 
 fn gives_up_as_head(process: &Process) {
-    let waiter = process.turn(Duration::MAX).unwrap();
-    process.give_up(&waiter);
+    process.give_up(Duration::MAX);
 }
 
 /// Time may have passed before it came: then its turn alone ends its waiting.
 fn has_little_time(process: &Process) {
-    if let Some(waiter) = process.turn(Duration::from_secs(1)) {
-        process.give_up(&waiter);
-    }
+    process.give_up(Duration::from_secs(1));
 }
 
 /// Its hold is lost under it; it unlocks after the next one may have come.
 fn loses(process: &Process) {
-    let waiter = process.turn(Duration::MAX).unwrap();
-    let hold = process.settle(&waiter);
+    let hold = process.lock();
     process.alone.fetch_sub(1, SeqCst);
+    process.store.free();
     let told = process.lose(&hold);
     assert_eq!((told, process.lose(&hold)), (true, false), "told to one");
     let found = process.map.find(process.space, "n", thread::current().id());
@@ -224,16 +270,42 @@ pub(crate) fn a_loss_lets_the_next_one_through() {
 
 pub(crate) fn nobody_waits_for_the_unlock_of_what_was_lost() {
     let process = Process::new();
-    let waiter = process.turn(Duration::MAX).unwrap();
-    let hold = process.settle(&waiter);
+    let hold = process.lock();
     let others = [locks_and_unlocks, gives_up_as_head].map(|role| {
         let process = Arc::clone(&process);
         thread::spawn(move || role(&process))
     });
     process.alone.fetch_sub(1, SeqCst);
+    process.store.free();
     assert!(process.lose(&hold));
     others.into_iter().for_each(|thread| thread.join().unwrap());
     hold.close(false);
     process.map.clear(process.space, &hold);
     process.assert_empty();
+}
+
+/// Parked behind a holder that does not unlock before they are gone.
+pub(crate) fn a_cancel_ends_the_wait_of_whoever_is_parked() {
+    let (process, token) = (Process::new(), CancelToken::new());
+    let hold = process.lock();
+    let waiting = [(); 2].map(|()| {
+        let (process, token) = (Arc::clone(&process), token.clone());
+        thread::spawn(move || process.wait(Duration::MAX, Some(&token), true).map(drop))
+    });
+    token.cancel();
+    assert!(waiting.into_iter().all(|call| matches!(call.join().unwrap(), Err(Error::Cancelled { .. }))));
+    process.unlock(&hold);
+    process.assert_empty();
+}
+
+/// What one of them unlocks the other hears of by a message only, and asks because of it.
+pub(crate) fn two_processes_have_their_turns_by_messages_alone() {
+    let store = Arc::default();
+    let processes = [Process::at(&store), Process::at(&store)];
+    let roles: [fn(&Process); 4] = [locks_twice, locks_and_unlocks, locks_twice, gives_up_as_head];
+    let threads = [0, 0, 1, 1].map(|number| Arc::clone(&processes[number])).into_iter().zip(roles);
+    let threads: Vec<_> = threads.map(|(process, role)| thread::spawn(move || role(&process))).collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    processes.iter().for_each(|process| process.assert_empty());
+    assert_eq!(processes.map(|process| process.turns.load(SeqCst)), [3, 3]);
 }

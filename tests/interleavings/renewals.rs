@@ -1,11 +1,11 @@
 //! The watchdog: what is due is done, whoever comes, ends and closes meanwhile.
 
+use crate::base::signal::Semaphore;
+use crate::base::time::{Clock, Lease};
 use crate::beliefs::{held, lease};
-use crate::signal::Semaphore;
+use crate::lease::tenure::{Keeper, LossCause, Standing, Tenure};
+use crate::lease::watchdog::Watchdog;
 use crate::sync::{advance, thread};
-use crate::tenure::{Keeper, LossCause, Standing, Tenure};
-use crate::time::{Clock, Lease};
-use crate::watchdog::Watchdog;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -28,19 +28,19 @@ impl Keeper for Told {
         self.renewals.release();
     }
 
-    fn sweep(&self, _: &Arc<Tenure>) -> crate::error::Result<()> {
+    fn sweep(&self, _: &Arc<Tenure>) -> crate::base::error::Result<()> {
         Ok(())
     }
 
     fn lost(&self, tenure: &Arc<Tenure>, _: LossCause) {
         assert_eq!(tenure.standing(), Standing::Lost);
-        if tenure.tell_once() {
+        if tenure.announce_once() {
             self.tellings.fetch_add(1, SeqCst);
             self.losses.release();
         }
     }
 
-    fn extend(&self, _: &Arc<Tenure>, _: Lease) -> crate::error::Result<()> {
+    fn extend(&self, _: &Arc<Tenure>, _: Lease) -> crate::base::error::Result<()> {
         Ok(())
     }
 }
@@ -67,7 +67,7 @@ pub(crate) fn what_is_watched_is_renewed_until_it_is_released() {
     assert!(told.renewals.acquire(Duration::MAX));
     let passing = thread::spawn(|| advance(DUE));
     assert!(tenure.end());
-    watchdog.release(&tenure);
+    watchdog.forget(&tenure);
     passing.join().unwrap();
     assert_eq!(tenure.standing(), Standing::Ended, "no renewal brings it back");
     await_forgotten(&tenure);
@@ -112,4 +112,25 @@ pub(crate) fn closing_ends_the_threads_whatever_is_due() {
     keeping.join().unwrap();
     passing.join().unwrap();
     await_forgotten(&tenure);
+}
+
+/// The watchdog finds the first hold at its cap, and another thread takes the tenure over, in whatever order.
+pub(crate) fn a_tenure_that_is_passed_on_at_its_cap_is_renewed() {
+    let (told, tenure) = (Arc::<Told>::default(), held());
+    let watchdog = Watchdog::new(lease(), DUE * 9 / 2, Clock::Boot);
+    let keep = || watchdog.keep(&tenure, Arc::<Told>::clone(&told) as _).unwrap();
+    advance(DUE);
+    assert!(tenure.confirm(tenure.now(), lease()));
+    tenure.watch(true);
+    keep();
+    // The next renewal of the first hold would end beyond its cap.
+    advance(DUE);
+    tenure.begin_hold();
+    if tenure.was_overheld() {
+        keep();
+    }
+    advance(DUE);
+    assert!(told.renewals.acquire(Duration::MAX));
+    assert!(tenure.end());
+    watchdog.close();
 }

@@ -1,4 +1,4 @@
-//! Shuttle's primitives behind the names of src/sync.rs, and a time that passes only when a test says so.
+//! Shuttle's primitives behind the names of src/base/sync.rs, and a time that passes only when a test says so.
 
 pub(crate) use shuttle::sync::atomic;
 pub(crate) use shuttle::thread;

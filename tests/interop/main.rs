@@ -5,9 +5,7 @@
 //! directions.
 
 #[macro_use]
-#[allow(dead_code, reason = "each binary uses a part")]
-#[path = "../harness/mod.rs"]
-mod harness;
+extern crate harness;
 use harness::{process, server, threads};
 
 #[macro_use]

@@ -1,9 +1,12 @@
-//! Programs that end in the middle of things: a shutdown under load or from inside a callback.
+//! Programs that end in the middle of things: a shutdown under load or from inside a callback, and processes that end
+//! while they hold a lock.
 
-use crate::process::alone;
-use crate::server::Server;
-use crate::threads::{LONG, eventually, finish, ms};
+use crate::process::{alone, built};
+use crate::server::{Server, signal};
+use crate::threads::{LATE, LONG, Mark, SOON, elsewhere, eventually, finish, ms};
 use redlatch::{Client, Error, RedLock, RedLockExt, RedisRedLock, ReentrantLock};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -71,14 +74,97 @@ fn a_shutdown_while_threads_lock_wait_and_unlock() {
     });
 }
 
+/// Every answer says whether the work ran, however the shutdown falls: what it pays must not be paid twice.
 fn work_until_closed(locks: &RedisRedLock, name: &str) {
     loop {
-        match locks.execute_in_lock(name, || ()) {
+        let mut ran = false;
+        let done = locks.execute_in_lock(name, || ran = true);
+        assert_eq!(done.as_ref().map_or_else(Error::work_ran, |()| true), ran, "{done:?}");
+        match done {
             Ok(()) => {}
             Err(Error::Closed { .. }) => return,
-            // Its hold was released under it.
-            Err(Error::NotHeld { .. } | Error::Lost { .. }) => {}
+            // It was over under the work, or given back before it.
+            Err(Error::Unprotected { .. } | Error::NotHeld { .. } | Error::Lost { .. }) => {}
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+#[test]
+fn work_that_a_shutdown_overtakes_is_told_to_have_run() {
+    let server = Server::start();
+    let locks = server.locks();
+    let paid = locks.execute_in_lock("n", || locks.client().shutdown());
+    assert!(paid.as_ref().is_err_and(Error::work_ran), "{paid:?}");
+    assert_err!(locks.execute_in_lock("n", || unreachable!("without the lock")), Closed);
+}
+
+/// The endings of docs/leases.md, and whether the lock stays until its lease ends. Each is that of a holder of the bench
+/// `leases`, a program whose `main` returns.
+const ENDINGS: [(&str, bool); 11] = [
+    ("SIGKILL", true),
+    ("SIGTERM", true),
+    ("process::exit", true),
+    ("process::abort", true),
+    ("main returns, static client", true),
+    ("main returns, detached thread holds", true),
+    ("main returns, owned guard forgotten", true),
+    ("main returns, guard forgotten", false),
+    ("main returns, guard in scope", false),
+    ("panic of main", false),
+    ("Client::shutdown, process::exit", false),
+];
+
+#[test]
+fn the_end_of_a_process_leaves_its_lock_until_the_lease_ends_or_not_at_all() {
+    let server = Server::start();
+    let program = built("--bench", "leases");
+    std::thread::scope(|scope| {
+        let endings = ENDINGS.map(|(ending, stays)| {
+            let (server, program) = (&server, &program);
+            scope.spawn(move || {
+                end_while_it_holds(server, program, ending);
+                let (left, ended) = (server.pttl(ending), Mark::now());
+                assert_eq!(left > 0, stays, "{ending}: {left} ms are left");
+                let (locks, bound) = (server.locks(), if stays { LEASE + LATE } else { SOON });
+                locks.lock(ending).unwrap();
+                assert!(ended.elapsed() <= bound, "{ending}: free after {:?}", ended.elapsed());
+                locks.unlock(ending).unwrap();
+            })
+        });
+        endings.into_iter().for_each(finish);
+    });
+}
+
+/// Starts a process that locks what is called like its ending, and waits until it has ended so.
+fn end_while_it_holds(server: &Server, program: &str, ending: &str) {
+    let mut command = Command::new(program);
+    command.args(["--holder", &server.url(), ending, &LEASE.as_millis().to_string(), ending]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "held");
+    match ending {
+        "SIGKILL" => child.kill().unwrap(),
+        "SIGTERM" => signal("-TERM", child.id()),
+        // The end of its input tells it.
+        _ => drop(child.stdin.take()),
+    }
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_forgotten_guard_holds_as_long_as_its_thread_lives() {
+    let server = Server::start();
+    let lease = 3 * LEASE;
+    let locks = server.locks_watched(lease);
+    elsewhere(|| {
+        std::mem::forget(locks.guard("n").unwrap());
+        std::thread::sleep(lease + LATE);
+        let renewed = locks.is_held_by_current_thread("n") && server.pttl("n") > 0;
+        assert!(renewed, "{:?}", locks.client().stats());
+    });
+    let ended = Mark::now();
+    assert!(locks.try_lock_for("n", LONG).unwrap());
+    assert!(ended.elapsed() <= lease + LATE, "free after {:?}", ended.elapsed());
+    locks.unlock("n").unwrap();
 }

@@ -1,10 +1,8 @@
 //! The integration tests of redlatch, one file per subject, on Redis servers that each test starts for itself.
 
 #[macro_use]
-#[allow(dead_code, reason = "each binary uses a part")]
-#[path = "../harness/mod.rs"]
-mod harness;
-use harness::{process, proxy, server, threads};
+extern crate harness;
+use harness::{lua, process, proxy, server, threads};
 
 /// The torture test's checkers, which are tried here on logs made by hand.
 #[allow(dead_code, reason = "the torture test uses the rest")]
@@ -14,19 +12,32 @@ mod history;
 mod bad_input;
 mod bounded;
 mod bytes;
+mod compiler;
 mod conformance;
 mod endings;
+mod errors;
+mod examples;
 mod interleavings;
+mod lateness;
 mod lifecycle;
+mod loggers;
 mod many;
 mod max_hold;
 mod multi;
 mod passing;
+mod ping;
+mod planned;
 mod properties;
+mod published;
 mod quorum;
 mod regressions;
+mod renewed_lease;
+mod retries;
 mod scripts;
+mod shutdowns;
+mod stats;
 mod strict;
 mod tidy;
+mod urls;
 mod waiting;
 mod wire;

@@ -90,7 +90,9 @@ fn a_thousand_threads_wait_for_one_lock() {
 fn a_thousand_threads_wait_for_a_thousand_locks_held_elsewhere() {
     alone(|| {
         let server = Server::start();
-        let (holder, locks) = (server.locks_watched(UNRENEWED), server.locks());
+        let holder = server.locks_watched(UNRENEWED);
+        // A busy machine may take long until each of a thousand threads had one of the connections.
+        let locks = ReentrantLock::new(&server.builder().outage_budget(UNRENEWED).build().unwrap());
         let names: Vec<_> = (0..MANY).map(|number| format!("n{number}")).collect();
         names.iter().for_each(|name| holder.lock(name).unwrap());
         let before = memory();
@@ -119,7 +121,8 @@ fn a_thousand_threads_wait_for_a_thousand_locks_held_elsewhere() {
 fn ten_thousand_holds_are_renewed() {
     alone(|| {
         const HOLDS: usize = 10_000;
-        const LEASE: Duration = Duration::from_secs(3);
+        // Four seconds are left for a renewal that is due.
+        const LEASE: Duration = Duration::from_secs(6);
         let server = Server::start();
         let lost = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&lost);
@@ -135,10 +138,10 @@ fn ten_thousand_holds_are_renewed() {
         names.iter().for_each(|name| locks.lock(name).unwrap());
         println!("{HOLDS} holds: {} bytes each", (memory() - before) / HOLDS);
         let (start, cpu) = (Instant::now(), cpu_time());
-        let commands = server.commands_during(|| std::thread::sleep(2 * LEASE)).len();
+        let commands = server.commands_during(|| std::thread::sleep(LEASE)).len();
         let share = (cpu_time() - cpu).as_secs_f64() / start.elapsed().as_secs_f64();
         let stats = client.stats();
-        println!("{commands} commands in {:?}, {:.1} % of a core, {stats:?}", 2 * LEASE, 100.0 * share);
+        println!("{commands} commands in {:?}, {:.1} % of a core, {stats:?}", LEASE, 100.0 * share);
         assert!(of_redlatch().len() <= THREADS, "{:?}", of_redlatch());
         assert_eq!((stats.holds, stats.lost, stats.failed_renewals, lost.load(SeqCst)), (HOLDS, 0, 0, 0));
         assert!(commands <= HOLDS, "renewals go in batches: {commands}");
@@ -150,7 +153,8 @@ fn ten_thousand_holds_are_renewed() {
 fn a_hundred_thousand_pairs_and_two_hundred_reconnects_leave_nothing() {
     alone(|| {
         let server = Server::start();
-        let locks = server.locks();
+        // One for the calls and one for the sweeper: which of them ask at the same time is chance.
+        let locks = ReentrantLock::new(&server.builder().pool_size(2).build().unwrap());
         let pairs = |number: usize| {
             for _ in 0..number {
                 locks.lock("n").unwrap();

@@ -1,7 +1,7 @@
 //! Passing a lock on in memory between threads of one process, and what must stay true of it.
 
 use crate::server::Server;
-use crate::threads::{LATE, LONG, SOON, WATCHED, eventually, finish, ms, spawn_asleep, timed};
+use crate::threads::{LATE, LONG, Mark, SOON, WATCHED, eventually, finish, ms, spawn_asleep, timed};
 use redlatch::{CancelToken, HandOff, Hold, HoldState, LossCause, RedLock, RedLockExt, ReentrantLock, Terms};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread::{Scope, ScopedJoinHandle, scope};
@@ -17,7 +17,7 @@ fn passing(server: &Server, how: HandOff) -> ReentrantLock {
 }
 
 /// A thread that waits for the lock, gives its hold, and unlocks when the hold's owner says so.
-fn next<'s>(scope: &'s Scope<'s, '_>, locks: &'s ReentrantLock) -> ScopedJoinHandle<'s, (Hold, Instant)> {
+fn next<'s>(scope: &'s Scope<'s, '_>, locks: &'s ReentrantLock) -> ScopedJoinHandle<'s, (Hold, Mark)> {
     spawn_asleep(scope, || {
         locks.lock("n").unwrap();
         let hold = locks.hold("n").unwrap();
@@ -117,8 +117,8 @@ fn other_processes_get_their_turn() {
         eventually(LONG, "the crowd passes it on", || crowd.client().stats().passes > 100);
         let waits: Vec<_> = (0..20).map(|_| timed(|| drop(other.guard("n").unwrap())).1).collect();
         over.store(true, SeqCst);
-        println!("the other waited {:?} at most", waits.iter().max());
-        assert!(waits.iter().all(|wait| *wait < Duration::from_secs(3)), "{waits:?}");
+        println!("the other waited {waits:?}");
+        assert!(waits.iter().all(|wait| *wait <= Duration::from_secs(3)), "{waits:?}");
     });
 }
 
@@ -311,7 +311,8 @@ fn grants_race_time_outs_and_cancels() {
         assert_eq!((stats.holds, stats.waiters, stats.lost), (0, 0, 0));
         println!("{how:?}: {} entered, {} by a pass", entered.load(SeqCst), stats.passes);
         assert!(stats.passes > 0);
-        assert!(locks.try_lock("n").unwrap(), "it is free");
+        // Who went though it was granted left its release to the sweeper.
+        assert!(locks.try_lock_for("n", LONG).unwrap(), "it is free");
         locks.unlock("n").unwrap();
     }
 }
@@ -339,7 +340,7 @@ fn force_unlocks_race_passes() {
             scope.spawn(|| {
                 while Instant::now() < end {
                     let (result, took) = timed(|| locks.try_lock_for("n", ms(500)));
-                    assert!(took < ms(500) + LATE, "{took:?} for {result:?}");
+                    assert!(took <= ms(500) + LATE, "{took:?} for {result:?}");
                     if result.unwrap() {
                         let hold = locks.hold("n").unwrap();
                         let unlocked = locks.unlock("n");

@@ -2,7 +2,7 @@
 
 use crate::proxy::{Flow, Proxy, Step, pass, pass_after, runs};
 use crate::server::Server;
-use crate::threads::{LATE, LONG, SOON, eventually, finish, ms, spawn_asleep, timed};
+use crate::threads::{LATE, LONG, Mark, SOON, eventually, finish, ms, spawn_asleep, timed};
 use redlatch::{Client, ClientBuilder, Error, LocalRedLock, RedLock, RedLockExt, ReentrantLock};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -55,8 +55,9 @@ fn a_subscriber_called_while_it_subscribes_misses_no_channel() {
                 other.unlock(name).unwrap();
             });
         }
-        let end = Instant::now() + SOON;
-        while !names.iter().all(subscribed) && Instant::now() < end {
+        // Well before the next poll of any of them, which would subscribe again.
+        let start = Mark::now();
+        while !names.iter().all(subscribed) && start.elapsed() <= 3 * SOON {
             sleep(ms(1));
         }
         let missed = names.iter().filter(|name| !subscribed(name)).count();
@@ -165,7 +166,7 @@ fn a_shutdown_of_many_holds_at_a_stopped_server_is_bounded() {
     let ((), took) = timed(|| client.shutdown());
     server.thaw();
     server.clear();
-    assert!(took < ms(1_500), "{took:?}");
+    assert!(took <= ms(1_500), "{took:?}");
 }
 
 /// A holder went on believing after a force unlock of its own client that nobody saw answered.
@@ -371,7 +372,7 @@ fn a_far_server_that_is_back_after_a_long_outage_is_used_again() {
     let mut server = Server::start();
     let proxy = Proxy::new(server.socket());
     proxy.delay(ms(60));
-    let builder = Client::builder(&proxy.url()).outage_budget(SOON).watchdog_timeout(ms(600));
+    let builder = Client::builder(&proxy.url()).outage_budget(SOON).watchdog_timeout(ms(3_000));
     let locks = ReentrantLock::new(&builder.build().unwrap());
     locks.lock("n").unwrap();
     locks.unlock("n").unwrap();

@@ -1,9 +1,9 @@
 //! Strict mode at its edges; what it does when the server loses its data is in tests/faults/quarantine.rs.
 
 use crate::server::Server;
-use crate::threads::{LATE, LONG, SOON, ms, spawn_asleep, timed};
+use crate::threads::{LATE, LONG, Mark, SOON, ms, spawn_asleep, timed};
 use redlatch::{Client, RedLock, RedLockExt, ReentrantLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const LEASE: Duration = Duration::from_millis(900);
 const EPOCH: &str = "redlatch:epoch";
@@ -49,7 +49,7 @@ fn waiters_are_served_when_the_quarantine_ends() {
     let locks = settled(&server);
     server.clear();
     std::thread::scope(|scope| {
-        let start = Instant::now();
+        let start = Mark::now();
         let waiters: Vec<_> = ["a", "b", "c"]
             .map(|name| spawn_asleep(scope, || locks.try_lock_for(name, LONG).unwrap() && locks.unlock(name).is_ok()))
             .into_iter()
@@ -148,25 +148,9 @@ fn a_server_whose_clock_went_back_is_quarantined_for_one_lease() {
 #[test]
 fn a_user_without_info_is_told_so() {
     let server = Server::start();
-    server.ask::<String>(&["ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-info"]);
-    let client = Client::builder(&server.url_as("u", "p")).strict(true).build().unwrap();
+    let client = Client::builder(&server.let_in("u", "p", "~* &* +@all -info")).strict(true).build().unwrap();
     let error = ReentrantLock::new(&client).try_lock("n").unwrap_err();
     assert!(error.to_string().to_lowercase().contains("info"), "{error}");
-}
-
-/// The list of the crate's documentation, and what it adds for strict clients.
-#[test]
-fn the_documented_permissions_are_enough() {
-    let server = Server::start();
-    let rules = "~shop:* &redisson_lock__channel:* +eval +evalsha +time +hlen +pttl +hexists +hset +pexpire +del \
-                 +publish +subscribe +unsubscribe +ping +select +get +set +info";
-    let user = ["ACL", "SETUSER", "u", "on", ">p"];
-    server.ask::<String>(&user.into_iter().chain(rules.split(' ')).collect::<Vec<_>>());
-    let builder = Client::builder(&server.url_as("u", "p")).key_prefix("shop:").watchdog_timeout(LEASE).strict(true);
-    let locks = ReentrantLock::new(&builder.build().unwrap());
-    assert!(locks.try_lock_for("n", LONG).unwrap());
-    locks.unlock("n").unwrap();
-    server.ask::<i64>(&["DEL", "shop:redlatch:epoch"]);
 }
 
 #[test]
@@ -175,4 +159,21 @@ fn a_plain_client_pays_nothing() {
     let locks = server.locks();
     drop(locks.guard("n").unwrap());
     assert_eq!(server.ask::<i64>(&["EXISTS", EPOCH]), 0);
+}
+
+/// Whoever took a lock there, with or without strict mode, would keep every strict client from locking.
+#[test]
+fn no_lock_can_be_where_the_epoch_is() {
+    let server = Server::start();
+    let (plain, strict) = (server.locks(), settled(&server));
+    for locks in [&plain, &strict] {
+        assert_err!(locks.try_lock(EPOCH), Config);
+        assert_err!(locks.try_lock("shop:redlatch:epoch"), Config);
+        assert_err!(locks.force_unlock(EPOCH), Config);
+    }
+    let prefixed = ReentrantLock::new(&server.builder().key_prefix("redlatch:").build().unwrap());
+    assert_err!(prefixed.try_lock("epoch"), Config);
+    assert!(strict.try_lock("redlatch:epochs").unwrap());
+    strict.unlock("redlatch:epochs").unwrap();
+    clean(&server);
 }

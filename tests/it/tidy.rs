@@ -1,25 +1,15 @@
 //! The shape of the source: layers, file lengths, function lengths, nothing left undone.
 
+mod layers;
+
+use crate::lua;
 use std::path::{Path, PathBuf};
-
-/// What a file may use: files of its own or an earlier line; `lib.rs` is above them all.
-const LAYERS: &[&[&str]] = &[
-    &["error", "time", "owner", "key", "signal", "sync", "mutant"],
-    &["config", "script", "stats", "nodes"],
-    &["backend", "tenure", "hold"],
-    &["registry", "pubsub", "watchdog", "sweeper"],
-    &["client"],
-    &["lock"],
-];
-
-/// Files that never use each other, though they are of one layer.
-const STRANGERS: &[&str] = &["registry", "pubsub", "watchdog", "sweeper"];
 
 const LONGEST_FILE: usize = 450;
 const MEDIAN_FUNCTION: usize = 8;
 
 fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    PathBuf::from(harness::ROOT)
 }
 
 /// Every Rust file below a folder, with its text.
@@ -48,59 +38,20 @@ fn everything() -> Vec<(PathBuf, String)> {
     all
 }
 
-/// The module directly below the crate's root that a file belongs to.
-fn module_of(path: &Path) -> String {
-    let first = path.strip_prefix(root().join("src")).unwrap().iter().next().unwrap();
-    Path::new(first).file_stem().unwrap().to_string_lossy().into_owned()
-}
-
-/// The names that `lib.rs` exports are above every file.
-fn layer_of(module: &str) -> usize {
-    if module.starts_with(char::is_uppercase) {
-        return LAYERS.len();
-    }
-    let layer = LAYERS.iter().position(|modules| modules.contains(&module));
-    layer.unwrap_or_else(|| panic!("{module} has no layer: give it one"))
-}
-
 /// The lines of a file that are code.
 fn code(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.trim_start().starts_with("//"))
 }
 
-/// The modules of the crate that a file names, in `use` lines and in paths.
-fn used_by(text: &str) -> Vec<String> {
-    let text = code(text).collect::<Vec<_>>().join("\n");
-    let word = |rest: &str| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
-    let mut used = Vec::new();
-    for rest in text.split("crate::").skip(1) {
-        match rest.strip_prefix('{') {
-            Some(group) => used.extend(group.split('}').next().unwrap().split(',').map(|part| word(part.trim()))),
-            None => used.push(word(rest)),
-        }
-    }
-    used
-}
-
+/// A script lies beside the file that runs it, in a folder of its name, and each is run.
 #[test]
-fn a_file_uses_only_its_own_and_earlier_layers() {
-    let mut seen = 0;
-    for (path, text) in source().iter().filter(|(path, _)| !path.ends_with("src/lib.rs")) {
-        let module = module_of(path);
-        for used in used_by(text) {
-            seen += 1;
-            let strangers = STRANGERS.contains(&module.as_str()) && STRANGERS.contains(&used.as_str());
-            let allowed = layer_of(&used) <= layer_of(&module) && (!strangers || used == module);
-            assert!(allowed, "{} uses {used}", path.display());
-        }
+fn every_script_is_declared_beside_it() {
+    for (path, _) in lua::files() {
+        let folder = path.parent().unwrap();
+        let text = std::fs::read_to_string(folder.with_extension("rs")).unwrap();
+        let declared = format!("\"{}\"", path.strip_prefix(folder.parent().unwrap()).unwrap().display());
+        assert!(text.contains(&declared), "{} is not in the file beside it", path.display());
     }
-    assert!(seen > 50, "the uses were not found");
-}
-
-#[test]
-fn the_parser_of_uses_knows_their_forms() {
-    let text = "use crate::key::Key;\n// crate::no\nuse crate::{time::Clock, owner};\nlet a = crate::hold::Hold;";
-    assert_eq!(used_by(text), ["key", "time", "owner", "hold"]);
 }
 
 #[test]
@@ -189,11 +140,19 @@ fn the_tests_that_keep_bugs_away_exist() {
 
 /// What a line of code logs for people to look at: the longest piece of its text between two values.
 fn logged(text: &str) -> Vec<&str> {
-    let texts =
-        ["error", "warn", "info"].map(|level| text.split(&format!("log::{level}!(")).skip(1).collect::<Vec<_>>());
-    let texts = texts.concat().into_iter().map(|rest| rest.split('"').nth(1).unwrap());
+    let lines = text.split("say!(").skip(1).map(str::trim_start);
+    let texts = lines.filter(|line| ["error", "warn", "info"].iter().any(|level| line.starts_with(level)));
+    let texts = texts.map(|rest| rest.split('"').nth(1).unwrap());
     let pieces = texts.map(|text| text.split(['{', '}']).step_by(2).max_by_key(|piece| piece.len()).unwrap());
     pieces.map(|piece| piece.trim_matches([' ', ':', ','])).collect()
+}
+
+/// A logger that panics must not change what happens to a lock.
+#[test]
+fn every_line_is_logged_by_say() {
+    for (path, text) in source().iter().filter(|(path, _)| !path.ends_with("src/base/say.rs")) {
+        assert!(!code(text).any(|line| line.contains("log::")), "{} logs by itself", path.display());
+    }
 }
 
 /// Who is on call finds each line of the log explained.

@@ -1,9 +1,7 @@
 //! What is on the server while locks are used: keys, fields, times to live, messages, and the commands sent.
 
 use crate::server::Server;
-use crate::threads::{
-    LONG, OUTLIVED, SOON, WATCHED, elsewhere, eventually, finish, ms, spawn_asleep, while_held_elsewhere,
-};
+use crate::threads::{LONG, OUTLIVED, SOON, WATCHED, elsewhere, eventually, ms, while_held_elsewhere};
 use redlatch::{
     Client, HoldState, LocalRedLock, LossCause, Naming, RedLock, RedLockExt, ReentrantLock, Reentry, Terms,
 };
@@ -105,18 +103,18 @@ fn an_uncontended_pair_is_two_scripts_and_nothing_else() {
 #[test]
 fn a_watched_hold_is_renewed() {
     let server = Server::start();
-    let locks = server.locks_watched(ms(1_000));
+    let locks = server.locks_watched(WATCHED);
     let guard = locks.guard("n").unwrap();
     let (mut last, mut rises) = (server.pttl("n"), 0);
     eventually(LONG, "the third renewal", || {
         let left = server.pttl("n");
-        assert!((1..=1_000).contains(&left), "{left} ms left");
+        assert!((1..=2_000).contains(&left), "{left} ms left");
         rises += u32::from(left > last + 100);
         last = left;
         rises == 3
     });
     assert!(guard.is_valid() && locks.verify(&guard).unwrap());
-    assert!(guard.acquired_at().elapsed() > ms(900), "three thirds");
+    assert!(guard.acquired_at().elapsed() > ms(1_900), "three thirds");
 }
 
 #[test]
@@ -125,7 +123,7 @@ fn a_renewal_never_shortens_a_longer_lease() {
     let locks = server.locks_watched(WATCHED);
     let _outer = locks.guard("n").unwrap();
     let _inner = locks.request("n").lease(Duration::from_secs(3_600)).guard().unwrap();
-    let renewals = server.commands_during(|| std::thread::sleep(ms(500)));
+    let renewals = server.commands_during(|| std::thread::sleep(WATCHED / 2));
     assert!(!renewals.is_empty(), "no renewal was sent");
     assert!(server.pttl("n") > 3_500_000);
 }
@@ -151,7 +149,7 @@ fn an_explicit_lease_is_not_renewed() {
 fn a_watched_level_inside_a_lease_is_renewed_until_it_is_unlocked() {
     let server = Server::start();
     let locks = server.locks_watched(WATCHED);
-    locks.lock_with_lease("n", ms(600)).unwrap();
+    locks.lock_with_lease("n", ms(1_500)).unwrap();
     locks.lock("n").unwrap();
     let hold = locks.hold("n").unwrap();
     eventually(LONG, "it outlives both leases", || {
@@ -182,12 +180,13 @@ fn many_holds_that_wait_to_be_renewed_are_renewed_together() {
     let locks = server.locks_watched(ms(3_000));
     let names: Vec<_> = (0..150).map(|number| format!("n{number}")).collect();
     let guards: Vec<_> = names.iter().map(|name| locks.guard(name).unwrap()).collect();
-    let last = guards.last().unwrap().acquired_at();
+    let (last, renewals) = (guards.last().unwrap().acquired_at(), || locks.client().stats().renewals);
+    let before = renewals();
     let commands = server.commands_during(|| {
         server.freeze();
         eventually(LONG, "all are due", || last.elapsed() > ms(1_200));
         server.thaw();
-        eventually(LONG, "all are renewed", || guards.iter().all(|guard| guard.remaining() > ms(2_200)));
+        eventually(LONG, "all are renewed", || renewals() >= before + 150);
     });
     let renewals = commands.iter().filter(|command| command.starts_with("\"eval")).count();
     assert!((2..=10).contains(&renewals), "{renewals} commands renewed 150 holds");
@@ -336,7 +335,7 @@ fn a_lost_hold_is_not_renewed() {
     guard.lost().recv_timeout(LONG).unwrap();
     server.ask::<i64>(&["HSET", "n", guard.owner(), "1"]);
     server.ask::<i64>(&["PEXPIRE", "n", "60000"]);
-    assert_eq!(verbs(&server.commands_during(|| std::thread::sleep(ms(400)))), [""; 0]);
+    assert_eq!(verbs(&server.commands_during(|| std::thread::sleep(WATCHED / 2))), [""; 0]);
     assert!(!guard.is_valid(), "lost is for good");
     assert_err!(guard.unlock(), Lost);
     assert_eq!(server.pttl("n"), -2, "a lost hold's unlock removes what was its own");
@@ -406,24 +405,21 @@ fn a_hold_is_released_and_verified_only_by_locks_of_its_client() {
 }
 
 #[test]
-fn a_call_that_waits_is_contended_once() {
-    let server = Server::start();
-    let (one, other) = (server.locks(), server.locks());
-    let guard = one.guard("n").unwrap();
-    std::thread::scope(|scope| {
-        let pass = || other.try_lock_for("n", LONG).unwrap() && other.unlock("n").is_ok();
-        let waiting = [spawn_asleep(scope, pass), spawn_asleep(scope, pass)];
-        drop(guard);
-        assert!(waiting.into_iter().all(|waiting| finish(waiting).0));
-    });
-    let stats = other.client().stats();
-    assert_eq!((stats.contended, stats.acquires, stats.waiters, stats.holds), (2, 2, 0, 0));
-}
-
-#[test]
 fn a_client_works_over_tcp() {
     let server = Server::start_on_tcp();
     let locks = ReentrantLock::connect(&server.tcp_url()).unwrap();
     let guard = locks.guard("n").unwrap();
     assert_eq!(server.owner("n").0, guard.owner());
+}
+
+/// Another thread may ask while the lock is entered, left or passed on.
+#[test]
+fn verify_leaves_the_depth_alone() {
+    let server = Server::start();
+    let locks = server.locks();
+    let guard = locks.guard("n").unwrap();
+    let owner = guard.owner().to_owned();
+    server.ask::<i64>(&["HSET", "n", &owner, "7"]);
+    assert!(elsewhere(|| locks.verify(&guard).unwrap()));
+    assert_eq!(server.owner("n"), (owner, 7));
 }

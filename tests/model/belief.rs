@@ -1,15 +1,15 @@
 //! What a client believes of one owner id, kept as plain values and changed by the crate's own [`Tenure`].
 
-use crate::key::{Key, Naming};
-use crate::owner::OwnerId;
+use crate::base::key::{Key, Naming};
+use crate::base::owner::OwnerId;
+use crate::base::time::{Clock, Lease, Moment};
+use crate::lease::tenure::{Standing, Tenure};
 use crate::state::Tick;
-use crate::tenure::{Standing, Tenure};
-use crate::time::{Clock, Lease, Moment};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// A tenure's word (src/tenure.rs).
+/// A tenure's word (src/lease/tenure.rs).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Word {
     Pending,

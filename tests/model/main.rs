@@ -1,6 +1,6 @@
 //! A model of the protocol, searched exhaustively within bounds: docs/model.md says what is in it and what is not.
 //!
-//! What a client believes is not modelled but is the crate's own code: `belief.rs` drives [`tenure::Tenure`] with a
+//! What a client believes is not modelled but is the crate's own code: `belief.rs` drives [`lease::tenure::Tenure`] with a
 //! clock set by hand. The server and the order in which things happen are the model.
 
 #![forbid(unsafe_code)]
@@ -11,16 +11,20 @@
 #[allow(dead_code, unused_imports)]
 #[path = "../../src"]
 mod source {
-    pub(crate) mod error;
-    pub(crate) mod key;
-    pub(crate) mod mutant;
-    pub(crate) mod nodes;
-    pub(crate) mod owner;
-    pub(crate) mod sync;
-    pub(crate) mod tenure;
-    pub(crate) mod time;
+    pub(crate) mod base {
+        pub(crate) mod error;
+        pub(crate) mod key;
+        pub(crate) mod mutant;
+        pub(crate) mod owner;
+        pub(crate) mod sync;
+        pub(crate) mod time;
+    }
+    pub(crate) mod lease {
+        pub(crate) mod nodes;
+        pub(crate) mod tenure;
+    }
 }
-use source::{error, key, mutant, nodes, owner, sync, tenure, time};
+use source::{base, lease};
 
 mod belief;
 mod mutants;

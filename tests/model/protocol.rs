@@ -75,7 +75,7 @@ impl Protocol {
     }
 
     /// Changes what is believed, by the crate's code.
-    fn believe<T>(&self, state: &mut State, id: Id, act: impl FnOnce(&crate::tenure::Tenure) -> T) -> T {
+    fn believe<T>(&self, state: &mut State, id: Id, act: impl FnOnce(&crate::lease::tenure::Tenure) -> T) -> T {
         let (now, tenure) = (state.now, state.tenure_mut(id));
         let (word, result) = belief::step(tenure.word, now, act);
         self.set(state, id, word);

@@ -1,4 +1,4 @@
-//! The server: what each script does to the one key there is (src/lua).
+//! The server: what each script does to the one key there is (src/lock/keys).
 
 use crate::protocol::{Mutant, Protocol};
 use crate::state::{Answer, Command, Entry, Fault, Field, Message, Past, State, Tick};

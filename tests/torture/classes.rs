@@ -62,6 +62,7 @@ impl Class {
             wanders: false,
             overstays: false,
             lease: 0,
+            renewed: false,
             hold: (0, 0),
             pause: (0, 1),
             watchdog: 600,

@@ -55,6 +55,7 @@ fn plan() -> Plan {
         wanders: false,
         overstays: false,
         lease: 0,
+        renewed: false,
         hold: (5, 20),
         pause: (0, 2),
         watchdog: 600,
@@ -83,6 +84,17 @@ fn scenes() -> Vec<Scene> {
             workers: 2,
             set_up: rest,
             act: |stage| stage.freeze_client(0, Duration::from_millis(400)),
+        },
+        // It is stopped for longer than its own lease, which was booked as if it were the watchdog's.
+        Scene {
+            mutant: "books_usual_lease",
+            plan: Plan { lease: 300, renewed: true, hold: (400, 900), watchdog: 5_000, ..plan() },
+            workers: 2,
+            set_up: rest,
+            act: |stage| {
+                std::thread::sleep(Duration::from_millis(300));
+                stage.freeze_client(0, Duration::from_millis(600));
+            },
         },
         // A release that was given up and repeated arrives during the next hold.
         Scene {
@@ -124,13 +136,17 @@ fn scenes() -> Vec<Scene> {
             set_up: rest,
             act: rest,
         },
-        // Who unlocks it goes away for long, and those who are parked sleep on.
+        // Who unlocks it goes away for long, and those who are parked sleep on. Those who come while it is stopped come
+        // together when it goes on: else they meet by chance only.
         Scene {
             mutant: "never_rouses",
             plan: Plan { threads: 3, hold: (0, 0), pause: (0, 1_500), ..plan() },
             workers: 1,
             set_up: rest,
-            act: rest,
+            act: |stage| {
+                stage.freeze_client(0, Duration::from_millis(500));
+                std::thread::sleep(Duration::from_millis(1_200));
+            },
         },
         // A lease of nothing excludes nobody.
         Scene { mutant: "lease_zero", plan: Plan { asks_zero: true, ..plan() }, workers: 2, set_up: rest, act: rest },

@@ -1,10 +1,6 @@
 //! The torture test: worker processes fight for a few locks while servers, connections and workers are stopped, killed
 //! and lied to, and checkers look at what they logged. docs/torture.md says how to run and read it.
 
-#[macro_use]
-#[allow(dead_code, unused_macros, reason = "each binary uses a part")]
-#[path = "../harness/mod.rs"]
-mod harness;
 use harness::{proxy, server, threads};
 
 mod classes;
@@ -79,6 +75,12 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(64);
     };
+    if options.controls && !cfg!(mutants) {
+        eprintln!(
+            "torture: built without the mistakes that the controls must catch; scripts/torture builds it with them"
+        );
+        return ExitCode::from(2);
+    }
     reaper::start();
     orchestrate(&options)
 }
@@ -109,7 +111,8 @@ fn orchestrate(options: &Options) -> ExitCode {
 
 /// The folder `torture` in cargo's target folder.
 fn output() -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("torture");
+    let program = std::env::current_exe().expect("the program's path");
+    let dir = program.ancestors().nth(2).expect("it is two folders down").join("torture");
     std::fs::create_dir_all(&dir).expect("a directory for the report");
     dir
 }

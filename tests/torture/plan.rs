@@ -18,6 +18,8 @@ pub(crate) struct Plan {
     pub(crate) overstays: bool,
     /// Zero: the watchdog's.
     pub(crate) lease: u64,
+    /// That lease is renewed.
+    pub(crate) renewed: bool,
     pub(crate) hold: (u64, u64),
     pub(crate) pause: (u64, u64),
     pub(crate) watchdog: u64,
@@ -29,7 +31,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    fn words(&self) -> [u64; 17] {
+    fn words(&self) -> [u64; 18] {
         let flag = u64::from;
         [
             self.threads,
@@ -40,6 +42,7 @@ impl Plan {
             flag(self.wanders),
             flag(self.overstays),
             self.lease,
+            flag(self.renewed),
             self.hold.0,
             self.hold.1,
             self.pause.0,
@@ -52,9 +55,9 @@ impl Plan {
         ]
     }
 
-    fn of(words: [u64; 17]) -> Self {
-        let [threads, names, mixed, forces, zero, wanders, overstays, lease, h0, h1, p0, p1, rest @ ..] = words;
-        let [watchdog, response, outage, poll, strict] = rest;
+    fn of(words: [u64; 18]) -> Self {
+        let [threads, names, mixed, forces, zero, wanders, overstays, lease, renewed, h0, h1, p0, rest @ ..] = words;
+        let [p1, watchdog, response, outage, poll, strict] = rest;
         Self {
             threads,
             names,
@@ -64,6 +67,7 @@ impl Plan {
             wanders: wanders != 0,
             overstays: overstays != 0,
             lease,
+            renewed: renewed != 0,
             hold: (h0, h1),
             pause: (p0, p1),
             watchdog,

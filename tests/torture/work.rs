@@ -3,7 +3,7 @@
 use crate::history::record::{Kind, Log, MS, Op, Outcome, Record, now};
 use crate::plan::Plan;
 use fastrand::Rng;
-use redlatch::{CancelToken, Error, Hold, RedLock, RedLockExt, ReentrantLock, Result};
+use redlatch::{CancelToken, Error, Hold, RedLock, RedLockExt, ReentrantLock, Result, Terms};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::FileExt;
@@ -37,7 +37,16 @@ struct Wish {
     budget: u64,
     wait: Duration,
     lease: Option<Duration>,
+    /// That lease is renewed.
+    renewed: bool,
     token: Option<CancelToken>,
+}
+
+impl Wish {
+    /// A lease that ends by itself.
+    fn fixed_lease(&self) -> Option<Duration> {
+        self.lease.filter(|_| !self.renewed)
+    }
 }
 
 impl<'a> Hand<'a> {
@@ -77,7 +86,9 @@ impl<'a> Hand<'a> {
             None => Op::Lock,
         };
         let lease = lease.map(Duration::from_millis);
-        if !self.acquire(name, &Wish { op, budget: 0, wait: Duration::MAX, lease, token: None }) {
+        if !self
+            .acquire(name, &Wish { op, budget: 0, wait: Duration::MAX, lease, renewed: self.plan.renewed, token: None })
+        {
             return;
         }
         let until = now() + self.rng.u64(self.plan.hold.0..=self.plan.hold.1) * MS;
@@ -105,7 +116,7 @@ impl<'a> Hand<'a> {
             _ => {
                 let wish = self.wish();
                 if self.acquire(name, &wish) {
-                    self.inside(name, 1, wish.lease);
+                    self.inside(name, 1, wish.fixed_lease());
                     self.unlock(name);
                 }
             }
@@ -121,7 +132,7 @@ impl<'a> Hand<'a> {
         let result = request(locks, &resource, &wish).guard();
         self.end(wish.op, name, outcome(&result, Option::is_some));
         let Ok(Some(guard)) = result else { return };
-        self.inside(name, 1, wish.lease);
+        self.inside(name, 1, wish.fixed_lease());
         if self.one_in(2) {
             self.release(Op::Drop, name, self.plan.response, || {
                 drop(guard);
@@ -139,14 +150,14 @@ impl<'a> Hand<'a> {
         let result = request(locks, &resource, &wish).execute(|_| {
             ran = true;
             self.end(wish.op, name, Outcome::Yes);
-            self.inside(name, 1, wish.lease);
+            self.inside(name, 1, wish.fixed_lease());
             self.begin(Op::Leave, name, self.plan.watchdog);
         });
         if ran {
-            self.end(Op::Leave, name, outcome(&result, Option::is_some));
+            self.end(Op::Leave, name, executed(&result, ran));
             self.look_over(name);
         } else {
-            self.end(wish.op, name, outcome(&result, Option::is_some));
+            self.end(wish.op, name, executed(&result, ran));
         }
     }
 
@@ -154,12 +165,13 @@ impl<'a> Hand<'a> {
     fn wish(&mut self) -> Wish {
         let ms = Duration::from_millis;
         let (wait, lease) = (self.rng.u64(5..300), self.rng.u64(30..300));
-        let plain = Wish { op: Op::Lock, budget: 0, wait: Duration::MAX, lease: None, token: None };
+        let plain = Wish { op: Op::Lock, budget: 0, wait: Duration::MAX, lease: None, renewed: false, token: None };
         match self.rng.u32(..100) {
             0..30 => plain,
             30..45 => Wish { op: Op::Try, budget: self.plan.response, wait: Duration::ZERO, ..plain },
             45..75 => Wish { op: Op::TryFor, budget: wait, wait: ms(wait), ..plain },
-            75..90 => Wish { op: Op::Leased, lease: Some(ms(lease)), ..plain },
+            75..85 => Wish { op: Op::Leased, lease: Some(ms(lease)), ..plain },
+            85..90 => Wish { lease: Some(ms(lease.max(100))), renewed: true, ..plain },
             _ => {
                 let token = CancelToken::new();
                 self.cancels.lock().unwrap().push((now() + wait * MS, token.clone()));
@@ -174,6 +186,9 @@ impl<'a> Hand<'a> {
         self.begin(wish.op, name, wish.budget);
         let result = match (wish.op, wish.lease, &wish.token) {
             (Op::Zero, Some(lease), _) => locks.try_lock_for_with_lease(&name_of, Duration::from_millis(20), lease),
+            (_, Some(lease), _) if wish.renewed => {
+                locks.acquire(&name_of, &Terms::new().renewed_lease(lease)).map(|hold| hold.is_some())
+            }
             (_, Some(lease), _) => locks.lock_with_lease(&name_of, lease).map(|()| true),
             (_, _, Some(token)) => locks.lock_cancellable(&name_of, token).map(|()| true),
             (Op::Try, ..) => locks.try_lock(&name_of),
@@ -241,8 +256,9 @@ impl<'a> Hand<'a> {
         let wish = Wish { token: None, ..self.wish() };
         let op = if wish.op == Op::Cancellable { Op::Lock } else { wish.op };
         let budget = if wish.op == Op::TryFor { wish.budget } else { self.plan.outage + self.plan.response };
+        let lease = wish.fixed_lease();
         if self.acquire(name, &Wish { op, budget, ..wish }) {
-            self.inside(name, level + 1, wish.lease);
+            self.inside(name, level + 1, lease);
             self.unlock(name);
         }
     }
@@ -335,8 +351,15 @@ fn request<'l, 'r>(
     wish: &'r Wish,
 ) -> redlatch::Request<'l, 'r, ReentrantLock> {
     let request = locks.request(resource).wait(wish.wait);
-    let request = wish.lease.into_iter().fold(request, redlatch::Request::lease);
+    let with_lease = if wish.renewed { redlatch::Request::renewed_lease } else { redlatch::Request::lease };
+    let request = wish.lease.into_iter().fold(request, with_lease);
     wish.token.iter().fold(request, redlatch::Request::cancelled_by)
+}
+
+/// The same of a closure. An answer that does not say whether it ran is none.
+fn executed<T>(result: &Result<Option<T>>, ran: bool) -> Outcome {
+    let told = result.as_ref().map_or_else(Error::work_ran, Option::is_some);
+    if told == ran { outcome(result, Option::is_some) } else { Outcome::None }
 }
 
 fn outcome<T>(result: &Result<T>, yes: impl FnOnce(&T) -> bool) -> Outcome {
@@ -345,7 +368,7 @@ fn outcome<T>(result: &Result<T>, yes: impl FnOnce(&T) -> bool) -> Outcome {
         Ok(_) => Outcome::No,
         Err(Error::Config { .. }) => Outcome::Config,
         Err(Error::NotHeld { .. }) => Outcome::NotHeld,
-        Err(Error::Lost { .. }) => Outcome::Lost,
+        Err(Error::Lost { .. } | Error::Unprotected { .. }) => Outcome::Lost,
         Err(Error::Unavailable { .. }) => Outcome::Unavailable,
         Err(Error::OutcomeUnknown { .. }) => Outcome::Unknown,
         Err(Error::Refused { code, .. }) if code == "OOM" => Outcome::RefusedOom,

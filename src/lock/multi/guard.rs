@@ -1,10 +1,12 @@
 //! Guards and requests of groups.
 
 use super::{GroupHold, MultiLock};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::signal::CancelToken;
+use crate::base::time::Clock;
 use crate::lock::Terms;
 use crate::lock::guard::{OfThisThread, after_work, log_drop};
-use crate::signal::CancelToken;
+use crate::lock::patience::setters_of_terms;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -13,9 +15,9 @@ use std::time::Duration;
 /// Holds one level of every member of a [`MultiLock`], and releases them when dropped, also in a panic. It derefs to
 /// its [`GroupHold`].
 ///
-/// As with a [`LockGuard`](crate::LockGuard), a drop makes one attempt for each member and logs what it could not do,
-/// and the guard stays on its thread.
-#[must_use = "the locks are released as soon as the guard is dropped"]
+/// As with a [`LockGuard`](crate::LockGuard), a drop makes one attempt for each member, all of them within one
+/// response time-out, and logs what it could not do; the guard stays on its thread.
+#[must_use = "a guard that is not kept releases its locks at once: write `let _guard = ..`, not `let _ = ..`"]
 pub struct GroupGuard<'g> {
     group: &'g MultiLock<'g>,
     hold: GroupHold,
@@ -58,7 +60,8 @@ impl Drop for GroupGuard<'_> {
     fn drop(&mut self) {
         if self.armed {
             self.hold.hurry(true);
-            log_drop(self.group.release(&self.hold));
+            let limit = Clock::Boot.now().plus(self.group.one_answer());
+            log_drop(self.group.release_by(&self.hold, limit), || self.hold.whereabouts());
             self.hold.hurry(false);
         }
     }
@@ -66,7 +69,7 @@ impl Drop for GroupGuard<'_> {
 
 /// A group to be acquired on terms that are spelled out; see [`MultiLock::request`].
 #[derive(Debug)]
-#[must_use = "a request does nothing until `guard` or `execute`"]
+#[must_use = "a request does nothing until `.guard()?` or `.execute(work)?`"]
 pub struct GroupRequest<'g, 'r> {
     group: &'g MultiLock<'g>,
     terms: Terms<'r>,
@@ -77,28 +80,13 @@ impl<'g, 'r> GroupRequest<'g, 'r> {
         Self { group, terms: Terms::new() }
     }
 
-    /// Waits at most so long, for the whole group: zero tries once. Default: for ever.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.terms = self.terms.wait(wait);
-        self
-    }
-
-    /// Takes the locks for so long, 10 ms to 365 days, without renewing them. Default: renewed by the watchdog.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.terms = self.terms.lease(lease);
-        self
-    }
-
-    /// Ends the wait when the token is cancelled. Default: nothing does.
-    pub fn cancelled_by(mut self, token: &'r CancelToken) -> Self {
-        self.terms = self.terms.cancelled_by(token);
-        self
-    }
+    setters_of_terms!('r, self.terms);
 
     /// Acquires and gives a guard; `None` when the wait ended without the locks.
     ///
     /// # Errors
     /// As [`MultiLock::acquire`].
+    #[must_use = "`None` means that the locks are not held: write `let Some(guard) = .. else {`"]
     pub fn guard(self) -> Result<Option<GroupGuard<'g>>> {
         let hold = self.group.acquire(&self.terms)?;
         Ok(hold.map(|hold| GroupGuard { group: self.group, hold, armed: true, thread: PhantomData }))
@@ -108,6 +96,7 @@ impl<'g, 'r> GroupRequest<'g, 'r> {
     ///
     /// # Errors
     /// As [`MultiLock::execute_in_lock`].
+    #[must_use = "`None` means that the work did not run: write `if let Some(value) = ..`"]
     pub fn execute<T>(self, work: impl FnOnce(&GroupGuard<'g>) -> T) -> Result<Option<T>> {
         let Some(guard) = self.guard()? else { return Ok(None) };
         let value = work(&guard);

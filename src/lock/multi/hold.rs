@@ -1,7 +1,6 @@
 //! [`GroupHold`]: the holds of a group's members.
 
-use crate::hold::{Hold, HoldState, LostHold};
-use crossbeam_channel::{Receiver, bounded};
+use crate::lease::hold::{Hold, HoldState, LostReceiver, listener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,11 +62,16 @@ impl GroupHold {
     /// assert_eq!(lost.recv().unwrap().resource(), "b");
     /// # Ok::<(), redlatch::Error>(())
     /// ```
-    #[must_use]
-    pub fn lost(&self) -> Receiver<LostHold> {
-        let (sender, receiver) = bounded(1);
-        self.holds.iter().for_each(|hold| hold.tell(sender.clone()));
+    pub fn lost(&self) -> LostReceiver {
+        let (listener, receiver) = listener();
+        self.holds.iter().for_each(|hold| hold.tell(listener.clone()));
         receiver
+    }
+
+    /// Its locks as the log names them.
+    pub(super) fn whereabouts(&self) -> String {
+        let locks: Vec<_> = self.holds.iter().map(Hold::whereabouts).collect();
+        locks.join(", ")
     }
 
     /// The next release makes one attempt only, because a `Drop` waits for it.

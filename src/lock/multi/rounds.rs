@@ -5,12 +5,14 @@
 //! Nobody waits while it holds a part, so there is no circle of waiters, whatever the order of the members.
 
 use super::{GroupHold, MultiLock};
-use crate::error::{Cause, Error, Result};
-use crate::hold::Hold;
+use crate::base::error::{Cause, Error, Result};
+use crate::base::say::say;
+use crate::base::signal::Semaphore;
+use crate::base::time::{Clock, Moment};
+use crate::lease::hold::Hold;
 use crate::lock::Terms;
 use crate::lock::batch::Together;
-use crate::signal::Semaphore;
-use crate::time::{Clock, Moment};
+use crate::store::node::LEAST_TO_CONNECT;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +29,7 @@ enum Round {
 
 /// What was taken in a round; released when dropped.
 struct Part<'a> {
-    group: &'a MultiLock<'a>,
+    call: &'a Call<'a>,
     taken: Vec<(usize, Hold)>,
 }
 
@@ -45,11 +47,11 @@ impl Part<'_> {
 }
 
 impl Drop for Part<'_> {
-    /// One attempt each: what it could not do is done in the background.
+    /// One attempt each, within the caller's time: what it could not do is done in the background.
     fn drop(&mut self) {
         self.taken.iter().for_each(|(_, hold)| hold.hurry(true));
-        if let Err(error) = self.group.give_up(&self.taken) {
-            log::debug!("a part of a group was given back: {error}");
+        if let Err(error) = self.call.group.give_up(&self.taken, self.call.gives_back_by()) {
+            say!(debug, "a part of a group was given back: {error}");
         }
         self.taken.iter().for_each(|(_, hold)| hold.hurry(false));
     }
@@ -68,7 +70,7 @@ pub(super) fn acquire(group: &MultiLock<'_>, terms: &Terms<'_>) -> Result<Option
     let mut awaited = None;
     for round in 0.. {
         call.pause(round)?;
-        let mut part = Part { group, taken: Vec::new() };
+        let mut part = Part { call: &call, taken: Vec::new() };
         match call.round(&mut part, awaited)? {
             Round::Whole if part.is_valid() => return Ok(Some(part.keep())),
             Round::Whole => awaited = call.check_too_slow()?,
@@ -106,6 +108,16 @@ impl<'a> Call<'a> {
 
     fn is_over(&self) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= self.clock.now())
+    }
+
+    /// When a part that is given back has to be on its way. A command sent until then gets its grace, so that a wait in vain
+    /// is over when a single lock's would be.
+    fn gives_back_by(&self) -> Moment {
+        match self.deadline {
+            Some(deadline) if !self.terms.wait.is_zero() => deadline.plus(LEAST_TO_CONNECT),
+            Some(_) => self.since.plus(self.group.one_answer()),
+            None => self.clock.now().plus(self.group.one_answer()),
+        }
     }
 
     /// The terms of the wait for one member: what is left to the group.

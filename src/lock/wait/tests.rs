@@ -1,14 +1,16 @@
 //! A lock that is passed on while its taker goes, or while it is taken away.
 
-use super::super::local::engine_in_memory;
 use super::super::primitive::{Primitive, Renewed, Take};
+use super::line::Place;
 use super::*;
-use crate::backend::{Failure, Lane};
-use crate::config::HandOff;
-use crate::hold::HoldState;
-use crate::signal::Semaphore;
-use crate::tenure::Tenure;
+use crate::base::config::HandOff;
+use crate::base::time::{Lease, Moment};
+use crate::lease::hold::HoldState;
+use crate::lock::kinds::local::engine_in_memory;
+use crate::registry::Waiter;
+use crate::store::node::{Failure, Lane};
 use std::thread::ScopedJoinHandle;
+use std::time::Duration;
 
 const NAME: &str = "n";
 
@@ -21,13 +23,29 @@ fn lock(engine: &Engine) -> Hold {
     acquire(engine, NAME, &Terms::new()).unwrap().unwrap()
 }
 
+/// It lives as long as the engine.
+fn kept<'a, T>(value: T) -> &'a T {
+    Box::leak(Box::new(value))
+}
+
+/// The line of this lock, as the current thread sees it.
+fn line<'a>(engine: &'a Engine, key: &'a Key) -> &'a Line<'a> {
+    let waiter = kept(Arc::new(Waiter::new(engine.takes(Asked::Usual))));
+    let patience = kept(engine.patience(NAME));
+    let (config, stop, contention) =
+        (&engine.space.config, &patience.stop, kept(Contention::new(&engine.space.counters)));
+    let call = kept(Call { config, stop, contention, semaphore: &waiter.semaphore });
+    let backing = kept(Siblings { engine, patience });
+    kept(Line { registry: registry(), space: engine.space.id, key, waiter, call, backing })
+}
+
 /// The first thread locks, this one parks, the first unlocks: it was granted and has not looked yet.
 fn granted<'a>(engine: &'a Engine, key: &'a Key) -> (Place<'a>, Hold) {
-    let waiter = Arc::new(Waiter::new(true));
-    let place = Place::new(engine, key, Arc::clone(&waiter));
+    let place = Place(line(engine, key));
+    let waiter = place.0.waiter;
     let first = elsewhere(|| {
         let hold = lock(engine);
-        assert!(matches!(registry().enter(engine.space.id, key.full(), &waiter), Entered::Parked));
+        assert!(matches!(registry().enter(engine.space.id, key.full(), waiter), Entered::Parked));
         engine.release(&hold).unwrap();
         hold
     });
@@ -94,7 +112,7 @@ fn a_grant_that_was_forced_open_on_the_way_is_not_accepted() {
     let key = engine.space.key(NAME).unwrap();
     let (place, _) = granted(&engine, &key);
     assert!(engine.force_unlock(NAME).unwrap());
-    let Entered::Granted(hold) = registry().turn(engine.space.id, key.full(), &place.waiter) else {
+    let Entered::Granted(hold) = registry().turn(engine.space.id, key.full(), place.0.waiter) else {
         panic!("the grant was made")
     };
     assert!(!hold.is_valid() && !engine.accept(&hold).unwrap());
@@ -108,8 +126,7 @@ fn a_grant_whose_deadline_passed_on_the_way_leads_to_a_new_tenure() {
     let key = engine.space.key(NAME).unwrap();
     let (place, first) = granted(&engine, &key);
     first.tenure().lose();
-    let place_waiter = Arc::clone(&place.waiter);
-    let Entered::Granted(hold) = registry().turn(engine.space.id, key.full(), &place_waiter) else {
+    let Entered::Granted(hold) = registry().turn(engine.space.id, key.full(), place.0.waiter) else {
         panic!("the grant was made")
     };
     assert!(!engine.accept(&hold).unwrap());
@@ -164,8 +181,8 @@ fn a_force_unlock_ends_also_what_another_hold_came_after() {
     let first = lock(&engine);
     assert!(engine.primitive.force_unlock(&key, engine.space.one_answer()).unwrap());
     let second = elsewhere(|| {
-        let taken = engine.try_take(&mut engine.space.tenure(&key), None, &engine.patience(NAME)).unwrap();
-        let Taken::Held(hold) = taken else { panic!("it was free") };
+        let taken = engine.try_take(&mut engine.space.tenure(&key), Asked::Usual, &engine.patience(NAME)).unwrap();
+        let Outcome::Won(hold) = taken else { panic!("it was free") };
         hold
     });
     assert!(first.is_valid() && second.is_valid());
@@ -183,7 +200,7 @@ fn a_shutdown_releases_what_is_kept_and_what_is_granted() {
         let (place, first) = granted(&engine, &key);
         engine.space.close();
         assert!(!first.tenure().is_valid());
-        match registry().turn(engine.space.id, key.full(), &place.waiter) {
+        match registry().turn(engine.space.id, key.full(), place.0.waiter) {
             Entered::Granted(hold) => assert!(!engine.accept(&hold).unwrap()),
             _ => assert_eq!(turn, Duration::from_secs(60)),
         }
@@ -227,14 +244,6 @@ impl Primitive for Gated {
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
         self.store.listen(key, semaphore)
     }
-
-    fn last_failure(&self) -> Option<Failure> {
-        self.store.last_failure()
-    }
-
-    fn outage_ends(&self, now: Moment) -> Moment {
-        self.store.outage_ends(now)
-    }
 }
 
 /// Its time is up: it must not wait for a server that does not answer.
@@ -242,7 +251,12 @@ impl Primitive for Gated {
 fn a_waiter_that_goes_though_it_was_granted_does_not_wait_for_the_release() {
     let memory = passing();
     let gated = Arc::new(Gated { store: Arc::clone(&memory.primitive), gate: parking_lot::Mutex::new(()) });
-    let engine = Engine::new(Arc::clone(&memory.space), Arc::clone(&gated) as Arc<dyn Primitive>);
+    let engine = Engine::new(
+        Arc::clone(&memory.space),
+        memory.kind,
+        Arc::clone(&gated) as Arc<dyn Primitive>,
+        Arc::clone(&memory.health),
+    );
     let key = engine.space.key(NAME).unwrap();
     let (place, _) = granted(&engine, &key);
     let shut = gated.gate.lock();

@@ -8,7 +8,7 @@ fn the_next_to_contend_gives_way_when_others_were_told_of_the_release() {
         let (space, map, hold, [second]) = scene([true]);
         assert!(hold.tenure().end());
         if let Some(others) = told {
-            hold.tenure().note_told(others);
+            hold.tenure().note_audience(others);
         }
         map.clear(space, &hold);
         assert!(matches!(map.turn(space, "n", &second), Entered::Head));
@@ -24,14 +24,14 @@ fn passes_after(told: Option<bool>, lost: bool) -> usize {
     let (space, map, last, waiters) = scene([true; 7]);
     assert!(last.tenure().end());
     if let Some(others) = told {
-        last.tenure().note_told(others);
+        last.tenure().note_audience(others);
     }
     map.clear(space, &last);
     if lost {
         let hold = held("n", true);
         map.settle(space, "n", &hold);
         hold.tenure().lose();
-        assert!(map.lose(space, hold.tenure()).is_some());
+        assert!(!map.lose(space, hold.tenure()).is_empty());
         map.clear(space, &hold);
     }
     let mut hold = held("n", true);

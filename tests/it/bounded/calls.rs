@@ -1,15 +1,18 @@
 //! The calls, with their budgets.
 
 use super::{ANSWER, BUDGET, Stage, locks_at};
-use crate::threads::{LONG, eventually, finish, ms, spawn_asleep, timed};
+use crate::threads::{Mark, Took, finish, ms, patiently, spawn_asleep, timed};
 use redlatch::{CancelToken, RedLock, RedLockExt};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long the timed calls wait.
 const WAIT: Duration = Duration::from_millis(400);
 
 /// The same for one that waited already when the fault began.
 const LONG_WAIT: Duration = Duration::from_millis(1_500);
+
+/// How long a ping may take.
+const PING: Duration = Duration::from_millis(150);
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -20,10 +23,10 @@ pub(super) struct Call {
     pub(super) name: &'static str,
     pub(super) budget: Duration,
     /// Prepares, awaits the fault, and says how long the call then took.
-    pub(super) make: fn(&Stage) -> Duration,
+    pub(super) make: fn(&Stage) -> Took,
 }
 
-const fn call(name: &'static str, budget: Duration, make: fn(&Stage) -> Duration) -> Call {
+const fn call(name: &'static str, budget: Duration, make: fn(&Stage) -> Took) -> Call {
     Call { name, budget, make }
 }
 
@@ -49,7 +52,7 @@ pub(super) const CALLS: &[Call] = &[
         stage.warm();
         let worked = stage.locks.execute_in_lock(stage.name, || {
             stage.begins();
-            Instant::now()
+            Mark::now()
         });
         worked.unwrap().elapsed()
     }),
@@ -68,6 +71,7 @@ pub(super) const CALLS: &[Call] = &[
         stage.held(|| stage.locks.remaining_time_to_live(stage.name).is_ok())
     }),
     call("force_unlock", BUDGET, |stage| stage.held(|| stage.locks.force_unlock(stage.name).is_ok())),
+    call("ping", PING, |stage| stage.held(|| stage.locks.client().ping(PING).is_ok())),
     call("drop of a guard", ANSWER, |stage| {
         let guard = patiently(|| stage.locks.guard(stage.name));
         stage.begins();
@@ -102,31 +106,21 @@ pub(super) const CALLS: &[Call] = &[
     }),
 ];
 
-/// Prepares: no call is measured yet, and a busy machine may not connect within the budgets.
-fn patiently<T>(mut call: impl FnMut() -> redlatch::Result<T>) -> T {
-    let mut done = None;
-    eventually(LONG, "it is prepared", || {
-        done = call().ok();
-        done.is_some()
-    });
-    done.unwrap()
-}
-
-fn cancelled(stage: &Stage) -> Duration {
+fn cancelled(stage: &Stage) -> Took {
     let token = CancelToken::new();
     stage.warm();
     stage.begins();
     std::thread::scope(|scope| {
         let calling = scope.spawn(|| {
             let result = stage.locks.lock_cancellable(stage.name, &token);
-            (result, Instant::now())
+            (result, Mark::now())
         });
         std::thread::sleep(ms(100));
-        let cancelled = Instant::now();
+        let cancelled = Mark::now();
         token.cancel();
         let (result, end) = finish(calling);
         assert!(result.is_err(), "{result:?}");
-        end.duration_since(cancelled)
+        end - cancelled
     })
 }
 
@@ -138,7 +132,7 @@ impl Stage<'_> {
     }
 
     /// How long a call took that can get no lock.
-    fn acquire(&self, call: impl FnOnce() -> redlatch::Result<bool>) -> Duration {
+    fn acquire(&self, call: impl FnOnce() -> redlatch::Result<bool>) -> Took {
         self.warm();
         self.begins();
         let (result, took) = timed(call);
@@ -147,14 +141,14 @@ impl Stage<'_> {
     }
 
     /// How long a call took whose thread holds the lock.
-    fn held(&self, call: impl FnOnce() -> bool) -> Duration {
+    fn held(&self, call: impl FnOnce() -> bool) -> Took {
         patiently(|| self.locks.lock(self.name));
         self.begins();
         timed(call).1
     }
 
     /// How long a call took that waited already for somebody else's lock.
-    fn wait(&self, call: impl FnOnce() -> redlatch::Result<bool> + Send) -> Duration {
+    fn wait(&self, call: impl FnOnce() -> redlatch::Result<bool> + Send) -> Took {
         self.other.lock_with_lease(self.name, MINUTE).unwrap();
         std::thread::scope(|scope| {
             let waiting = spawn_asleep(scope, || timed(call));
@@ -166,7 +160,7 @@ impl Stage<'_> {
     }
 
     /// How long a call took of a client that has holds, a subscriber and a renewed hold.
-    fn busy_client(&self, call: impl FnOnce()) -> Duration {
+    fn busy_client(&self, call: impl FnOnce()) -> Took {
         let taken = format!("{} of another", self.name);
         self.other.lock_with_lease(&taken, MINUTE).unwrap();
         self.warm();

@@ -8,7 +8,7 @@ mod calls;
 
 use crate::proxy::Proxy;
 use crate::server::Server;
-use crate::threads::{LATE, LONG, eventually, finish, timed};
+use crate::threads::{LATE, LONG, Took, eventually, finish};
 use calls::{CALLS, Call};
 use redlatch::{Client, RedLock, ReentrantLock};
 use std::sync::{Condvar, Mutex};
@@ -42,11 +42,6 @@ impl Gate {
         assert!(!waited.1.timed_out(), "one of the others failed");
     }
 }
-
-/// How often the machine's own lateness is looked at, and by how many threads: fewer than the calls and their server
-/// have.
-const TICK: Duration = Duration::from_millis(5);
-const LOOKS: usize = 8;
 
 /// What one call needs: a client that is not yet in trouble, and the moment at which it is.
 struct Stage<'a> {
@@ -83,17 +78,6 @@ fn locks_at(url: &str) -> ReentrantLock {
     ReentrantLock::new(&builder.outage_budget(BUDGET).watchdog_timeout(LEASE).build().unwrap())
 }
 
-/// How much later than asked for the machine woke a thread, at worst, until every call was made: no lock can be
-/// more punctual than that.
-fn lateness(made: &Gate) -> Duration {
-    let mut worst = Duration::ZERO;
-    while *made.arrived.lock().unwrap() < CALLS.len() {
-        let ((), took) = timed(|| std::thread::sleep(TICK));
-        worst = worst.max(took.saturating_sub(TICK));
-    }
-    worst
-}
-
 /// One way of not serving.
 struct Fault<'a> {
     name: &'static str,
@@ -123,14 +107,11 @@ impl Fault<'_> {
             let calling: Vec<_> = CALLS.iter().map(make).collect();
             prepared.await_all(CALLS.len());
             (self.begin)(&mut server);
-            let late = [(); LOOKS].map(|()| scope.spawn(|| lateness(&made)));
             begun.arrive();
             made.await_all(CALLS.len());
-            let lateness = late.map(finish).into_iter().max().unwrap_or_default();
-            println!("bounded | {} | the machine itself | 0 | {:.0}", self.name, lateness.as_secs_f64() * 1_000.0);
             (self.end)(&mut server);
             over.arrive();
-            calling.into_iter().map(finish).filter(|(call, took)| self.report(call, *took, lateness)).collect()
+            calling.into_iter().map(finish).filter(|(call, took)| self.report(call, *took)).collect()
         });
         for call in CALLS {
             assert!(other.try_lock_for(call.name, LONG).unwrap(), "{} left its lock", call.name);
@@ -143,10 +124,10 @@ impl Fault<'_> {
     }
 
     /// Whether the call was late. A wait and the time-out of its last command are two timers, one after the other.
-    fn report(&self, call: &Call, took: Duration, lateness: Duration) -> bool {
+    fn report(&self, call: &Call, took: Took) -> bool {
         let (name, call, budget) = (self.name, call.name, call.budget);
-        println!("bounded | {name} | {call} | {} | {:.0}", budget.as_millis(), took.as_secs_f64() * 1_000.0);
-        took > budget + LATE + 2 * lateness
+        println!("bounded | {name} | {call} | {} | {:.0}", budget.as_millis(), took.real().as_secs_f64() * 1_000.0);
+        took > budget + LATE
     }
 }
 
@@ -186,7 +167,7 @@ fn every_call_at_a_server_that_loads_its_data() {
 #[test]
 fn every_call_at_a_server_that_is_busy_with_a_script() {
     let server = Server::start();
-    let _: String = server.ask(&["CONFIG", "SET", "busy-reply-threshold", "100"]);
+    let _: String = server.ask(&["CONFIG", "SET", "lua-time-limit", "100"]);
     let begin = |server: &mut Server| {
         let mut connection = server.connection();
         std::thread::spawn(move || redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut connection));

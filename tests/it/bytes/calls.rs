@@ -157,7 +157,7 @@ fn the_watchdog_keeps_the_hold() {
 
 #[test]
 fn a_verification_keeps_the_hold() {
-    reenters().run(|scene| {
+    renews().run(|scene| {
         let hold = scene.lock();
         scene.arm();
         let verified = scene.locks.verify(&hold);

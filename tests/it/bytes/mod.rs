@@ -1,10 +1,13 @@
 //! Connections that fail in the middle of a request or a reply, at each of its bytes.
 //!
+//! A run takes some of the bytes, by a seed; `scripts/sweeps` takes all of them.
+//!
 //! Whatever became of the bytes, the call has its effect once or is known to have failed, nobody believes in a
 //! lock that is not theirs, the next call works, and no key is left.
 
 mod calls;
 mod random;
+mod sample;
 mod subscriptions;
 
 use crate::proxy::{Flow, Proxy, Step, pass};
@@ -185,8 +188,9 @@ impl EveryByte {
         let direct = server.locks();
         let lanes: Vec<_> = (0..self.lanes).map(|number| Lane::new(&server, number, self.watched)).collect();
         let one = |lane: &Lane, case: Case| self.one(&server, &direct, lane, case, &act);
-        let cases = Mutex::new(cases(|flow| one(&lanes[0], Case { fault: Fault::Cut, flow, at: usize::MAX })));
-        println!("{} cases", cases.lock().unwrap().len());
+        let cases = cases(|flow| one(&lanes[0], Case { fault: Fault::Cut, flow, at: usize::MAX }));
+        println!("{} cases", cases.len());
+        let cases = Mutex::new(cases);
         let next = || cases.lock().unwrap().pop_front();
         let work = |lane| std::iter::from_fn(next).for_each(|case| _ = one(lane, case));
         std::thread::scope(|scope| {
@@ -198,14 +202,14 @@ impl EveryByte {
 
     /// Runs one case, and the next call after it; gives the length of the message that failed.
     fn one(&self, server: &Server, direct: &ReentrantLock, lane: &Lane, case: Case, act: &impl Fn(&Scene)) -> usize {
-        let name = format!("{:?}{:?}{:05}", case.fault, case.flow, case.at.min(99_999));
         let (_, proxy, locks) = lane.seats.iter().find(|(fault, ..)| *fault == case.fault).unwrap();
-        let length = Arc::default();
-        let scene = Scene { server, proxy, locks, direct, name, case, find: self.find, length };
-        act(&scene);
-        while !scene.is_sent() && case.fault == Fault::Held {
-            act(&scene);
-        }
+        let scene = |round: usize| {
+            // A request of an earlier round may come to the proxy now: it is not of this name.
+            let name = format!("{:?}{:?}{:05}{}", case.fault, case.flow, case.at.min(99_999), round % 10);
+            Scene { server, proxy, locks, direct, name, case, find: self.find, length: Arc::default() }
+        };
+        let mut scenes = (0..).map(scene).inspect(act);
+        let scene = scenes.find(|scene| scene.is_sent() || case.fault != Fault::Held).unwrap();
         proxy.clear();
         locks.lock(&lane.next).unwrap();
         locks.unlock(&lane.next).unwrap();
@@ -213,11 +217,16 @@ impl EveryByte {
     }
 }
 
-/// Every byte of the messages whose lengths are measured. Replies come first: they are short.
+/// The bytes that this run takes of the messages whose lengths are measured, and always the first, the last and the end.
+/// Replies come first: they are short.
 fn cases(length: impl Fn(Flow) -> usize) -> VecDeque<Case> {
-    let ends = [Flow::Reply, Flow::Request].map(|flow| (flow, length(flow) + LONGER));
-    let at_each = |(flow, end)| (0..=end).flat_map(move |at| FAULTS.map(|fault| Case { fault, flow, at }));
-    ends.into_iter().flat_map(at_each).collect()
+    let lengths = [Flow::Reply, Flow::Request].map(|flow| (flow, length(flow)));
+    let mut sample = sample::of_this_run();
+    let at_each = lengths.into_iter().flat_map(|(flow, length)| {
+        let edges = [0, length - 1, length];
+        (0..=length + LONGER).flat_map(move |at| FAULTS.map(|fault| (edges.contains(&at), Case { fault, flow, at })))
+    });
+    at_each.filter(|(edge, _)| sample() || *edge).map(|(_, case)| case).collect()
 }
 
 /// The server knows every script afterwards, so that requests have their hashes.

@@ -27,7 +27,7 @@ fn connections_cut_at_random_bytes_never_let_two_in() {
             true => locks.lock("n").map(|()| true),
             false => locks.try_lock_for("n", WAIT),
         });
-        assert!(waits_for_ever || took < WAIT + LATE, "{took:?} for {got:?}");
+        assert!(waits_for_ever || took <= WAIT + LATE, "{took:?} for {got:?}");
         if !matches!(got, Ok(true)) {
             return;
         }
@@ -38,7 +38,7 @@ fn connections_cut_at_random_bytes_never_let_two_in() {
             entered.fetch_add(1, SeqCst);
         }
         let (result, took) = timed(|| locks.unlock("n"));
-        assert!(took < Duration::from_secs(4), "{took:?} for {result:?}");
+        assert!(took <= Duration::from_secs(4), "{took:?} for {result:?}");
     };
     std::thread::scope(|scope| {
         for thread in 0..8 {

@@ -43,10 +43,10 @@ pub(super) fn a_panic_in_an_inner_level_releases_that_level<K: Kind>() {
 
 pub(super) fn a_closure_that_lost_the_lock_is_an_error<K: Kind>() {
     let lock = K::start();
-    assert_err!(lock.execute_in_lock("n", || lock.force_unlock("n").unwrap()), Lost);
+    assert_err!(lock.execute_in_lock("n", || lock.force_unlock("n").unwrap()), Unprotected);
     assert_eq!(lock.hold_count("n"), 0);
     let late = lock.execute_in_lock_for("n", LONG, ms(50), || run_out(&lock.hold("n").unwrap()));
-    assert_err!(late, Lost);
+    assert_err!(late, Unprotected);
     assert_eq!(lock.execute_in_lock("n", || 1).unwrap(), 1);
 }
 
@@ -155,7 +155,7 @@ pub(super) fn the_exit_hook_is_called_when_the_lock_was_lost<K: Kind>() {
     let lock = K::start();
     let mut action = Noted { forced: true, ..Noted::new(&*lock) };
     let result: Result<usize> = lock.run_in_lock("n", &mut action);
-    assert!(matches!(result, Err(Error::Lost { .. })), "{result:?}");
+    assert!(matches!(result, Err(Error::Unprotected { .. })), "{result:?}");
     assert_eq!(action.hooks, IN_ORDER);
 }
 

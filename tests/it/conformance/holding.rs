@@ -1,7 +1,7 @@
 //! Taking a lock, giving it back, and what a hold and its guards say meanwhile.
 
-use super::Kind;
-use crate::threads::{LONG, elsewhere, ms, while_held_elsewhere};
+use super::{Fixture, Kind};
+use crate::threads::{LONG, WATCHED, elsewhere, eventually, ms, while_held_elsewhere};
 use redlatch::{HoldState, RedLock, RedLockExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -225,4 +225,26 @@ pub(super) fn a_hold_can_be_asked_from_other_threads<K: Kind>() {
     let seen = elsewhere(|| (guard.is_valid(), guard.count(), guard.state(), guard.extend(LONG * 3)));
     assert!(matches!(seen, (true, 1, HoldState::Held, Ok(()))), "{seen:?}");
     guard.unlock().unwrap();
+}
+
+pub(super) fn a_watched_hold_is_renewed<K: Kind>() {
+    let lock = K::start();
+    let guard = lock.request("n").renewed_lease(WATCHED).guard().unwrap().unwrap();
+    let mut left = guard.remaining();
+    eventually(LONG, "it is valid for longer again", || {
+        let before = std::mem::replace(&mut left, guard.remaining());
+        assert!(guard.is_valid(), "{guard:?}");
+        left > before
+    });
+    guard.unlock().unwrap();
+}
+
+pub(super) fn a_lock_that_is_dropped_gives_back_what_it_holds<K: Kind>() {
+    let Fixture { lock, below } = K::start();
+    lock.lock("n").unwrap();
+    let hold = lock.hold("n").unwrap();
+    assert!(hold.is_valid());
+    drop(lock);
+    assert_eq!((hold.state(), hold.is_valid()), (HoldState::Released, false));
+    drop(below);
 }

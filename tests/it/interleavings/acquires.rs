@@ -3,7 +3,7 @@
 use super::{MINUTE, Scene};
 use crate::proxy::Flow;
 use crate::threads::{LONG, eventually, finish, ms, spawn_asleep};
-use redlatch::{CancelToken, Hold, HoldState, RedLock, Result};
+use redlatch::{CancelToken, Error, Hold, HoldState, RedLock, Result};
 use std::time::{Duration, Instant};
 
 fn is_acquired(answer: &str) -> bool {
@@ -120,16 +120,23 @@ fn a_wait_that_ends_while_the_lock_becomes_free_holds_or_leaves_nothing() {
         let got = std::thread::scope(|scope| {
             let start = Instant::now();
             let waiting = spawn_asleep(scope, || {
-                let got = scene.locks.try_lock_for("n", WAIT).unwrap();
-                let hold = scene.locks.hold("n");
+                let tried = scene.locks.try_lock_for("n", WAIT);
+                let (got, hold) = (matches!(tried, Ok(true)), scene.locks.hold("n"));
                 assert_eq!(got, hold.as_ref().is_some_and(Hold::is_valid));
-                got && scene.locks.unlock("n").is_ok()
+                tried.map(|got| got && scene.locks.unlock("n").is_ok())
             });
             std::thread::sleep((WAIT + ms(10)).saturating_sub(early).saturating_sub(start.elapsed()));
             scene.other.unlock("n").unwrap();
             finish(waiting).0
         });
-        assert!(!scene.has_key(), "{got}");
+        match got {
+            Ok(got) => assert!(!scene.has_key(), "{got}"),
+            // On a busy machine the last answer may not come within the wait.
+            Err(error) => {
+                assert!(matches!(error, Error::OutcomeUnknown { .. } | Error::Unavailable { .. }), "{error:?}");
+                scene.assert_swept();
+            }
+        }
     }
 }
 

@@ -125,7 +125,7 @@ fn a_reentry_answered_after_the_deadline_is_a_loss() {
 
 #[test]
 fn a_verification_answered_after_the_deadline_is_a_loss() {
-    answered_too_late("reenter", |scene, hold| scene.locks.verify(hold).unwrap());
+    answered_too_late("renew", |scene, hold| scene.locks.verify(hold).unwrap());
 }
 
 #[test]

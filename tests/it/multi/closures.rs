@@ -35,7 +35,7 @@ pub(super) fn a_closure_that_panics_releases_the_locks(group: &Fixture) {
 
 pub(super) fn a_closure_that_lost_a_member_is_an_error(group: &Fixture) {
     for (lock, name) in &group.members {
-        assert_err!(group.execute_in_lock(|| lock.force_unlock(name).unwrap()), Lost);
+        assert_err!(group.execute_in_lock(|| lock.force_unlock(name).unwrap()), Unprotected);
         group.assert_free();
     }
     assert_eq!(group.execute_in_lock(|| 1).unwrap(), 1);

@@ -10,10 +10,10 @@ use crate::threads::ms;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use redlatch::{Applied, Client, ClientBuilder, Error, OwnedGuard, RedLock, RedLockExt, ReentrantLock, Terms};
+use redlatch::{Applied, Client, ClientBuilder, Error, RedLock, RedLockExt, ReentrantLock};
 use std::error::Error as _;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 
 const BETWEEN: [&str; 24] = [
     "", ":", "@", "/", "?", "#", "%", "&", "+", " ", "=", "[", "]", "'", "\"", "\\", "{", "}", "\r\n", "\t", "é", "🔒",
@@ -176,17 +176,7 @@ fn a_server_that_refuses_or_lets_in_does_not_show_it() {
         keep_log();
         let server = Server::start();
         check(60, (password(), password()), |(password, wrong)| {
-            server.ask::<String>(&[
-                "ACL",
-                "SETUSER",
-                "u",
-                "reset",
-                "on",
-                &format!(">{}", password.whole),
-                "~n*",
-                "+@all",
-                "-publish",
-            ]);
+            server.let_in("u", &password.whole, &format!("~n* +@all -publish {}", server.no_channels()));
             let refused = locks(&wrong, Client::builder(&server.url_as("u", &wrong.escaped())));
             let error = wrong.assert_hidden_by_failure(refused.lock("n"));
             assert!(matches!(&error, Error::Refused { code, .. } if code == "WRONGPASS"), "{error:?}");
@@ -208,7 +198,7 @@ fn use_all(password: &Password, locks: &ReentrantLock) {
     password.assert_hidden_by(guard.hold());
     password.assert_hidden_by(&locks.request("n"));
     password.assert_hidden_by(&locks.client().stats());
-    let owned = OwnedGuard::acquire(&Arc::new(locks.clone()), "n", &Terms::new()).unwrap().unwrap();
+    let owned = locks.owned_guard("n").unwrap();
     password.assert_hidden_by(&owned);
     let busy = std::thread::scope(|scope| scope.spawn(|| locks.try_lock_for("n", ms(5))).join().unwrap());
     assert!(!busy.unwrap());
@@ -225,17 +215,7 @@ fn a_server_that_does_not_answer_does_not_show_it() {
         check(12, password(), |password| {
             // A name of its own: what the server is asked while it is frozen takes until later.
             let name = &format!("n{}", number.fetch_add(1, Relaxed));
-            server.ask::<String>(&[
-                "ACL",
-                "SETUSER",
-                "u",
-                "reset",
-                "on",
-                &format!(">{}", password.whole),
-                "~n*",
-                "&*",
-                "+@all",
-            ]);
+            server.let_in("u", &password.whole, "~n* &* +@all");
             let locks = locks(&password, hasty(&server.url_as("u", &password.escaped())));
             let guard = loop {
                 // The time-outs are short for a busy machine.

@@ -1,0 +1,274 @@
+//! The settings of a client: one function derives every default and checks all of them together.
+
+use crate::base::error::{Error, Result};
+use crate::base::key::{LONGEST_NAME, Naming};
+use crate::base::time::Lease;
+use std::time::Duration;
+
+/// Whether an inner level of a lock is told to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Reentry {
+    /// Each level is one round trip: the hash on the server shows the depth, and a lost hold is noticed at once.
+    #[default]
+    Mirrored,
+    /// An inner level that asks for nothing new is counted in memory alone.
+    Local,
+}
+
+/// How a lock is passed on in memory between threads of one process, without a word to the server.
+///
+/// A thread that unlocks while another one of its process waits for the same lock passes its tenure on. Within a
+/// `turn` the running thread may take it again, as with a parking_lot mutex; then it goes to the thread that waits
+/// longest. When the tenure was passed on `passes` times, or was acquired `within` ago, it is released on the wire,
+/// so that other processes get their turn. If any of them listened, the next thread that waits here has to `give_way`
+/// before it asks; if none did, the next tenure may be passed on four times as often, for four times as long.
+///
+/// Only locks that the watchdog renews are passed on, none that is Suspect, has less than half of `watchdog_timeout`
+/// left, or was taken or extended for longer than that.
+///
+/// After a force unlock by another process passes may go on until these bounds.
+///
+/// ```
+/// use redlatch::{Client, HandOff};
+/// use std::time::Duration;
+///
+/// let hand_off = HandOff::default().within(Duration::from_millis(2)).in_order();
+/// let client = Client::builder("redis://127.0.0.1/").hand_off(hand_off).build()?;
+/// let every_time_on_the_wire = Client::builder("redis://127.0.0.1/").hand_off(HandOff::off()).build()?;
+/// # Ok::<(), redlatch::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct HandOff {
+    pub(crate) passes: usize,
+    pub(crate) within: Duration,
+    pub(crate) turn: Duration,
+    pub(crate) give_way: Duration,
+}
+
+impl Default for HandOff {
+    /// 10,000 passes within 5 ms, in turns of 0.5 ms; others get 1 ms to ask first.
+    fn default() -> Self {
+        let (within, turn, give_way) = (Duration::from_millis(5), Duration::from_micros(500), Duration::from_millis(1));
+        Self { passes: 10_000, within, turn, give_way }
+    }
+}
+
+impl HandOff {
+    /// Every unlock goes to the server, and whoever waits asks at once.
+    pub fn off() -> Self {
+        Self { passes: 0, give_way: Duration::ZERO, ..Self::default() }
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.passes > 0
+    }
+
+    /// At most so many passes between an acquire on the wire and the release on the wire; four times as many if nobody
+    /// else was told of the release before.
+    pub fn passes(self, passes: usize) -> Self {
+        Self { passes, ..self }
+    }
+
+    /// No pass later than this after the acquire on the wire, so long may others have to wait; four times this if nobody
+    /// else was told of the release before: who comes then waits that long once.
+    pub fn within(self, span: Duration) -> Self {
+        Self { within: span, ..self }
+    }
+
+    /// For so long a running thread may take the lock again though others wait.
+    pub fn turn(self, span: Duration) -> Self {
+        Self { turn: span, ..self }
+    }
+
+    /// After a release on the wire of which others were told, the thread that waits longest in this process waits for so
+    /// long before it asks: being awake already it would mostly be first. A thread that was not queued, and a try, ask
+    /// at once. Zero: all do. At most the response time-out, for nothing ends it early.
+    ///
+    /// Told are all subscribers of the channel, also those who do not wait: a client for 2 s after its last wait, a
+    /// monitor. If nobody takes the lock in that time, it is lost, once in `within`.
+    pub fn give_way(self, span: Duration) -> Self {
+        Self { give_way: span, ..self }
+    }
+
+    /// Strict order of arrival: each pass goes to the thread that waits longest.
+    pub fn in_order(self) -> Self {
+        self.turn(Duration::ZERO)
+    }
+}
+
+/// What the caller set; `None` takes the default.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settings {
+    pub(crate) watchdog_timeout: Option<Duration>,
+    pub(crate) naming: Naming,
+    pub(crate) key_prefix: String,
+    pub(crate) pool_size: Option<u32>,
+    pub(crate) connect_timeout: Option<Duration>,
+    pub(crate) response_timeout: Option<Duration>,
+    /// Of a quorum.
+    pub(crate) node_timeout: Option<Duration>,
+    pub(crate) outage_budget: Option<Duration>,
+    pub(crate) poll_cap: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) reentry: Reentry,
+    pub(crate) hand_off: HandOff,
+    pub(crate) strict: bool,
+}
+
+/// Every setting, derived and checked.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub(crate) watchdog_lease: Lease,
+    pub(crate) naming: Naming,
+    pub(crate) key_prefix: String,
+    pub(crate) pool_size: u32,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) response_timeout: Duration,
+    pub(crate) outage_budget: Duration,
+    pub(crate) poll_cap: Duration,
+    pub(crate) max_hold: Duration,
+    pub(crate) reentry: Reentry,
+    pub(crate) hand_off: HandOff,
+    pub(crate) strict: bool,
+}
+
+impl Settings {
+    /// Defaults: watchdog 30 s; response time-out 2 s, or a third of a shorter watchdog; connect time-out 2 s;
+    /// outage budget 10 s; poll cap 5 s; 8 connections; no cap on holding.
+    pub(crate) fn derive(self) -> Result<Config> {
+        let watchdog = self.watchdog_timeout.unwrap_or(Duration::from_secs(30));
+        let config = Config {
+            watchdog_lease: Lease::clamped(watchdog),
+            naming: self.naming,
+            key_prefix: self.key_prefix,
+            pool_size: self.pool_size.unwrap_or(8),
+            connect_timeout: self.connect_timeout.unwrap_or(Duration::from_secs(2)),
+            response_timeout: self.response_timeout.unwrap_or_else(|| (watchdog / 3).min(Duration::from_secs(2))),
+            outage_budget: self.outage_budget.unwrap_or(Duration::from_secs(10)),
+            poll_cap: self.poll_cap.unwrap_or(Duration::from_secs(5)),
+            max_hold: self.max_hold.unwrap_or(Duration::MAX),
+            reentry: self.reentry,
+            hand_off: self.hand_off,
+            strict: self.strict,
+        };
+        config.check(watchdog)?;
+        Ok(config)
+    }
+}
+
+/// The lease that a level of a lock asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// The watchdog's, which is renewed.
+    Usual,
+    /// One of its own, which is renewed.
+    Renewed(Lease),
+    /// One of its own, which is not.
+    Fixed(Lease),
+}
+
+impl Asked {
+    pub(crate) fn is_renewed(self) -> bool {
+        !matches!(self, Self::Fixed(_))
+    }
+}
+
+/// The shortest lease that is renewed: a third of it is the time for an answer.
+const SHORTEST_RENEWED: Duration = Duration::from_millis(100);
+
+impl Config {
+    /// What the terms of an acquire ask for, if it is within the bounds.
+    ///
+    /// # Errors
+    /// As [`lease`](Self::lease); `Config` for a renewed lease that is too short.
+    pub(crate) fn asked(&self, span: Option<Duration>, renewed: bool) -> Result<Asked> {
+        match span {
+            None => Ok(Asked::Usual),
+            Some(span) if renewed && span < SHORTEST_RENEWED => {
+                Err(Error::config(format!("a renewed lease of {span:?} is out of range: 100 ms to 365 days")))
+            }
+            Some(span) if renewed && span > self.max_hold => {
+                Err(Error::config(format!("a renewed lease of {span:?} is longer than max_hold, {:?}", self.max_hold)))
+            }
+            Some(span) if renewed => self.lease(span).map(Asked::Renewed),
+            Some(span) => self.lease(span).map(Asked::Fixed),
+        }
+    }
+
+    /// How long that is.
+    pub(crate) fn length(&self, asked: Asked) -> Lease {
+        match asked {
+            Asked::Usual => self.watchdog_lease,
+            Asked::Renewed(lease) | Asked::Fixed(lease) => lease,
+        }
+    }
+
+    /// The lease that a caller asked for.
+    ///
+    /// # Errors
+    /// `Config` out of bounds; in strict mode also above the watchdog's lease, for which a server that lost its
+    /// data grants nothing.
+    pub(crate) fn lease(&self, span: Duration) -> Result<Lease> {
+        let lease = Lease::new(span)?;
+        if self.strict && lease > self.watchdog_lease {
+            let longest = self.watchdog_lease.millis();
+            return Err(Error::config(format!(
+                "in strict mode a lease is at most watchdog_timeout, {longest} ms: raise that, for every client"
+            )));
+        }
+        Ok(lease)
+    }
+
+    fn check(&self, watchdog: Duration) -> Result<()> {
+        let ten = Duration::from_millis(10);
+        let rules = [
+            (watchdog >= 10 * ten && watchdog <= Lease::MAX, "watchdog_timeout must be 100 ms to 365 days"),
+            (self.response_timeout <= watchdog / 2, "response_timeout must be at most half of watchdog_timeout"),
+            (self.response_timeout >= ten, "response_timeout must be at least 10 ms"),
+            (self.connect_timeout >= ten, "connect_timeout must be at least 10 ms"),
+            (self.poll_cap >= ten, "poll_cap must be at least 10 ms"),
+            (self.max_hold >= watchdog, "max_hold must be at least watchdog_timeout"),
+            (self.hand_off.give_way <= self.response_timeout, "give_way must be at most response_timeout"),
+            ((1..=10_000).contains(&self.pool_size), "pool_size must be 1 to 10,000"),
+            (self.key_prefix.len() <= LONGEST_NAME, "key_prefix must be at most 1,024 bytes"),
+        ];
+        rules.iter().find(|(kept, _)| !kept).map_or(Ok(()), |(_, rule)| Err(Error::config(*rule)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_derive_from_each_other() {
+        let config = Settings::default().derive().unwrap();
+        assert_eq!(config.watchdog_lease.millis(), 30_000);
+        assert_eq!(config.response_timeout, Duration::from_secs(2));
+        let short = Settings { watchdog_timeout: Some(Duration::from_secs(3)), ..Settings::default() };
+        assert_eq!(short.derive().unwrap().response_timeout, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_rejected_by_name() {
+        let ms = |n| Some(Duration::from_millis(n));
+        let cases = [
+            (Settings { watchdog_timeout: ms(5), ..Settings::default() }, "watchdog_timeout"),
+            (Settings { watchdog_timeout: ms(99), ..Settings::default() }, "watchdog_timeout"),
+            (Settings { watchdog_timeout: Some(Duration::MAX), ..Settings::default() }, "watchdog_timeout"),
+            (Settings { response_timeout: ms(16_000), ..Settings::default() }, "response_timeout"),
+            (Settings { response_timeout: ms(0), ..Settings::default() }, "response_timeout"),
+            (Settings { connect_timeout: ms(0), ..Settings::default() }, "connect_timeout"),
+            (Settings { poll_cap: ms(0), ..Settings::default() }, "poll_cap"),
+            (Settings { max_hold: ms(29_999), ..Settings::default() }, "max_hold"),
+            (Settings { hand_off: HandOff::default().give_way(Duration::MAX), ..Settings::default() }, "give_way"),
+            (Settings { pool_size: Some(0), ..Settings::default() }, "pool_size"),
+            (Settings { key_prefix: "x".repeat(1_025), ..Settings::default() }, "key_prefix"),
+        ];
+        for (settings, name) in cases {
+            assert!(settings.derive().unwrap_err().to_string().contains(name));
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! What can go wrong, sorted by what the caller does next.
+
+use std::fmt;
+
+/// The result of every fallible call of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a lock operation failed. Contention is never an error: it is `Ok(false)` or `Ok(None)`.
+///
+/// Each variant names a different next step of the caller; the text is one line that names the resource, if the
+/// call had one, and says what to do. It names the server where one was asked, and never
+/// holds a password.
+///
+/// ```
+/// use redlatch::{Applied, Error, LocalRedLock, RedLock};
+///
+/// let locks = LocalRedLock::new();
+/// let error = locks.unlock("order:42").unwrap_err();
+/// assert!(matches!(error, Error::NotHeld { .. }));
+/// assert!(!error.is_retryable());
+/// assert_eq!(error.applied(), Applied::No);
+/// assert!(error.to_string().contains("order:42"));
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Error {
+    /// The call itself is wrong (a name, a lease, a URL, a setting): fix it.
+    #[non_exhaustive]
+    Config {
+        /// What is wrong and what would be right.
+        what: String,
+    },
+    /// The current thread does not hold this resource (Java's `IllegalMonitorStateException`).
+    #[non_exhaustive]
+    NotHeld {
+        /// The resource, as the caller named it.
+        resource: String,
+    },
+    /// The hold ended under its holder: the work may not have been alone.
+    #[non_exhaustive]
+    Lost {
+        /// The resource, as the caller named it.
+        resource: String,
+    },
+    /// The work of a closure or an action ran, but the lock was not its own until the end: it was lost, or the client was
+    /// shut down meanwhile. Every other error of such a call means that the work did not run.
+    #[non_exhaustive]
+    Unprotected {
+        /// The resource, as the caller named it.
+        resource: String,
+        /// How the hold ended under the work.
+        cause: Cause,
+    },
+    /// No server answered inside the outage budget, or the call's own time: nothing was applied.
+    #[non_exhaustive]
+    Unavailable {
+        /// The resource, as the caller named it.
+        resource: String,
+        /// The last thing that went wrong on the way to the server.
+        cause: Cause,
+    },
+    /// A command was sent and never answered: the caller holds nothing that it may rely on.
+    #[non_exhaustive]
+    OutcomeUnknown {
+        /// The resource, as the caller named it.
+        resource: String,
+        /// What ended the wait for the answer.
+        cause: Cause,
+    },
+    /// The server said no: authentication, permissions, memory, a read-only replica, a wrong type.
+    #[non_exhaustive]
+    Refused {
+        /// The resource, as the caller named it.
+        resource: String,
+        /// The code of the server's error, however its version words it: `NOAUTH`, `NOPERM`, `OOM`, `WRONGTYPE` and so on.
+        code: String,
+        /// Whether the command may have changed something all the same.
+        applied: Applied,
+        /// The server's words.
+        cause: Cause,
+    },
+    /// The call's [`CancelToken`](crate::CancelToken) was cancelled before the lock was acquired.
+    #[non_exhaustive]
+    Cancelled {
+        /// The resource, as the caller named it.
+        resource: String,
+    },
+    /// The client was shut down, or this process is a fork of the one that made the client.
+    #[non_exhaustive]
+    Closed {
+        /// The resource, as the caller named it.
+        resource: String,
+    },
+}
+
+/// Whether a failed operation took effect on the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applied {
+    /// It did.
+    Yes,
+    /// It certainly did not.
+    No,
+    /// It may have, now or within one response time-out.
+    Unknown,
+}
+
+/// The words of a lower layer, kept as the [`source`](std::error::Error::source) of an [`Error`].
+#[derive(Debug, Clone)]
+pub struct Cause(String);
+
+impl Cause {
+    /// One line, whatever a server or the system put in.
+    pub(crate) fn new(text: impl AsRef<str>) -> Self {
+        Self(text.as_ref().split(char::is_control).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Cause {}
+
+/// Errors made outside of this crate, by a wrapper of a [`RedLock`](crate::RedLock) or a test: those that the locks of
+/// this crate make are made here too.
+///
+/// ```
+/// use redlatch::{Applied, Error};
+///
+/// let error = Error::unavailable("order:42", "the breaker is open");
+/// assert!(error.is_retryable());
+/// assert!(error.to_string().ends_with("try later: the breaker is open"));
+///
+/// let error = Error::refused("order:42", "OOM", Applied::No, "command not allowed");
+/// assert!(error.to_string().contains("free memory"));
+/// ```
+impl Error {
+    /// [`Error::Config`]: what is wrong, and what would be right.
+    #[must_use]
+    pub fn config(what: impl Into<String>) -> Self {
+        Self::Config { what: what.into() }
+    }
+
+    /// [`Error::NotHeld`].
+    #[must_use]
+    pub fn not_held(resource: impl Into<String>) -> Self {
+        Self::NotHeld { resource: resource.into() }
+    }
+
+    /// [`Error::Lost`].
+    #[must_use]
+    pub fn lost(resource: impl Into<String>) -> Self {
+        Self::Lost { resource: resource.into() }
+    }
+
+    /// [`Error::Unprotected`], because of how the hold ended under the work: a text, or another error.
+    #[must_use]
+    pub fn unprotected(resource: impl Into<String>, cause: impl fmt::Display) -> Self {
+        Self::Unprotected { resource: resource.into(), cause: Cause::new(cause.to_string()) }
+    }
+
+    /// [`Error::Unavailable`], because of what went wrong on the way to the server: a text, or another error.
+    #[must_use]
+    pub fn unavailable(resource: impl Into<String>, cause: impl fmt::Display) -> Self {
+        Self::Unavailable { resource: resource.into(), cause: Cause::new(cause.to_string()) }
+    }
+
+    /// [`Error::OutcomeUnknown`], because of what ended the wait for the answer: a text, or another error.
+    #[must_use]
+    pub fn outcome_unknown(resource: impl Into<String>, cause: impl fmt::Display) -> Self {
+        Self::OutcomeUnknown { resource: resource.into(), cause: Cause::new(cause.to_string()) }
+    }
+
+    /// [`Error::Refused`], with the first word of the server's error, and the words behind it.
+    #[must_use]
+    pub fn refused(
+        resource: impl Into<String>,
+        code: impl Into<String>,
+        applied: Applied,
+        cause: impl fmt::Display,
+    ) -> Self {
+        Self::Refused { resource: resource.into(), code: code.into(), applied, cause: Cause::new(cause.to_string()) }
+    }
+
+    /// [`Error::Cancelled`].
+    #[must_use]
+    pub fn cancelled(resource: impl Into<String>) -> Self {
+        Self::Cancelled { resource: resource.into() }
+    }
+
+    /// [`Error::Closed`].
+    #[must_use]
+    pub fn closed(resource: impl Into<String>) -> Self {
+        Self::Closed { resource: resource.into() }
+    }
+
+    pub(crate) fn unwatched(resource: &str, error: &std::io::Error) -> Self {
+        Self::unavailable(resource, format_args!("no thread to watch over the lock: {error}"))
+    }
+
+    /// Whether the same call may succeed later without a change of the program or the server's set-up.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Unavailable { .. } | Self::OutcomeUnknown { .. } => true,
+            Self::Refused { code, cause, .. } => may_pass(code, cause),
+            _ => false,
+        }
+    }
+
+    /// Whether the work of a closure or an action ran, though its call failed: then it is to be checked or undone, and
+    /// must not be repeated blindly.
+    ///
+    /// ```
+    /// use redlatch::{Error, LocalRedLock, RedLock, RedLockExt};
+    ///
+    /// let locks = LocalRedLock::new();
+    /// let paid = locks.execute_in_lock("order:42", || locks.force_unlock("order:42"));
+    /// assert!(paid.is_err_and(|error| error.work_ran()));
+    /// assert!(!Error::lost("order:42").work_ran());
+    /// ```
+    #[must_use]
+    pub fn work_ran(&self) -> bool {
+        matches!(self, Self::Unprotected { .. })
+    }
+
+    /// Whether the failed operation took effect on the server.
+    ///
+    /// `Unprotected`, `Lost` and `NotHeld` answer [`Applied::No`]: nobody's lock was touched.
+    #[must_use]
+    pub fn applied(&self) -> Applied {
+        match self {
+            Self::OutcomeUnknown { .. } => Applied::Unknown,
+            Self::Refused { applied, .. } => *applied,
+            _ => Applied::No,
+        }
+    }
+
+    /// The resource that the failed call named; `None` for [`Error::Config`], and when the call named none, as
+    /// [`Client::ping`](crate::Client::ping): then the field is empty, which no name of a lock is.
+    #[must_use]
+    pub fn resource(&self) -> Option<&str> {
+        match self {
+            Self::Config { .. } => None,
+            Self::NotHeld { resource }
+            | Self::Lost { resource }
+            | Self::Unprotected { resource, .. }
+            | Self::Unavailable { resource, .. }
+            | Self::OutcomeUnknown { resource, .. }
+            | Self::Refused { resource, .. }
+            | Self::Cancelled { resource }
+            | Self::Closed { resource } => Some(&**resource).filter(|resource| !resource.is_empty()),
+        }
+    }
+}
+
+/// Whether a refusal can end by itself: the server is busy, full, short of memory or replicas, or changing roles.
+pub(crate) fn may_pass(code: &str, cause: &Cause) -> bool {
+    const PASSING: [&str; 9] =
+        ["LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "OOM", "MISCONF", "NOREPLICAS"];
+    PASSING.contains(&code) || says_full(&cause.0)
+}
+
+/// `ERR max number of clients reached`, which has no code of its own.
+pub(crate) fn says_full(text: &str) -> bool {
+    text.contains("max number of clients")
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config { what } => f.write_str(what),
+            Self::NotHeld { resource } => {
+                write!(f, "lock {resource:?} is not held by this thread: unlock it where it was locked, once a lock")
+            }
+            Self::Lost { resource } => {
+                let advice =
+                    "the work may not have been alone, check or repeat it; it can be locked again once it is unlocked";
+                write!(f, "lock {resource:?} was lost while held: {advice}")
+            }
+            Self::Unprotected { resource, cause } => {
+                write!(f, "the work under lock {resource:?} ran, but may not have been alone, check it: {cause}")
+            }
+            Self::Unavailable { resource, cause } => {
+                let lock = About(" for lock ", resource, "");
+                write!(f, "no server answered{lock} in time, nothing was applied, try later: {cause}")
+            }
+            Self::OutcomeUnknown { resource, cause } => {
+                let lock = About(" for lock ", resource, "");
+                write!(f, "no answer{lock}: rely on nothing, what was applied ends with the lease: {cause}")
+            }
+            Self::Refused { resource, code, cause, .. } => {
+                let lock = About(" lock ", resource, "");
+                write!(f, "the server refused{lock} ({code}), {}: {cause}", advice(code))
+            }
+            Self::Cancelled { resource } => write!(f, "waiting for lock {resource:?} was cancelled"),
+            Self::Closed { resource } => {
+                let lock = About("lock ", resource, ": ");
+                write!(f, "{lock}the client is shut down or was made before a fork, make a new one")
+            }
+        }
+    }
+}
+
+/// The part of a sentence that names the resource, left out when the call named none.
+struct About<'a>(&'a str, &'a str, &'a str);
+
+impl fmt::Display for About<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(before, resource, after) = self;
+        if resource.is_empty() { Ok(()) } else { write!(f, "{before}{resource:?}{after}") }
+    }
+}
+
+/// What the reader of a refusal can do about it.
+fn advice(code: &str) -> &'static str {
+    match code {
+        "NOAUTH" | "WRONGPASS" => "check user and password",
+        "NOPERM" => "grant the user what the crate's documentation lists under \"Which permissions\"",
+        "WRONGTYPE" => "the key holds something that is not a lock, choose another name",
+        "OOM" => "free memory on the server",
+        "LOADING" | "BUSY" => "it cannot serve now, try later",
+        "MISMATCH" => "give all strict clients of the server the same watchdog_timeout",
+        "READONLY" => "connect to the master",
+        "MISCONF" | "NOREPLICAS" => "the server does not accept writes now, see its log",
+        "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => {
+            "this is a cluster, which a single-server client cannot follow"
+        }
+        _ => "see the server's words",
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unprotected { cause, .. }
+            | Self::Unavailable { cause, .. }
+            | Self::OutcomeUnknown { cause, .. }
+            | Self::Refused { cause, .. } => Some(cause),
+            _ => None,
+        }
+    }
+}

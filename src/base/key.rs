@@ -1,0 +1,173 @@
+//! Names on the wire: the key and the channel of a lock, as Redisson or the Jedis version name them.
+
+use crate::base::error::{Error, Result};
+use smol_str::{SmolStr, SmolStrBuilder};
+use std::ops::Deref;
+
+/// Which program family's names are used on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Naming {
+    /// Redisson's: channel `redisson_lock__channel:{name}`. The lock and its channel share a cluster slot.
+    #[default]
+    Redisson,
+    /// The small Jedis re-implementation's: channel `__red__lock:` + name.
+    Jedis,
+}
+
+impl Naming {
+    /// What stands before and after a key in the name of its channel.
+    ///
+    /// A key that already has a `{` is not wrapped again, as in Redisson's `prefixName`; hence `x` and `{x}`
+    /// share a channel, which costs a spurious wake-up and nothing else.
+    fn around(self, has_brace: bool) -> (&'static str, &'static str) {
+        match self {
+            Self::Jedis => ("__red__lock:", ""),
+            Self::Redisson if has_brace => ("redisson_lock__channel:", ""),
+            Self::Redisson => ("redisson_lock__channel:{", "}"),
+        }
+    }
+}
+
+/// The longest name of a resource, in bytes.
+pub(crate) const LONGEST_NAME: usize = 1_024;
+
+/// The key of a lock on the server, prefix and resource, for a look at what this process knows of it.
+pub(crate) enum FullKey<'r> {
+    /// Without a prefix it is what the caller gave.
+    Given(&'r str),
+    Joined(SmolStrBuilder),
+}
+
+impl<'r> FullKey<'r> {
+    pub(crate) fn new(prefix: &str, resource: &'r str) -> Self {
+        if prefix.is_empty() {
+            return Self::Given(resource);
+        }
+        let mut full = SmolStrBuilder::with_capacity(prefix.len() + resource.len());
+        full.push_str(prefix);
+        full.push_str(resource);
+        Self::Joined(full)
+    }
+
+    fn keep(self) -> SmolStr {
+        match self {
+            Self::Given(full) => full.into(),
+            Self::Joined(full) => full.finish(),
+        }
+    }
+}
+
+impl Deref for FullKey<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Self::Given(full) => full,
+            Self::Joined(full) => full.as_str(),
+        }
+    }
+}
+
+/// The names of one lock. Up to 23 bytes of key are kept inside; a longer one is shared by all clones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Key {
+    full: SmolStr,
+    prefix: usize,
+    naming: Naming,
+}
+
+impl Key {
+    #[cfg(test)]
+    pub(crate) fn new(naming: Naming, prefix: &str, resource: &str) -> Self {
+        Self::of(naming, prefix, FullKey::new(prefix, resource))
+    }
+
+    /// The same for a key that has been joined.
+    pub(crate) fn of(naming: Naming, prefix: &str, full: FullKey<'_>) -> Self {
+        Self { full: full.keep(), prefix: prefix.len(), naming }
+    }
+
+    /// The key on the server: prefix and resource.
+    pub(crate) fn full(&self) -> &str {
+        &self.full
+    }
+
+    /// The same, to be kept: a long one is shared.
+    pub(crate) fn shared(&self) -> SmolStr {
+        self.full.clone()
+    }
+
+    /// The name as the caller gave it.
+    pub(crate) fn resource(&self) -> &str {
+        &self.full[self.prefix..]
+    }
+
+    /// Where unlock messages are published, in parts: who sends them one after the other needs no text of the whole.
+    pub(crate) fn channel_parts(&self) -> [&str; 3] {
+        let (before, after) = self.naming.around(self.full.contains('{'));
+        [before, &self.full, after]
+    }
+
+    /// Where unlock messages are published.
+    pub(crate) fn channel(&self) -> String {
+        self.channel_parts().concat()
+    }
+}
+
+/// Where strict clients keep what they know of the server, after their prefix.
+pub(crate) const EPOCH: &str = "redlatch:epoch";
+
+/// Not where strict clients, whatever their prefix is, keep their epoch: a lock there would keep all of them from locking.
+pub(crate) fn check_key(full: &str) -> Result<()> {
+    if !full.ends_with(EPOCH) {
+        return Ok(());
+    }
+    Err(Error::config(format!("the key {full:?} is taken: strict clients keep {EPOCH} there, choose another name")))
+}
+
+/// Any characters, but 1 to 1,024 bytes.
+pub(crate) fn check_name(resource: &str) -> Result<()> {
+    match resource.len() {
+        0 => Err(Error::config("the name of a lock is empty: give it 1 to 1,024 bytes")),
+        1..=LONGEST_NAME => Ok(()),
+        long => Err(Error::config(format!("the name of a lock has {long} bytes: give it 1 to 1,024 bytes"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_follow_the_brace_rule() {
+        let channel = |naming: Naming, name| Key::new(naming, "", name).channel();
+        assert_eq!(channel(Naming::Redisson, "n"), "redisson_lock__channel:{n}");
+        assert_eq!(channel(Naming::Redisson, "{a}b"), "redisson_lock__channel:{a}b");
+        assert_eq!(channel(Naming::Jedis, "{a}b"), "__red__lock:{a}b");
+    }
+
+    #[test]
+    fn a_prefix_comes_before_the_rules() {
+        let key = Key::new(Naming::Redisson, "shop:", "order");
+        assert_eq!((key.full(), key.resource()), ("shop:order", "order"));
+        assert_eq!(key.channel(), "redisson_lock__channel:{shop:order}");
+        assert_eq!(Key::new(Naming::Redisson, "{shop}:", "order").channel(), "redisson_lock__channel:{shop}:order");
+    }
+
+    #[test]
+    fn a_long_key_is_shared() {
+        let key = Key::new(Naming::Redisson, "shop:", &"x".repeat(LONGEST_NAME));
+        assert_eq!(key.resource().len(), LONGEST_NAME);
+        assert!(std::ptr::eq(key.full(), key.clone().full()));
+    }
+
+    #[test]
+    fn names_have_1_to_1024_bytes() {
+        assert!(check_name("").is_err());
+        assert!(check_name(&"x".repeat(1_024)).is_ok());
+        assert!(check_name(&"x".repeat(1_025)).is_err());
+        assert!(check_name("{}\r\n\0").is_ok());
+        assert!(check_key("shop:redlatch:epoch").is_err() && check_key("redlatch:epoch:1").is_ok());
+    }
+}

@@ -1,0 +1,16 @@
+//! What everything else is made of: words, time, names, settings, threads, scripts. Nothing above is known here.
+
+pub(crate) mod config;
+pub(crate) mod error;
+pub(crate) mod key;
+pub(crate) mod kind;
+pub(crate) mod mutant;
+pub(crate) mod owner;
+pub(crate) mod say;
+pub(crate) mod script;
+pub(crate) mod signal;
+pub(crate) mod stats;
+pub(crate) mod sync;
+pub(crate) mod threads;
+pub(crate) mod time;
+pub(crate) mod unwind;

@@ -1,0 +1,168 @@
+//! Scripts: Lua files that lie beside the Rust file that runs them, joined with what several of them begin with.
+
+mod preludes;
+
+use crate::base::mutant;
+use once_cell::sync::OnceCell;
+
+/// A script, with the counts that the headers of its files promise.
+pub(crate) struct Script {
+    name: &'static str,
+    files: &'static [&'static str],
+    keys: Count,
+    args: Count,
+    text: OnceCell<String>,
+    by_sha: OnceCell<String>,
+}
+
+/// How many keys or arguments a script takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Count {
+    Exactly(usize),
+    AtLeast(usize),
+}
+
+impl Count {
+    fn allows(self, number: usize) -> bool {
+        match self {
+            Self::Exactly(count) => number == count,
+            Self::AtLeast(count) => number >= count,
+        }
+    }
+}
+
+/// Declares the scripts of a module, once in it: `NAME = "file.lua" / "more.lua", keys, args;`. The paths start at the
+/// module's own file. A test compares the counts with the files.
+macro_rules! scripts {
+    ($($(#[$doc:meta])* $id:ident = $($file:literal)/+, $keys:expr, $args:expr;)*) => {
+        $($(#[$doc])*
+        static $id: $crate::base::script::Script =
+            $crate::base::script::Script::new(stringify!($id), &[$(include_str!($file)),+], $keys, $args);)*
+
+        #[cfg(test)]
+        mod scripts {
+            #[test]
+            fn headers_bodies_and_counts_agree() {
+                $crate::base::script::tests::check(&[$(&super::$id),*]);
+            }
+        }
+    };
+}
+pub(crate) use scripts;
+
+impl Script {
+    pub(crate) const fn new(name: &'static str, files: &'static [&'static str], keys: Count, args: Count) -> Self {
+        Self { name, files, keys, args, text: OnceCell::new(), by_sha: OnceCell::new() }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        self.text.get_or_init(|| mutant::text(self.name, preludes::join(self.files)))
+    }
+
+    /// How a call of it by its hash begins on the wire: two strings, always the same.
+    pub(crate) fn by_sha(&self) -> &str {
+        self.by_sha.get_or_init(|| {
+            let script = redis::Script::new(self.text());
+            let sha = script.get_hash();
+            format!("$7\r\nEVALSHA\r\n${}\r\n{sha}\r\n", sha.len())
+        })
+    }
+
+    /// Whether a call has as many keys and arguments as the script's header says.
+    pub(crate) fn fits(&self, keys: usize, args: usize) -> bool {
+        self.keys.allows(keys) && self.args.allows(args)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::Count::{AtLeast, Exactly};
+    use super::*;
+
+    /// The highest N of `KEYS[N]` or `ARGV[N]` in the lines that `part` selects.
+    fn highest(script: &Script, table: &str, part: fn(&str) -> bool) -> usize {
+        let lines = script.text().lines().filter(|line| part(line));
+        let numbers = lines.flat_map(|line| line.split(table).skip(1).filter_map(|rest| rest.split(']').next()));
+        numbers.filter_map(|number| number.parse().ok()).max().unwrap_or(0)
+    }
+
+    fn least(count: Count) -> usize {
+        match count {
+            Exactly(count) | AtLeast(count) => count,
+        }
+    }
+
+    /// What each script of a module has to keep to.
+    pub(crate) fn check(scripts: &[&Script]) {
+        for script in scripts {
+            headers_bodies_and_counts_agree(script);
+            arguments_are_named_once(script);
+            a_deadline_comes_first(script);
+        }
+    }
+
+    fn headers_bodies_and_counts_agree(script: &Script) {
+        let header = |line: &str| line.starts_with("--");
+        let body = |line: &str| !line.starts_with("--");
+        assert_eq!(highest(script, "ARGV[", header), least(script.args), "header of {}", script.name);
+        if let Exactly(keys) = script.keys {
+            assert_eq!(highest(script, "KEYS[", header), keys, "header of {}", script.name);
+            assert_eq!(highest(script, "KEYS[", body), keys, "body of {}", script.name);
+            assert_eq!(highest(script, "ARGV[", body), least(script.args), "body of {}", script.name);
+        }
+        let replies = script.files.iter().all(|file| file.contains("\n-- reply "));
+        assert!(replies, "{} does not say its reply", script.name);
+    }
+
+    fn arguments_are_named_once(script: &Script) {
+        let mut uses = script.text().lines().filter(|line| !line.starts_with("--") && line.contains("ARGV["));
+        assert!(uses.all(|line| line.trim_start().starts_with("local")), "{}", script.name);
+    }
+
+    /// A file that begins with the stale check says so among its arguments, and no file looks at the clock by itself.
+    fn a_deadline_comes_first(script: &Script) {
+        let says = |text: &str| text.lines().any(|line| line.starts_with("-- ARGV[1]  deadline of this attempt"));
+        let asks = script.text().matches("'TIME'").count();
+        assert!(asks <= 1, "{} asks for the time more than once", script.name);
+        assert_eq!(script.files.iter().any(|file| says(file)), asks == 1, "deadline of {}", script.name);
+    }
+
+    #[test]
+    fn preludes_come_first_and_once() {
+        let (one, other) = ("-- preludes stale, tell\nONE\n", "-- preludes held, stale\nOTHER\n");
+        let joined = preludes::join(&[one, other]);
+        let at = |text: &str| {
+            assert_eq!(joined.matches(text).count(), 1, "{text} in {joined}");
+            joined.find(text).unwrap()
+        };
+        let order = ["redis.call('TIME')", "local function tell(", "local function held(", "\nONE", "\nOTHER"].map(at);
+        assert!(order.is_sorted(), "{joined}");
+        assert_eq!(preludes::join(&["return 1"]), "return 1");
+    }
+
+    #[test]
+    #[should_panic(expected = "there is no prelude state")]
+    fn a_prelude_that_is_not_there_is_said() {
+        preludes::join(&["-- preludes state\n"]);
+    }
+
+    #[test]
+    fn hashes_are_of_the_text() {
+        let script = |text| Script::new("ANY", text, Exactly(0), Exactly(0));
+        let (one, other) = (script(&["return 1"]), script(&["return ", "2"]));
+        assert!(one.by_sha().ends_with(&format!("{}\r\n", redis::Script::new("return 1").get_hash())));
+        assert!(other.by_sha().ends_with(&format!("{}\r\n", redis::Script::new("return 2").get_hash())));
+    }
+
+    #[test]
+    fn counts_allow_what_they_say() {
+        let script = |keys, args| Script::new("ANY", &[], keys, args);
+        let (many, one) = (script(AtLeast(1), AtLeast(3)), script(Exactly(1), Exactly(3)));
+        assert!(many.fits(100, 102) && !many.fits(0, 2));
+        assert!(one.fits(1, 3) && !one.fits(1, 4));
+    }
+}

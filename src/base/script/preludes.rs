@@ -1,0 +1,30 @@
+//! What several scripts begin with, each said once. A Lua file names what it needs in the line `-- preludes` of its
+//! header. The tests and benches join files by this very code, so this file uses no other.
+
+const PRELUDES: &[(&str, &str)] = &[
+    ("stale", include_str!("preludes/stale.lua")),
+    ("expire", include_str!("preludes/expire.lua")),
+    ("held", include_str!("preludes/held.lua")),
+    ("tell", include_str!("preludes/tell.lua")),
+];
+
+/// The text of a script that consists of these files: first what they need, once and in the order in which they name
+/// it, because the quarantine and the acquire that follows ask for one time.
+pub(crate) fn join(files: &[&str]) -> String {
+    let mut preludes = Vec::new();
+    for prelude in files.iter().flat_map(|file| needs(file)).map(prelude) {
+        if !preludes.contains(&prelude) {
+            preludes.push(prelude);
+        }
+    }
+    [&preludes, files].concat().concat()
+}
+
+fn needs(file: &str) -> impl Iterator<Item = &str> {
+    file.lines().filter_map(|line| line.strip_prefix("-- preludes ")).flat_map(|names| names.split(", "))
+}
+
+fn prelude(name: &str) -> &'static str {
+    let known = PRELUDES.iter().find(|(known, _)| *known == name);
+    known.unwrap_or_else(|| panic!("there is no prelude {name}")).1
+}

@@ -1,0 +1,205 @@
+//! What a waiter sleeps on, and how it is told to stop waiting.
+
+use crate::base::error::{Error, Result};
+use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use crate::base::sync::{Condvar, Mutex};
+use crate::base::unwind::survives_a_panic;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// A semaphore that starts with no permit: [`acquire`](Self::acquire) blocks until someone releases one.
+///
+/// Permits beyond the first are dropped: a permit means "look again", and looking once is enough.
+#[derive(Debug, Default)]
+pub(crate) struct Semaphore {
+    permit: Mutex<bool>,
+    released: Condvar,
+    onward: Option<Arc<Semaphore>>,
+    deaf: AtomicBool,
+}
+
+impl Semaphore {
+    /// Keeps no permit, but passes each on while it is not deaf: for one of several sources of news.
+    pub(crate) fn relay(onward: &Arc<Self>) -> Self {
+        Self { onward: Some(Arc::clone(onward)), ..Self::default() }
+    }
+
+    /// Whether this relay drops what it is told from now on.
+    pub(crate) fn set_deaf(&self, deaf: bool) {
+        self.deaf.store(deaf, SeqCst);
+    }
+
+    /// Lets the waiter through, now or at its next [`acquire`](Self::acquire). Never blocks.
+    pub(crate) fn release(&self) {
+        match &self.onward {
+            Some(_) if self.deaf.load(SeqCst) => {}
+            Some(onward) => onward.release(),
+            None => {
+                *self.permit.lock() = true;
+                self.released.notify_one();
+            }
+        }
+    }
+
+    /// Takes the permit; waits for one at most `limit`. Whether it got it.
+    pub(crate) fn acquire(&self, limit: Duration) -> bool {
+        let mut permit = self.permit.lock();
+        // Who only looks is not queued and asks no clock.
+        if !limit.is_zero() {
+            self.released.wait_while_for(&mut permit, |permit| !*permit, limit);
+        }
+        std::mem::take(&mut *permit)
+    }
+}
+
+/// A waiter's place where somebody releases its semaphore; given up when dropped.
+pub(crate) trait Listening: Send {
+    /// Whether whatever is told from now on will be heard.
+    fn is_confirmed(&self) -> bool;
+}
+
+/// Whether a client is shut down, which ends all its waiting for good.
+#[derive(Debug, Default)]
+pub(crate) struct Shutdown(AtomicBool);
+
+impl Shutdown {
+    /// False when it had begun before.
+    pub(crate) fn begin(&self) -> bool {
+        !self.0.swap(true, SeqCst)
+    }
+
+    /// # Errors
+    /// `Closed` once it has begun.
+    pub(crate) fn check(&self, resource: &str) -> Result<()> {
+        if self.0.load(SeqCst) { Err(Error::closed(resource)) } else { Ok(()) }
+    }
+}
+
+/// Listens to a channel. It is called by the thread that reads for all: it must not block, nor come back to its subscriber.
+pub(crate) trait Ear: Send + Sync {
+    /// A message came. Whoever may publish can send one, so it is a hint and never a proof.
+    fn hear(&self, payload: &[u8]);
+
+    /// Messages may have been missed until now: the subscription has just begun, or was cut.
+    fn missed(&self);
+}
+
+/// Whatever the reason is, its waiter has to look.
+impl Ear for Semaphore {
+    fn hear(&self, _: &[u8]) {
+        self.release();
+    }
+
+    fn missed(&self) {
+        self.release();
+    }
+}
+
+/// Ends the waiting of the calls that were given it, from any thread; a lock already held is not touched.
+///
+/// Once cancelled it stays so. Cancelling takes effect between commands, so at the latest one response
+/// time-out later.
+///
+/// ```
+/// use redlatch::{CancelToken, Error, LocalRedLock, RedLock};
+///
+/// let locks = LocalRedLock::new();
+/// let token = CancelToken::new();
+/// locks.lock("job")?;
+/// std::thread::scope(|scope| {
+///     let waiting = scope.spawn(|| locks.lock_cancellable("job", &token));
+///     token.cancel();
+///     assert!(matches!(waiting.join().unwrap(), Err(Error::Cancelled { .. })));
+/// });
+/// locks.unlock("job")?;
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct CancelToken {
+    state: Arc<Mutex<Cancel>>,
+}
+
+survives_a_panic!(CancelToken);
+
+#[derive(Debug, Default)]
+struct Cancel {
+    cancelled: bool,
+    waiting: Vec<Weak<Semaphore>>,
+}
+
+impl CancelToken {
+    /// A token that is not cancelled.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ends all waiting under this token, now and later.
+    pub fn cancel(&self) {
+        let mut state = self.state.lock();
+        state.cancelled = true;
+        for waiter in state.waiting.drain(..).filter_map(|waiter| waiter.upgrade()) {
+            waiter.release();
+        }
+    }
+
+    /// Whether [`cancel`](Self::cancel) was called.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.state.lock().cancelled
+    }
+
+    /// Wakes this waiter when the token is cancelled.
+    pub(crate) fn wake(&self, waiter: &Arc<Semaphore>) {
+        let mut state = self.state.lock();
+        state.waiting.retain(|known| known.strong_count() > 0);
+        state.waiting.push(Arc::downgrade(waiter));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starts_without_a_permit_and_keeps_one() {
+        let semaphore = Semaphore::default();
+        assert!(!semaphore.acquire(Duration::ZERO));
+        semaphore.release();
+        semaphore.release();
+        assert!(semaphore.acquire(Duration::MAX));
+        assert!(!semaphore.acquire(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_release_wakes_a_sleeper() {
+        let semaphore = Arc::new(Semaphore::default());
+        let sleeper = Arc::clone(&semaphore);
+        let sleeping = std::thread::spawn(move || sleeper.acquire(Duration::MAX));
+        semaphore.release();
+        assert!(sleeping.join().unwrap());
+    }
+
+    #[test]
+    fn a_relay_passes_on_what_it_hears() {
+        let semaphore = Arc::new(Semaphore::default());
+        let relay = Semaphore::relay(&semaphore);
+        relay.release();
+        assert!(semaphore.acquire(Duration::ZERO));
+        relay.set_deaf(true);
+        relay.release();
+        assert!(!semaphore.acquire(Duration::ZERO));
+        relay.set_deaf(false);
+        relay.release();
+        assert!(semaphore.acquire(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_cancelled_token_forgets_waiters_that_are_gone() {
+        let token = CancelToken::new();
+        for _ in 0..100 {
+            token.wake(&Arc::new(Semaphore::default()));
+        }
+        assert_eq!(token.state.lock().waiting.len(), 1);
+    }
+}

@@ -1,0 +1,95 @@
+//! The user's callback for losses, called on a thread of its own: one that blocks must not starve renewals.
+
+use super::Callback;
+use crate::base::say::say;
+use crate::base::threads::spawn;
+use crate::lease::hold::LostHold;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use parking_lot::Mutex;
+
+/// The queue to the callback's thread, which starts with the first report.
+pub(super) struct Events {
+    callback: Option<Callback>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    queue: Option<Sender<LostHold>>,
+    closed: bool,
+}
+
+impl Events {
+    pub(super) fn new(callback: Option<Callback>) -> Self {
+        Self { callback, state: Mutex::default() }
+    }
+
+    /// Whoever found the loss may come here after the client was closed, by a thread that heard of it before: then too
+    /// the callback is called, and the thread for it ends after that.
+    pub(super) fn report(&self, lost: LostHold) {
+        let Some(callback) = &self.callback else { return };
+        let mut state = self.state.lock();
+        let started = state.start(callback);
+        if let Some(queue) = &state.queue {
+            let _ = queue.send(lost);
+        }
+        if state.closed {
+            state.queue = None;
+        }
+        // A logger is foreign code, which may lose a lock of its own.
+        drop(state);
+        if let Err(error) = started {
+            say!(error, "the on_lost callback has no thread: {error}");
+        }
+    }
+
+    /// What was reported is still called; then the thread ends.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.queue = None;
+    }
+}
+
+impl State {
+    fn start(&mut self, callback: &Callback) -> std::io::Result<()> {
+        if self.queue.is_none() {
+            self.queue = Some(call_each(Callback::clone(callback))?);
+        }
+        Ok(())
+    }
+}
+
+fn call_each(callback: Callback) -> std::io::Result<Sender<LostHold>> {
+    let (sender, reports): (_, Receiver<LostHold>) = unbounded();
+    let run = move || {
+        for lost in reports {
+            let call = std::panic::AssertUnwindSafe(|| callback(lost));
+            if std::panic::catch_unwind(call).is_err() {
+                say!(error, "the on_lost callback panicked; it is called again for the next lost hold");
+            }
+        }
+    };
+    spawn("redlatch-events", run).map(|()| sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::tenure::LossCause;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// Who found the loss may be overtaken by a shutdown on its way here.
+    #[test]
+    fn a_report_that_comes_after_the_end_is_called_and_leaves_no_thread() {
+        let (tell, told) = unbounded();
+        let events = Events::new(Some(Arc::new(move |lost: LostHold| tell.send(lost.cause()).unwrap())));
+        events.close();
+        for cause in [LossCause::Expired, LossCause::Removed] {
+            events.report(LostHold::new("n", "", cause));
+            assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(cause));
+        }
+        assert!(events.state.lock().queue.is_none());
+    }
+}

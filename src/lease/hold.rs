@@ -1,0 +1,428 @@
+//! A hold: one thread's possession of a lock, from its outermost acquire to its outermost release.
+
+mod news;
+#[cfg(test)]
+mod tests;
+
+use crate::base::error::{Error, Result};
+use crate::base::kind::Kind;
+use crate::base::sync::Mutex;
+use crate::base::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use crate::base::sync::thread::{self, ThreadId};
+use crate::base::time::{Lease, Moment};
+use crate::base::unwind::survives_a_panic;
+use crate::lease::tenure::{Keeper, LossCause, Standing, Tenure};
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+pub(crate) use news::{Listener, listener};
+pub use news::{LostHold, LostReceiver};
+
+/// How a hold stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HoldState {
+    /// Surely held.
+    Held,
+    /// Still held, but a renewal failed: it turns `Held` or `Lost` by its deadline.
+    Suspect,
+    /// It ended under its holder, for good: someone else may hold the lock.
+    Lost,
+    /// It was released.
+    Released,
+}
+
+/// One thread's possession of a lock: live, cheap to clone, and safe to ask from any thread.
+///
+/// It shows what this process knows; every question is answered without a round trip, but
+/// [`extend`](Self::extend). To ask the server, use [`RedLock::verify`](crate::RedLock::verify).
+///
+/// ```
+/// use redlatch::{HoldState, LocalRedLock, RedLock};
+///
+/// let locks = LocalRedLock::new();
+/// locks.lock("order:42")?;
+/// locks.lock("order:42")?;
+/// let hold = locks.hold("order:42").unwrap();
+/// assert_eq!((hold.count(), hold.state(), hold.is_valid()), (2, HoldState::Held, true));
+/// locks.unlock("order:42")?;
+/// locks.unlock("order:42")?;
+/// assert_eq!((hold.count(), hold.state(), hold.is_valid()), (0, HoldState::Released, false));
+/// # Ok::<(), redlatch::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Hold {
+    inner: Arc<Inner>,
+}
+
+survives_a_panic!(Hold);
+
+struct Inner {
+    space: Uuid,
+    kind: &'static Kind,
+    tenure: Arc<Tenure>,
+    keeper: Weak<dyn Keeper>,
+    thread: ThreadId,
+    acquired_at: Instant,
+    count: AtomicUsize,
+    watched_from: AtomicUsize,
+    end: AtomicU8,
+    hasty: AtomicBool,
+    release_by: AtomicU64,
+    orphan: AtomicBool,
+    listeners: Mutex<Listeners>,
+}
+
+#[derive(Default)]
+struct Listeners {
+    waiting: Vec<Listener>,
+    lost: Option<LostHold>,
+}
+
+impl Listeners {
+    /// Forgets who went away first, so that no more are kept than listen.
+    fn add(&mut self, listener: Listener) {
+        self.waiting.retain(Listener::is_there);
+        self.waiting.push(listener);
+    }
+}
+
+const OPEN: u8 = 0;
+const RELEASED: u8 = 1;
+const LOST: u8 = 2;
+
+/// No open level asked for the watchdog.
+const NEVER: usize = usize::MAX;
+
+impl Hold {
+    /// The first level of the current thread on this tenure, of a kind of locks in a namespace.
+    pub(crate) fn new(
+        space: Uuid,
+        kind: &'static Kind,
+        tenure: Arc<Tenure>,
+        keeper: Weak<dyn Keeper>,
+        watched: bool,
+    ) -> Self {
+        if watched {
+            tenure.watch(true);
+        }
+        Self::of_thread(space, kind, tenure, keeper, watched, thread::current().id())
+    }
+
+    fn of_thread(
+        space: Uuid,
+        kind: &'static Kind,
+        tenure: Arc<Tenure>,
+        keeper: Weak<dyn Keeper>,
+        watched: bool,
+        thread: ThreadId,
+    ) -> Self {
+        let inner = Inner {
+            space,
+            kind,
+            tenure,
+            keeper,
+            thread,
+            acquired_at: Instant::now(),
+            count: AtomicUsize::new(1),
+            watched_from: AtomicUsize::new(if watched { 1 } else { NEVER }),
+            end: AtomicU8::new(OPEN),
+            hasty: AtomicBool::new(false),
+            release_by: AtomicU64::new(u64::MAX),
+            orphan: AtomicBool::new(false),
+            listeners: Mutex::default(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The first level of another thread on the same tenure, which this hold's thread has released: it goes on to be
+    /// watched for the next one.
+    pub(crate) fn pass_to(&self, thread: ThreadId) -> Self {
+        self.inner.tenure.begin_hold();
+        self.beside(thread)
+    }
+
+    /// The first level of another thread on the same tenure, beside this one.
+    pub(crate) fn share_with(&self, thread: ThreadId) -> Self {
+        self.inner.tenure.watch(true);
+        self.beside(thread)
+    }
+
+    fn beside(&self, thread: ThreadId) -> Self {
+        let Inner { space, kind, tenure, keeper, .. } = &*self.inner;
+        Self::of_thread(*space, kind, Arc::clone(tenure), Weak::clone(keeper), true, thread)
+    }
+
+    /// The resource, as the caller named it.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        self.inner.tenure.key().resource()
+    }
+
+    /// How many levels are open: unlocks that are still due. Zero after the outermost one.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.inner.count.load(SeqCst)
+    }
+
+    /// How the hold stands, as far as this process knows.
+    #[must_use]
+    pub fn state(&self) -> HoldState {
+        match self.inner.end.load(SeqCst) {
+            RELEASED => HoldState::Released,
+            LOST => HoldState::Lost,
+            _ => match self.inner.tenure.standing() {
+                Standing::Held => HoldState::Held,
+                Standing::Suspect => HoldState::Suspect,
+                Standing::Lost => HoldState::Lost,
+                Standing::Pending | Standing::Ended => HoldState::Released,
+            },
+        }
+    }
+
+    /// Whether the lock is still surely held: conservative by 1 % of the lease and 2 ms, lock-free, no round trip.
+    ///
+    /// In a forked child it still shows what the parent knew at the fork.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.inner.end.load(SeqCst) == OPEN && self.inner.tenure.is_valid()
+    }
+
+    /// How long the hold is still surely valid if it is not renewed; zero when it is not valid.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        let deadline = self.inner.tenure.deadline().filter(|_| self.inner.end.load(SeqCst) == OPEN);
+        deadline.map_or(Duration::ZERO, |deadline| deadline.since(self.inner.tenure.now()))
+    }
+
+    /// When the outermost level was acquired.
+    #[must_use]
+    pub fn acquired_at(&self) -> Instant {
+        self.inner.acquired_at
+    }
+
+    /// The thread that acquired it, the only one that can release it.
+    #[must_use]
+    pub fn thread(&self) -> ThreadId {
+        self.inner.thread
+    }
+
+    /// The field in the lock's hash on the server, `<client>:<thread number>:<hold number>`: those of the acquire at
+    /// the server. A lock that was passed on in memory keeps it, so several holds one after the other may have the same.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        self.inner.tenure.owner()
+    }
+
+    /// How many nodes of a [`QuorumLock`](crate::QuorumLock) confirmed the hold when they were last asked, and how
+    /// many nodes there are; `None` for other kinds.
+    ///
+    /// All of them are asked by an acquire, each re-entry and each renewal, and an answer counts when it comes: right
+    /// after an acquire it may be just the majority. A node that fails to answer, or lost the key (it came back
+    /// empty, or evicted it), is not counted; the latter does not get the key back for as long as the hold lasts. Below
+    /// a majority the hold turns [`Suspect`](HoldState::Suspect) or [`Lost`](HoldState::Lost) with the next renewal.
+    #[must_use]
+    pub fn confirmed_by(&self) -> Option<(usize, usize)> {
+        self.inner.tenure.nodes().confirmed()
+    }
+
+    /// Prolongs the hold so that it lasts at least `lease` from now: one round trip. Never shortens it.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a lease outside of 10 ms to 365 days; [`Error::Lost`] when it is no longer held;
+    /// [`Error::NotHeld`] after its release; otherwise what kept the server from answering, in which case the
+    /// hold stays as it was.
+    pub fn extend(&self, lease: Duration) -> Result<()> {
+        let lease = Lease::new(lease)?;
+        match self.state() {
+            HoldState::Released => Err(Error::not_held(self.resource())),
+            HoldState::Lost => Err(Error::lost(self.resource())),
+            HoldState::Held | HoldState::Suspect => match self.keeper() {
+                Some(keeper) => keeper.extend(&self.inner.tenure, lease),
+                None => Err(Error::closed(self.resource())),
+            },
+        }
+    }
+
+    /// A channel that gets one message if the hold is lost, and is disconnected once it is released.
+    ///
+    /// Each call makes a channel of its own, which is gone when its receiver is dropped. After a loss the message is
+    /// already there.
+    ///
+    /// ```
+    /// use redlatch::{LocalRedLock, LossCause, RedLock};
+    /// use std::time::Duration;
+    ///
+    /// let locks = LocalRedLock::new();
+    /// locks.lock_with_lease("order:42", Duration::from_millis(20))?;
+    /// let lost = locks.hold("order:42").unwrap().lost();
+    /// assert_eq!(lost.recv().unwrap().cause(), LossCause::Expired);
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    pub fn lost(&self) -> LostReceiver {
+        let (listener, receiver) = listener();
+        self.tell(listener);
+        receiver
+    }
+
+    /// Sends the news to a listener that may be of several holds.
+    pub(crate) fn tell(&self, listener: Listener) {
+        let mut listeners = self.inner.listeners.lock();
+        match (&listeners.lost, self.inner.end.load(SeqCst)) {
+            (Some(lost), _) => listener.hear(lost),
+            (None, RELEASED) => {}
+            (None, _) => listeners.add(listener),
+        }
+    }
+
+    pub(crate) fn tenure(&self) -> &Arc<Tenure> {
+        &self.inner.tenure
+    }
+
+    /// Whether it was acquired in this namespace.
+    pub(crate) fn is_of(&self, space: Uuid) -> bool {
+        self.inner.space == space
+    }
+
+    /// Whether a lock of this kind acquired it.
+    pub(crate) fn is_of_kind(&self, kind: &Kind) -> bool {
+        self.inner.kind.is(kind)
+    }
+
+    /// The kind of lock that acquired it.
+    pub(crate) fn kind(&self) -> &'static Kind {
+        self.inner.kind
+    }
+
+    /// Whether both are the very same hold.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Opens the level with this number. It is watched already if an open level asked for it.
+    pub(crate) fn deepen(&self, count: usize, watched: bool) {
+        self.inner.count.store(count, SeqCst);
+        if watched && count < self.inner.watched_from.load(SeqCst) {
+            self.inner.watched_from.store(count, SeqCst);
+            self.inner.tenure.watch(true);
+        }
+    }
+
+    /// Closes the innermost level, and the watch if no open level asked for it. How many are left.
+    ///
+    /// Levels close in the reverse order of opening, so the watch lasts while the *outermost* level that
+    /// asked for it is open, and that level's number is all that has to be remembered.
+    pub(crate) fn ascend(&self) -> usize {
+        let left = self.count().saturating_sub(1);
+        self.inner.count.store(left, SeqCst);
+        if left < self.inner.watched_from.load(SeqCst) {
+            self.unwatch();
+        }
+        left
+    }
+
+    /// No level of it asks to be renewed any more.
+    fn unwatch(&self) {
+        if self.inner.watched_from.swap(NEVER, SeqCst) != NEVER {
+            self.inner.tenure.watch(false);
+        }
+    }
+
+    /// Its last level is gone, and others go on with its tenure.
+    pub(crate) fn part(&self) {
+        self.unwatch();
+        self.close(true);
+    }
+
+    /// No level is left: the hold is over, and listeners hear nothing more. Lost stays lost.
+    pub(crate) fn close(&self, released: bool) {
+        self.inner.count.store(0, SeqCst);
+        let end = if released { RELEASED } else { LOST };
+        let _ = self.inner.end.compare_exchange(OPEN, end, SeqCst, SeqCst);
+        if released {
+            self.inner.listeners.lock().waiting.clear();
+        }
+    }
+
+    /// The news that it was lost.
+    pub(crate) fn loss(&self, cause: LossCause) -> LostHold {
+        LostHold::new(self.resource(), self.owner(), cause)
+    }
+
+    /// Tells every listener of its loss.
+    pub(crate) fn announce(&self, lost: LostHold) {
+        let _ = self.inner.end.compare_exchange(OPEN, LOST, SeqCst, SeqCst);
+        let mut listeners = self.inner.listeners.lock();
+        for listener in listeners.waiting.drain(..) {
+            listener.hear(&lost);
+        }
+        listeners.lost = Some(lost);
+    }
+
+    /// The lock as the log names it.
+    pub(crate) fn whereabouts(&self) -> String {
+        let key = || format!("{:?}", self.inner.tenure.key().full());
+        self.keeper().map_or_else(key, |keeper| keeper.whereabouts(&self.inner.tenure))
+    }
+
+    /// What renews and releases it; `None` once its client is gone.
+    pub(crate) fn keeper(&self) -> Option<Arc<dyn Keeper>> {
+        self.inner.keeper.upgrade()
+    }
+
+    /// Its thread ended without releasing it: nobody will, so it is not renewed and not kept once lost. It only writes,
+    /// for the reason of [`Tenure::abandon`].
+    pub(crate) fn orphan(&self) {
+        self.inner.orphan.store(true, SeqCst);
+        self.unwatch();
+        if !self.inner.tenure.is_watched() {
+            self.inner.tenure.abandon();
+        }
+    }
+
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.inner.orphan.load(SeqCst)
+    }
+
+    /// Whether a release may make one attempt only, because a `Drop` waits for it.
+    pub(crate) fn is_hasty(&self) -> bool {
+        self.inner.hasty.load(SeqCst)
+    }
+
+    /// Runs `release`, which may make one attempt only.
+    pub(crate) fn in_haste<T>(&self, release: impl FnOnce() -> T) -> T {
+        self.hurry(true);
+        let result = release();
+        self.hurry(false);
+        result
+    }
+
+    /// From now on a release has to be over then, because several share what time there is; `MAX`: no longer so. What is
+    /// released later is not sent any more, but freed in the background.
+    pub(crate) fn release_within(&self, limit: Moment) {
+        self.inner.release_by.store(limit.0, SeqCst);
+    }
+
+    /// When a release has to be over.
+    pub(crate) fn release_by(&self) -> Moment {
+        Moment(self.inner.release_by.load(SeqCst))
+    }
+
+    /// From now on a release makes one attempt only, or no longer so.
+    pub(crate) fn hurry(&self, hasty: bool) {
+        self.inner.hasty.store(hasty, SeqCst);
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("resource", &self.resource())
+            .field("owner", &self.owner())
+            .field("count", &self.count())
+            .field("state", &self.state())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

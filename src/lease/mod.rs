@@ -1,0 +1,7 @@
+//! The belief that a lock is held, and what keeps it true.
+
+pub(crate) mod hold;
+pub(crate) mod nodes;
+pub(crate) mod sweeper;
+pub(crate) mod tenure;
+pub(crate) mod watchdog;

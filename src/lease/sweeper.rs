@@ -1,0 +1,124 @@
+//! The sweeper: frees keys that nobody holds any more, which a broken attempt may have taken or a failed release
+//! left behind.
+//!
+//! A thread of its own, so that a server which answers none of them does not keep the watchdog from renewing. It
+//! starts with the first sweep. Once closed it still does what is due, each once, and then ends.
+
+use crate::base::say::say;
+use crate::base::threads::spawn;
+use crate::base::time::{Clock, Moment};
+use crate::lease::tenure::{Keeper, Tenure};
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(test)]
+mod tests;
+
+/// How soon a failed sweep is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+pub(crate) struct Sweeper {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: Clock,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    due: BTreeMap<(Moment, u64), Job>,
+    runs: bool,
+    closed: bool,
+}
+
+#[derive(Clone)]
+struct Job {
+    tenure: Arc<Tenure>,
+    keeper: Arc<dyn Keeper>,
+}
+
+impl Job {
+    fn whereabouts(&self) -> String {
+        self.keeper.whereabouts(&self.tenure)
+    }
+}
+
+impl Sweeper {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { shared: Arc::new(Shared { clock, state: Mutex::default(), changed: Condvar::new() }) }
+    }
+
+    /// Frees the key of a tenure that is over, at `due` and again each second until its last lease has ended.
+    pub(crate) fn sweep(&self, tenure: &Arc<Tenure>, keeper: Arc<dyn Keeper>, due: Moment) {
+        let mut state = self.shared.state.lock();
+        if let Err(error) = self.shared.start(&mut state) {
+            drop(state);
+            say!(warn, "lock {} may stay until its lease ends: {error}", keeper.whereabouts(tenure));
+            return;
+        }
+        state.due.insert((due, tenure.serial()), Job { tenure: Arc::clone(tenure), keeper });
+        self.shared.changed.notify_one();
+    }
+
+    /// Lets the thread end as soon as nothing is due any more.
+    pub(crate) fn close(&self) {
+        self.shared.state.lock().closed = true;
+        self.shared.changed.notify_one();
+    }
+}
+
+impl Shared {
+    fn start(self: &Arc<Self>, state: &mut State) -> std::io::Result<()> {
+        if !state.runs {
+            let shared = Arc::clone(self);
+            spawn("redlatch-sweeper", move || shared.run())?;
+            state.runs = true;
+        }
+        Ok(())
+    }
+
+    fn run(&self) {
+        while let Some(job) = self.next() {
+            match catch_unwind(AssertUnwindSafe(|| job.keeper.sweep(&job.tenure))) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => self.repeat(job, &error),
+                Err(_) => say!(error, "a sweep panicked: lock {} ends with its lease", job.whereabouts()),
+            }
+        }
+    }
+
+    /// Sleeps until a job is due; `None` when closed and nothing is left. Whoever comes after that starts anew.
+    fn next(&self) -> Option<Job> {
+        let mut state = self.state.lock();
+        loop {
+            let now = self.clock.now();
+            match state.due.first_key_value().map(|((due, _), _)| *due) {
+                Some(due) if due <= now => return state.due.pop_first().map(|(_, job)| job),
+                Some(due) => drop(self.changed.wait_for(&mut state, due.since(now).min(AGAIN))),
+                None if state.closed => {
+                    state.runs = false;
+                    return None;
+                }
+                None => self.changed.wait(&mut state),
+            }
+        }
+    }
+
+    fn repeat(&self, job: Job, error: &crate::base::error::Error) {
+        let again = self.clock.now().plus(AGAIN);
+        let mut state = self.state.lock();
+        if again < job.tenure.lease_until() && !state.closed {
+            state.due.insert((again, job.tenure.serial()), job);
+        } else {
+            // A logger is foreign code, which may lock and unlock.
+            drop(state);
+            say!(debug, "lock {} ends with its lease: {error}", job.whereabouts());
+        }
+    }
+}

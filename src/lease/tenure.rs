@@ -1,0 +1,398 @@
+//! A tenure: one owner id on the server, from the acquire that took the key to the release that freed it.
+//!
+//! All belief rests on one atomic word:
+//!
+//! | word | means | leads to |
+//! | --- | --- | --- |
+//! | `PENDING` | no acquire was answered yet | a deadline, or `ENDED` |
+//! | a deadline | held until then, in nanoseconds since boot | a later deadline, `LOST`, `ENDED` |
+//! | `ENDED` | the final release is about to be sent, or was | nothing |
+//! | `LOST` | it ended under its holder | nothing |
+//!
+//! Every change is a compare-exchange from the value that was read, so a renewal, an expiry and a release that
+//! race each other have one winner, and `LOST` and `ENDED` are for good.
+
+use crate::base::error::Result;
+use crate::base::key::Key;
+use crate::base::mutant::{self, Mutant};
+use crate::base::owner::OwnerId;
+use crate::base::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::SeqCst};
+use crate::base::time::{Clock, Lease, Moment};
+use crate::lease::nodes::Nodes;
+use std::fmt;
+use std::sync::Arc;
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) use tests::Nobody;
+
+const LOST: u64 = 0;
+const ENDED: u64 = 1;
+const PENDING: u64 = 2;
+
+/// Whether its release had an audience.
+const UNKNOWN: u8 = 0;
+const NOBODY: u8 = 1;
+const OTHERS: u8 = 2;
+
+/// How a tenure stands right now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Pending,
+    Held,
+    Suspect,
+    Lost,
+    Ended,
+}
+
+/// Why a hold was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// Its lease ended: an explicit lease ran out, or no renewal was confirmed in time.
+    Expired,
+    /// It was held for longer than [`max_hold`](crate::ClientBuilder::max_hold), so it was not renewed any more.
+    Overheld,
+    /// The server no longer has it: force unlock, a deleted or evicted key, a server that lost its data.
+    Removed,
+    /// The background thread that renews it failed.
+    Unwatched,
+}
+
+impl fmt::Display for LossCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its lease ended",
+            Self::Overheld => "it was held for as long as max_hold allows",
+            Self::Removed => "the server no longer has it",
+            Self::Unwatched => "the thread that renews it failed",
+        })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Tenure {
+    key: Key,
+    owner: OwnerId,
+    clock: Clock,
+    serial: u64,
+    word: AtomicU64,
+    watches: AtomicU32,
+    renewed: AtomicU64,
+    suspect: AtomicBool,
+    announced: AtomicBool,
+    acquire_sent: AtomicU64,
+    hold_began: AtomicU64,
+    overheld: AtomicU64,
+    abandoned: AtomicBool,
+    audience: AtomicU8,
+    nodes: Nodes,
+    open_until: AtomicU64,
+    lease_until: AtomicU64,
+}
+
+static SERIAL: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+
+impl Tenure {
+    pub(crate) fn new(key: Key, owner: OwnerId, clock: Clock) -> Self {
+        Self {
+            key,
+            owner,
+            clock,
+            serial: SERIAL.fetch_add(1, SeqCst),
+            word: AtomicU64::new(PENDING),
+            watches: AtomicU32::new(0),
+            renewed: AtomicU64::new(0),
+            suspect: AtomicBool::new(false),
+            announced: AtomicBool::new(false),
+            acquire_sent: AtomicU64::new(u64::MAX),
+            hold_began: AtomicU64::new(u64::MAX),
+            overheld: AtomicU64::new(0),
+            abandoned: AtomicBool::new(false),
+            audience: AtomicU8::new(UNKNOWN),
+            nodes: Nodes::default(),
+            open_until: AtomicU64::new(0),
+            lease_until: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The field on the wire.
+    pub(crate) fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// At which nodes of a quorum it is.
+    pub(crate) fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    /// Tells tenures apart, and orders those that are due at the same moment.
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    /// When the acquire that took the key was sent.
+    pub(crate) fn acquire_sent(&self) -> Moment {
+        Moment(self.acquire_sent.load(SeqCst))
+    }
+
+    /// When the hold that has it now began: another one than the first, once it was passed on.
+    pub(crate) fn hold_began(&self) -> Moment {
+        Moment(self.hold_began.load(SeqCst))
+    }
+
+    /// It was passed on: what its next hold may last counts from here.
+    pub(crate) fn begin_hold(&self) {
+        self.hold_began.store(self.now().0, SeqCst);
+    }
+
+    /// The hold that began then was renewed for as long as it may: the next deadline is its last. Whether this is news;
+    /// `None` when it has been passed on meanwhile.
+    ///
+    /// Written before the beginning is looked at again, and whoever takes the tenure over writes the beginning before it
+    /// asks [`was_overheld`](Self::was_overheld): so one of the two sees the other, and the next hold is renewed.
+    pub(crate) fn renew_no_more(&self, since: Moment) -> Option<bool> {
+        let news = self.overheld.swap(since.0, SeqCst) != since.0;
+        (self.hold_began() == since).then_some(news)
+    }
+
+    /// Whether an earlier hold of it reached its cap, so that it has to be watched anew. True once: whoever watches it
+    /// anew puts its next renewal off.
+    pub(crate) fn was_overheld(&self) -> bool {
+        let mark = self.overheld.load(SeqCst);
+        let is_old = mark != 0 && mark != self.hold_began().0;
+        is_old && self.overheld.compare_exchange(mark, 0, SeqCst, SeqCst).is_ok()
+    }
+
+    /// The final release was answered: whether other clients were told of it. One node of a quorum that says so is enough.
+    pub(crate) fn note_audience(&self, had: bool) {
+        self.audience.fetch_max(if had { OTHERS } else { NOBODY }, SeqCst);
+    }
+
+    /// Whether other clients were told of its release; `None` while that is not known.
+    pub(crate) fn had_audience(&self) -> Option<bool> {
+        match self.audience.load(SeqCst) {
+            UNKNOWN => None,
+            audience => Some(audience == OTHERS),
+        }
+    }
+
+    /// Why its deadline passed.
+    pub(crate) fn expiry(&self) -> LossCause {
+        if self.overheld.load(SeqCst) == self.hold_began().0 { LossCause::Overheld } else { LossCause::Expired }
+    }
+
+    /// Books an answered acquire or renewal whose command was sent at `sent`; moves the deadline only forward.
+    /// False when there is no hold to prolong: it ended, or its deadline had passed before the answer came.
+    ///
+    /// The clock is read here, after the reply: an answer that comes too late proves nothing about the time
+    /// in between (docs/protocol.md, 4.2), so it writes `LOST` instead of a new deadline.
+    pub(crate) fn confirm(&self, sent: Moment, lease: Lease) -> bool {
+        self.lease_until.fetch_max(sent.plus(lease.span()).0, SeqCst);
+        let until = sent.plus(lease.validity()).0;
+        let mut old = self.word.load(SeqCst);
+        loop {
+            let new = match old {
+                LOST | ENDED => return false,
+                PENDING if until <= self.now().0 => return false,
+                PENDING => until,
+                deadline if deadline <= self.now().0 => LOST,
+                deadline => deadline.max(until),
+            };
+            match self.word.compare_exchange(old, new, SeqCst, SeqCst) {
+                Ok(_) if new == LOST => return false,
+                Ok(_) => break,
+                Err(changed) => old = changed,
+            }
+        }
+        self.acquire_sent.fetch_min(sent.0, SeqCst);
+        let _ = self.hold_began.compare_exchange(u64::MAX, sent.0, SeqCst, SeqCst);
+        self.suspect.store(false, SeqCst);
+        true
+    }
+
+    /// Whether the lock is still surely held: one load and one look at the clock, no lock, no round trip.
+    pub(crate) fn is_valid(&self) -> bool {
+        let deadline = self.word.load(SeqCst);
+        let unchecked = mutant::is(Mutant::NoDeadlineCheck);
+        deadline > PENDING && (unchecked || deadline > self.now().0 || self.expire(deadline))
+    }
+
+    /// Writes `LOST` over a deadline that was seen passed. True when it was moved meanwhile, to a valid one.
+    #[cold]
+    fn expire(&self, mut deadline: u64) -> bool {
+        while let Err(changed) = self.word.compare_exchange(deadline, LOST, SeqCst, SeqCst) {
+            if changed <= PENDING || changed > self.now().0 {
+                return changed > PENDING;
+            }
+            deadline = changed;
+        }
+        false
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        let valid = self.is_valid();
+        match self.word.load(SeqCst) {
+            LOST => Standing::Lost,
+            ENDED => Standing::Ended,
+            PENDING => Standing::Pending,
+            _ if valid && !self.suspect.load(SeqCst) => Standing::Held,
+            _ => Standing::Suspect,
+        }
+    }
+
+    /// Whether its owner id may be sent in another acquire: nothing of it was acquired or left unanswered.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.standing() == Standing::Pending && self.open_until().is_none()
+    }
+
+    /// Until when it is held; `None` when it is not.
+    pub(crate) fn deadline(&self) -> Option<Moment> {
+        let word = self.word.load(SeqCst);
+        (word > PENDING).then_some(Moment(word))
+    }
+
+    /// The last moment at which the key can still be on the server by what was asked so far.
+    pub(crate) fn lease_until(&self) -> Moment {
+        Moment(self.lease_until.load(SeqCst))
+    }
+
+    /// Ends the tenure before its final release is sent: from here on no renewal counts. Whether it was valid.
+    pub(crate) fn end(&self) -> bool {
+        let valid = self.is_valid();
+        let mut old = self.word.load(SeqCst);
+        while old != LOST && old != ENDED {
+            match self.word.compare_exchange(old, ENDED, SeqCst, SeqCst) {
+                Ok(_) => return valid && old != PENDING,
+                Err(changed) => old = changed,
+            }
+        }
+        false
+    }
+
+    /// The server said that the key is not ours. Nothing happens to a tenure that ended by itself.
+    pub(crate) fn lose(&self) {
+        let mut old = self.word.load(SeqCst);
+        while old != ENDED && old != LOST {
+            match self.word.compare_exchange(old, LOST, SeqCst, SeqCst) {
+                Ok(_) => return,
+                Err(changed) => old = changed,
+            }
+        }
+    }
+
+    /// A renewal failed: the hold stays until its deadline, but its holder should know.
+    pub(crate) fn suspect(&self) {
+        self.suspect.store(true, SeqCst);
+    }
+
+    /// Whether its last renewal failed.
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.suspect.load(SeqCst)
+    }
+
+    /// Whether the watchdog renews it.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watches.load(SeqCst) > 0
+    }
+
+    /// A level asks for renewals of so long a lease: the longest that any asked for.
+    pub(crate) fn renew_for(&self, lease: Lease) {
+        self.renewed.fetch_max(lease.millis(), SeqCst);
+    }
+
+    /// What each renewal gives; `None` when no level asked for any.
+    pub(crate) fn renewed_lease(&self) -> Option<Lease> {
+        let millis = self.renewed.load(SeqCst);
+        (millis != 0).then(|| Lease::clamped(std::time::Duration::from_millis(millis)))
+    }
+
+    /// One more hold of it wants to be renewed, or no longer does.
+    pub(crate) fn watch(&self, wanted: bool) {
+        if wanted {
+            self.watches.fetch_add(1, SeqCst);
+        } else {
+            self.watches.fetch_sub(1, SeqCst);
+        }
+    }
+
+    /// Its thread ended without releasing it, so nobody will.
+    ///
+    /// That thread is being torn down, where a logger may panic and a panic ends the process: so this only writes, and
+    /// the watchdog says it.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, SeqCst);
+    }
+
+    /// Whether it was abandoned. True once, for whoever says so.
+    pub(crate) fn is_found_abandoned(&self) -> bool {
+        self.abandoned.load(SeqCst) && self.abandoned.swap(false, SeqCst)
+    }
+
+    /// True for the first caller only: whoever tells the world of the loss.
+    pub(crate) fn announce_once(&self) -> bool {
+        !self.announced.swap(true, SeqCst)
+    }
+
+    /// An attempt was broken off; until `deadline` the server may still execute it.
+    pub(crate) fn leave_open(&self, deadline: Moment, lease: Lease) {
+        self.open_until.fetch_max(deadline.0, SeqCst);
+        self.lease_until.fetch_max(deadline.plus(lease.span()).0, SeqCst);
+    }
+
+    /// Whether an attempt without an answer may still be executed.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open_until().is_some_and(|open| open >= self.now())
+    }
+
+    /// What was asked for keeps the key on the server at most until then.
+    pub(crate) fn may_last(&self, until: Moment) {
+        self.lease_until.fetch_max(until.0, SeqCst);
+    }
+
+    /// When what unanswered attempts may have left can be swept for good; `None` when every attempt was answered.
+    pub(crate) fn sweep_due(&self) -> Option<Moment> {
+        // The server executes an attempt up to and within its last millisecond.
+        self.open_until().map(|open| open.plus(std::time::Duration::from_millis(1)))
+    }
+
+    /// Until when an unanswered attempt may still be executed; `None` when every attempt was answered.
+    pub(crate) fn open_until(&self) -> Option<Moment> {
+        let open = self.open_until.load(SeqCst);
+        (open != 0).then_some(Moment(open))
+    }
+}
+
+/// What a background thread may do to the tenures of any kind of lock, and all it needs to know of a kind.
+pub(crate) trait Keeper: Send + Sync {
+    /// Asks the server to prolong all of them by the same lease, and books each answer at its tenure.
+    fn renew(&self, batch: &[Arc<Tenure>]);
+
+    /// Makes one attempt to free the key of a tenure that is over.
+    fn sweep(&self, tenure: &Arc<Tenure>) -> Result<()>;
+
+    /// The lock of a tenure as the log names it: its full key, and where it is.
+    fn whereabouts(&self, tenure: &Tenure) -> String {
+        format!("{:?}", tenure.key().full())
+    }
+
+    /// The same for several tenures, by as few commands as the store can. Done again it does no harm.
+    fn sweep_all(&self, tenures: &[Arc<Tenure>]) -> Result<()> {
+        tenures.iter().try_for_each(|tenure| self.sweep(tenure))
+    }
+
+    /// Tells the holder, the registry and the callbacks that this tenure is lost; does nothing the second time.
+    fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause);
+
+    /// Prolongs one tenure by a lease of the caller's choice.
+    fn extend(&self, tenure: &Arc<Tenure>, lease: Lease) -> Result<()>;
+}

@@ -1,0 +1,361 @@
+//! The watchdog: a scheduled thread pool that renews every watched tenure each third of its lease, and notices
+//! every deadline that passes.
+//!
+//! One timer thread, which never does I/O, and a few workers, which do. A job is removed when its tenure ends,
+//! so the schedule holds only what is alive. Threads start with the first job that needs them.
+
+use crate::base::say::say;
+use crate::base::sync::{Condvar, Mutex, Receiver, Sender, unbounded};
+use crate::base::threads::spawn;
+use crate::base::time::{Clock, Lease, Moment};
+use crate::lease::tenure::{Keeper, LossCause, Standing, Tenure};
+use foldhash::fast::RandomState;
+use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(test)]
+mod tests;
+
+/// Renewals of the usual lease, and of shorter ones: those have a thread of their own, which starts with the first of them.
+/// A server that is slow, or connections that are dead, cost each usual batch an answer's time, of which a short lease
+/// would be over.
+const LANES: usize = 2;
+const USUAL: usize = 0;
+const SHORT: usize = 1;
+
+/// Threads that renew, by lane; there are as many connections for them.
+const WORKERS: [usize; LANES] = [2, 1];
+
+/// With less than this left of a lease no renewal is begun: its answer would come too late.
+const TOO_LATE: Duration = Duration::from_millis(5);
+
+/// At most so many tenures in one command.
+const BATCH: usize = 100;
+
+pub(crate) struct Watchdog {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: Clock,
+    lease: Duration,
+    max_hold: Duration,
+    schedule: Mutex<Schedule>,
+    changed: Condvar,
+    queues: [Receiver<Job>; LANES],
+}
+
+/// Jobs by due time, and the due time of each tenure's own job, so that it can be found again.
+struct Schedule {
+    due: BTreeMap<(Moment, u64, Task), Job>,
+    planned: HashMap<u64, (Moment, Task), RandomState>,
+    /// Renewals due until then go with those that are due now, in the same commands.
+    burst_until: Moment,
+    /// When the timer thread wakes by itself; a job due later need not wake it.
+    wakes_at: Moment,
+    timer_runs: bool,
+    /// Whether a worker of each lane runs.
+    workers_run: [bool; LANES],
+    /// Gone once closed: the workers end when nothing can come any more.
+    work: Option<[Sender<Job>; LANES]>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Task {
+    /// Prolong it.
+    Renew,
+    /// Find it lost, unless its deadline was moved meanwhile.
+    Expire,
+}
+
+#[derive(Clone)]
+struct Job {
+    task: Task,
+    tenure: Arc<Tenure>,
+    keeper: Arc<dyn Keeper>,
+}
+
+impl Watchdog {
+    /// `lease` is what each renewal gives to a tenure that asks for no other; none is made whose lease would end later than `max_hold` after the hold began.
+    pub(crate) fn new(lease: Lease, max_hold: Duration, clock: Clock) -> Self {
+        let ((usual, usual_jobs), (short, short_jobs)) = (unbounded(), unbounded());
+        let schedule = Schedule {
+            due: BTreeMap::new(),
+            planned: HashMap::default(),
+            burst_until: Moment(0),
+            wakes_at: Moment::MAX,
+            timer_runs: false,
+            workers_run: [false; LANES],
+            work: Some([usual, short]),
+        };
+        let lease = lease.span();
+        let shared = Shared {
+            clock,
+            lease,
+            max_hold,
+            schedule: Mutex::new(schedule),
+            changed: Condvar::new(),
+            queues: [usual_jobs, short_jobs],
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Takes care of a tenure until [`forget`](Self::forget): called when it is acquired, and whenever it
+    /// begins or ceases to be watched.
+    ///
+    /// # Errors
+    /// When the timer thread cannot be started.
+    pub(crate) fn keep(&self, tenure: &Arc<Tenure>, keeper: Arc<dyn Keeper>) -> std::io::Result<()> {
+        self.shared.start(&mut self.shared.schedule.lock())?;
+        self.shared.plan(tenure, keeper, Some(self.shared.interval(tenure)));
+        Ok(())
+    }
+
+    /// Forgets a tenure that ended.
+    pub(crate) fn forget(&self, tenure: &Tenure) {
+        self.shared.schedule.lock().forget(tenure.serial());
+    }
+
+    /// Ends the threads, at the latest when the command under way is answered.
+    pub(crate) fn close(&self) {
+        let mut schedule = self.shared.schedule.lock();
+        schedule.work = None;
+        schedule.planned.clear();
+        let jobs = std::mem::take(&mut schedule.due);
+        drop(schedule);
+        drop(jobs);
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Schedule {
+    fn forget(&mut self, serial: u64) {
+        if let Some((due, task)) = self.planned.remove(&serial) {
+            self.due.remove(&(due, serial, task));
+        }
+    }
+}
+
+impl Shared {
+    /// What each renewal of a tenure gives.
+    fn lease_of(&self, tenure: &Tenure) -> Duration {
+        tenure.renewed_lease().map_or(self.lease, |own| own.span())
+    }
+
+    fn interval(&self, tenure: &Tenure) -> Duration {
+        self.lease_of(tenure) / 3
+    }
+
+    /// How much earlier than due a renewal may go, to share a command with others.
+    fn slack(&self, tenure: &Tenure) -> Duration {
+        self.lease_of(tenure) / 60
+    }
+
+    /// How soon a failed renewal is tried again.
+    fn again(&self, tenure: &Tenure) -> Duration {
+        (self.lease_of(tenure) / 10).min(Duration::from_secs(1))
+    }
+
+    /// The next job if it is due, or a renewal that can go with those that are. One that failed before waits until it is
+    /// due: it would be repeated on and on.
+    fn pop(&self, schedule: &mut Schedule, now: Moment) -> Option<Job> {
+        let (&(due, serial, task), job) = schedule.due.first_key_value()?;
+        let slack = self.slack(&job.tenure);
+        if due <= now {
+            schedule.burst_until = now.plus(slack);
+        } else if task != Task::Renew || due > schedule.burst_until.min(now.plus(slack)) || job.tenure.is_suspect() {
+            return None;
+        }
+        schedule.planned.remove(&serial);
+        schedule.due.pop_first().map(|(_, job)| job)
+    }
+
+    fn start(self: &Arc<Self>, schedule: &mut Schedule) -> std::io::Result<()> {
+        if !schedule.timer_runs {
+            let shared = Arc::clone(self);
+            spawn("redlatch-timer", move || shared.run_timer())?;
+            schedule.timer_runs = true;
+        }
+        Ok(())
+    }
+
+    /// Sets a tenure's next job: its renewal when it is watched, at the latest when half of what is left of its lease is
+    /// over (its acquire or its last renewal may have been answered late), or else its deadline.
+    ///
+    /// Whether it ended is asked under the lock of the schedule, and whoever ends a tenure removes its job
+    /// after that; so a job that comes too late is either not planned or removed.
+    fn plan(&self, tenure: &Arc<Tenure>, keeper: Arc<dyn Keeper>, renew_in: Option<Duration>) {
+        let mut schedule = self.schedule.lock();
+        schedule.forget(tenure.serial());
+        if matches!(tenure.standing(), Standing::Ended | Standing::Pending) {
+            return;
+        }
+        let now = self.clock.now();
+        let deadline = tenure.deadline().unwrap_or(now);
+        let left = deadline.since(now);
+        let renewal = renew_in.filter(|_| tenure.is_watched() && left > TOO_LATE).map(|span| span.min(left / 2));
+        let (due, task) = renewal.map_or((deadline, Task::Expire), |span| (now.plus(span), Task::Renew));
+        self.insert(&mut schedule, due, Job { task, tenure: Arc::clone(tenure), keeper });
+    }
+
+    /// Whether a renewal then is within the cap; says once when it no longer is.
+    fn may_renew(&self, job: &Job, at: Moment) -> bool {
+        loop {
+            let since = job.tenure.hold_began();
+            if at.plus(self.lease_of(&job.tenure)) <= since.plus(self.max_hold) {
+                return true;
+            }
+            // Passed on meanwhile: asked anew for the next hold.
+            let Some(news) = job.tenure.renew_no_more(since) else { continue };
+            if news {
+                let lock = job.keeper.whereabouts(&job.tenure);
+                say!(warn, "lock {lock} is held for as long as max_hold allows: it is not renewed any more");
+            }
+            return false;
+        }
+    }
+
+    fn insert(&self, schedule: &mut Schedule, due: Moment, job: Job) {
+        if schedule.work.is_none() {
+            return;
+        }
+        let serial = job.tenure.serial();
+        schedule.planned.insert(serial, (due, job.task));
+        schedule.due.insert((due, serial, job.task), job);
+        if due < schedule.wakes_at {
+            self.changed.notify_one();
+        }
+    }
+
+    fn run_timer(self: &Arc<Self>) {
+        while let Some(job) = self.next_due() {
+            if catch_unwind(AssertUnwindSafe(|| self.run(job.clone()))).is_err() {
+                fail_closed(&*job.keeper, std::slice::from_ref(&job.tenure));
+            }
+        }
+    }
+
+    /// Sleeps until a job is due; `None` when closed.
+    fn next_due(&self) -> Option<Job> {
+        let mut schedule = self.schedule.lock();
+        while schedule.work.is_some() {
+            let now = self.clock.now();
+            if let Some(job) = self.pop(&mut schedule, now) {
+                // It looks again before it sleeps: nobody need wake it.
+                schedule.wakes_at = Moment(0);
+                return Some(job);
+            }
+            let first = schedule.due.first_key_value().map(|((due, ..), _)| *due);
+            schedule.wakes_at = first.unwrap_or(Moment::MAX);
+            self.changed.wait_for(&mut schedule, sleep_until(first, now));
+        }
+        None
+    }
+
+    fn run(self: &Arc<Self>, job: Job) {
+        if job.tenure.is_found_abandoned() {
+            let lock = job.keeper.whereabouts(&job.tenure);
+            say!(warn, "a thread ended while it held lock {lock}: it is no longer renewed");
+        }
+        match job.tenure.standing() {
+            Standing::Ended | Standing::Pending => {}
+            Standing::Lost => job.keeper.lost(&job.tenure, job.tenure.expiry()),
+            Standing::Held | Standing::Suspect => {
+                // Until a renewal is answered, the next thing to happen is the deadline.
+                self.plan(&job.tenure, Arc::clone(&job.keeper), None);
+                // A deadline that was moved meanwhile, by an extension, is a reason to renew too.
+                if job.tenure.is_watched() && self.may_renew(&job, self.clock.now()) && !self.dispatch(job.clone()) {
+                    job.tenure.suspect();
+                    self.plan(&job.tenure, job.keeper, Some(self.again(&job.tenure)));
+                }
+            }
+        }
+    }
+
+    /// Hands a job to the workers of its lane, and starts them with the first one. False when none can be started.
+    fn dispatch(self: &Arc<Self>, job: Job) -> bool {
+        let lane = if self.lease_of(&job.tenure) < self.lease { SHORT } else { USUAL };
+        let mut schedule = self.schedule.lock();
+        let failed = if schedule.workers_run[lane] { Vec::new() } else { self.start_workers(lane) };
+        schedule.workers_run[lane] |= failed.len() < WORKERS[lane];
+        let runs = schedule.workers_run[lane];
+        if let Some(work) = schedule.work.as_ref().filter(|_| runs) {
+            let _ = work[lane].send(job);
+        }
+        drop(schedule);
+        failed.iter().for_each(|error| say!(error, "a watchdog thread cannot be started: {error}"));
+        runs
+    }
+
+    /// Why those that cannot be started cannot: said when nothing is locked, because a logger is foreign code.
+    fn start_workers(self: &Arc<Self>, lane: usize) -> Vec<std::io::Error> {
+        let start = |_| {
+            let shared = Arc::clone(self);
+            spawn("redlatch-watchdog", move || shared.run_worker(lane)).err()
+        };
+        (0..WORKERS[lane]).filter_map(start).collect()
+    }
+
+    fn run_worker(&self, lane: usize) {
+        let queue = &self.queues[lane];
+        while let Ok(first) = queue.recv() {
+            let jobs = std::iter::once(first).chain(queue.try_iter().take(BATCH - 1));
+            for (keeper, tenures) in by_keeper(jobs.collect()) {
+                self.renew(&keeper, &tenures);
+            }
+        }
+    }
+
+    fn renew(&self, keeper: &Arc<dyn Keeper>, tenures: &[Arc<Tenure>]) {
+        let doubted: Vec<_> = tenures.iter().map(|tenure| tenure.standing() == Standing::Suspect).collect();
+        if catch_unwind(AssertUnwindSafe(|| keeper.renew(tenures))).is_err() {
+            fail_closed(&**keeper, tenures);
+        }
+        for (tenure, doubted) in tenures.iter().zip(doubted) {
+            self.plan(tenure, Arc::clone(keeper), Some(self.next_in(tenure, doubted)));
+        }
+    }
+
+    /// When the next renewal is due. The first that fails is repeated at once: it may have met a connection that the
+    /// server had closed, or this process was stopped for longer than an answer is waited for.
+    fn next_in(&self, tenure: &Tenure, doubted: bool) -> Duration {
+        match tenure.standing() {
+            Standing::Suspect if doubted => self.again(tenure),
+            Standing::Suspect => Duration::ZERO,
+            _ => self.interval(tenure),
+        }
+    }
+}
+
+fn sleep_until(first: Option<Moment>, now: Moment) -> Duration {
+    const LONGEST: Duration = Duration::from_secs(3_600);
+    first.map_or(LONGEST, |due| due.since(now).min(LONGEST))
+}
+
+/// Tenures that one command can renew, by one lease, with their keeper.
+type Group = (Arc<dyn Keeper>, Vec<Arc<Tenure>>);
+
+fn by_keeper(jobs: Vec<Job>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for job in jobs {
+        let lease = job.tenure.renewed_lease();
+        let joins = |(keeper, of): &&mut Group| Arc::ptr_eq(keeper, &job.keeper) && of[0].renewed_lease() == lease;
+        match groups.iter_mut().find(joins) {
+            Some((_, tenures)) => tenures.push(job.tenure),
+            None => groups.push((job.keeper, vec![job.tenure])),
+        }
+    }
+    groups
+}
+
+/// A panic on the way to a renewal: nobody knows what was done, so the holds are over. The thread goes on, also when
+/// what panicked does so again.
+fn fail_closed(keeper: &dyn Keeper, tenures: &[Arc<Tenure>]) {
+    for tenure in tenures {
+        tenure.lose();
+        let _ = catch_unwind(AssertUnwindSafe(|| keeper.lost(tenure, LossCause::Unwatched)));
+    }
+    say!(error, "a watchdog thread panicked: {} holds are given up as lost", tenures.len());
+}

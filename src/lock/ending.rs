@@ -1,0 +1,250 @@
+//! How a hold is given up, and how its tenure ends (docs/protocol.md, 4 to 6), the same for every kind.
+//!
+//! | the tenure is | its word | the map of threads | the watchdog | its key | who is told | by |
+//! | --- | --- | --- | --- | --- | --- | --- |
+//! | released | `ENDED`, before the release is sent | cleared after the answer | forgets it | freed; swept if there was no answer | nobody | `release_last` |
+//! | passed on | stays | the hold of the next thread | goes on | stays | nobody | `pass_on` |
+//! | found gone by its release | `ENDED` | cleared | forgets it | is not there | holder, callback, log | `conclude` |
+//! | released too late | `LOST`, by its deadline | cleared | forgets it | freed by one attempt, or swept | holder, callback, log | `end` |
+//! | lost | `LOST` | out of the way; there until it is unlocked | forgets it | swept after its last open attempt | holder, callback, log | `lost`, in `keeping.rs` |
+//! | forced open by this process | `LOST` | as lost | forgets it | freed; swept in case it came back | holder, callback, log | `force_unlock` |
+//! | undone: its caller never gets it | `ENDED` | cleared | forgets it | swept at once | nobody | `give_back` |
+//! | disbelieved: over when its answer came | `ENDED` | never there | never had it | swept at once | nobody | `hold`, in `engine.rs` |
+//! | shut down | `ENDED` | cleared | closes | freed a hundred at a time, or swept | nobody | `Space::close` |
+//!
+//! Swept means: by the sweeper, again and again until it is done or the last lease has ended; and once more when the last
+//! attempt that was not answered can no longer be executed.
+
+use super::engine::Engine;
+use super::patience::Patience;
+use crate::base::config::Reentry;
+use crate::base::error::{Applied, Error, Result};
+use crate::base::say::say;
+use crate::base::time::Moment;
+use crate::lease::hold::{Hold, HoldState};
+use crate::lease::tenure::{Keeper, LossCause, Standing, Tenure};
+use crate::registry::{current_thread, registry};
+use std::sync::Arc;
+
+/// Given up by its holder.
+impl Engine {
+    /// One level of the current thread's hold.
+    pub(crate) fn unlock(&self, resource: &str) -> Result<()> {
+        let key = self.space.full_key(resource)?;
+        let hold = registry().find(self.space.id, &key, current_thread());
+        hold.map_or_else(|| Err(Error::not_held(resource)), |hold| self.release_one(&hold))
+    }
+
+    /// One level of this very hold, of the current thread.
+    pub(crate) fn release(&self, hold: &Hold) -> Result<()> {
+        self.check_own(hold)?;
+        self.release_one(hold)
+    }
+
+    /// Another client's registry would never learn of what was done here.
+    pub(super) fn check_own(&self, hold: &Hold) -> Result<()> {
+        self.space.check_open(hold.resource())?;
+        if hold.is_of(self.space.id) {
+            return self.check_kind(hold);
+        }
+        let resource = hold.resource();
+        Err(Error::config(format!(
+            "this hold of lock {resource:?} is of another client: use the locks that acquired it"
+        )))
+    }
+
+    fn release_one(&self, hold: &Hold) -> Result<()> {
+        self.check_kind(hold)?;
+        if hold.thread() != current_thread() || hold.count() == 0 {
+            return Err(Error::not_held(hold.resource()));
+        }
+        if hold.count() > 1 { self.release_level(hold) } else { self.release_last(hold) }
+    }
+
+    /// The local count is the truth: it always goes down, whatever became of its mirror on the server.
+    fn release_level(&self, hold: &Hold) -> Result<()> {
+        let was_watched = hold.tenure().is_watched();
+        let left = hold.ascend();
+        if hold.state() == HoldState::Lost {
+            return Err(Error::lost(hold.resource()));
+        }
+        if was_watched && !hold.tenure().is_watched() {
+            self.keep(hold)?;
+        }
+        if self.space.config.reentry == Reentry::Local {
+            return Ok(());
+        }
+        let patience =
+            self.patience(hold.resource()).until(hold.release_by()).until(self.space.one_answer()).taking_no();
+        let patience = if hold.is_hasty() { patience.once() } else { patience };
+        let release = || patience.persist(|answer_by| self.primitive.release(hold.tenure(), left, answer_by));
+        match self.check_in_time(hold).and_then(|()| release()) {
+            Ok((true, _)) => Ok(()),
+            Ok((false, _)) => {
+                hold.tenure().lose();
+                self.lost(hold.tenure(), LossCause::Removed);
+                Err(Error::lost(hold.resource()))
+            }
+            Err(error) => {
+                let lock = self.whereabouts(hold.tenure());
+                say!(warn, "the depth shown for lock {lock} is too high: {error}");
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether another thread of this process goes on with the tenure, so that the store need not know.
+    pub(super) fn pass_on(&self, hold: &Hold) -> bool {
+        let config = &self.space.config;
+        let lease = config.watchdog_lease.span();
+        (config.hand_off.is_on() || self.kind.shared)
+            && registry().pass_on(self.space.id, hold, &config.hand_off, lease)
+    }
+
+    fn release_last(&self, hold: &Hold) -> Result<()> {
+        if self.pass_on(hold) {
+            return Ok(());
+        }
+        let deadline = self.end(hold)?;
+        let patience = self.last_patience(hold, deadline);
+        let release = || patience.persist(|answer_by| self.primitive.release(hold.tenure(), 0, answer_by));
+        let result = self.check_in_time(hold).and_then(|()| release());
+        self.conclude(hold, result)
+    }
+
+    /// What several holds share of time may be spent by the others: then nothing is sent.
+    ///
+    /// # Errors
+    /// `Unavailable` past the limit of the hold's release.
+    pub(super) fn check_in_time(&self, hold: &Hold) -> Result<()> {
+        let limit = hold.release_by();
+        if limit == Moment::MAX || self.space.clock.now() < limit {
+            return Ok(());
+        }
+        Err(Error::unavailable(hold.resource(), "others of its group took all the time, it is freed in the background"))
+    }
+
+    /// Ends a tenure before its final release is sent: from here on renewals do not count, and after it whatever the
+    /// result is the hold is over. Its deadline; `Lost` when that had passed.
+    pub(super) fn end(&self, hold: &Hold) -> Result<Moment> {
+        let tenure = hold.tenure();
+        let deadline = tenure.deadline();
+        let valid = tenure.end();
+        self.space.watchdog.forget(tenure);
+        if let (Some(deadline), true) = (deadline, valid) {
+            return Ok(deadline);
+        }
+        if tenure.standing() == Standing::Ended {
+            // The shutdown of another thread was first: it released the lock, and nothing was lost.
+            self.space.check_not_shut(hold.resource())?;
+        }
+        self.lost(tenure, tenure.expiry());
+        self.bury(hold, false);
+        self.release_late(hold);
+        Err(Error::lost(hold.resource()))
+    }
+
+    /// How long a final release goes on.
+    pub(super) fn last_patience<'a>(&'a self, hold: &'a Hold, deadline: Moment) -> Patience<'a> {
+        let patience = self.patience(hold.resource()).until(hold.release_by());
+        if hold.is_hasty() { patience.once() } else { patience.until(deadline).taking_no() }
+    }
+
+    /// What a final release's end means to its caller (the table of outcomes in docs/protocol.md, 6).
+    pub(super) fn conclude(&self, hold: &Hold, result: Result<(bool, bool)>) -> Result<()> {
+        let tenure = hold.tenure();
+        let result = match result {
+            // Gone after an unknown: removed by us, or expired; it was valid when first sent.
+            Ok((true, _) | (false, true)) => Ok(()),
+            Ok((false, false)) => {
+                self.announce(tenure, LossCause::Removed);
+                Err(Error::lost(hold.resource()))
+            }
+            Err(error) => {
+                self.sweep_now(tenure);
+                Err(error)
+            }
+        };
+        self.bury(hold, !matches!(result, Err(Error::Lost { .. })));
+        self.sweep_open(tenure);
+        result
+    }
+
+    /// One best-effort release of a tenure that nobody holds any more: its key may still be there.
+    fn release_late(&self, hold: &Hold) {
+        let tenure = hold.tenure();
+        if let Err(error) = self.check_in_time(hold).and_then(|()| self.sweep(tenure)) {
+            say!(debug, "lock {}: late release, tried again: {error}", self.whereabouts(tenure));
+            self.sweep_now(tenure);
+        }
+        self.sweep_open(tenure);
+    }
+}
+
+/// Ended in another way, and what is left of it.
+impl Engine {
+    /// Undoes an acquire whose caller never gets the hold.
+    pub(crate) fn give_back(&self, hold: &Hold) {
+        hold.tenure().end();
+        self.space.watchdog.forget(hold.tenure());
+        self.bury(hold, true);
+        self.sweep_now(hold.tenure());
+        self.sweep_open(hold.tenure());
+    }
+
+    /// The hold of a tenure that ended is over: nobody finds it, and the next waiter may go.
+    fn bury(&self, hold: &Hold, released: bool) {
+        hold.close(released);
+        registry().clear(self.space.id, hold);
+    }
+
+    /// Tells the world of a loss, once.
+    pub(super) fn announce(&self, tenure: &Arc<Tenure>, cause: LossCause) {
+        for hold in registry().lose(self.space.id, tenure) {
+            // First the callback's queue: who hears of it by another way may drop the client at once.
+            let lost = hold.loss(cause);
+            self.space.report(lost.clone());
+            hold.announce(lost);
+            say!(warn, "lock {} was lost while held by {}: {cause:?}", self.whereabouts(tenure), hold.owner());
+        }
+    }
+
+    /// Frees the lock at the store, and ends at once whatever this process holds or is about to hold: which of it
+    /// came after the force unlock at the store cannot be told, so none of it is believed.
+    pub(crate) fn force_unlock(&self, resource: &str) -> Result<bool> {
+        let key = self.space.key(resource)?;
+        let result = self.patience(resource).persist(|answer_by| self.primitive.force_unlock(&key, answer_by));
+        if !matches!(&result, Err(error) if error.applied() == Applied::No) {
+            self.space.note_forced();
+            self.end_current(key.full());
+        }
+        registry().wake(self.space.id, key.full());
+        // Free after an attempt that was not answered: that one may have freed it.
+        result.map(|(was_locked, doubt)| was_locked || doubt)
+    }
+
+    fn end_current(&self, key: &str) {
+        for hold in registry().believed(self.space.id, key) {
+            hold.tenure().lose();
+            self.lost(hold.tenure(), LossCause::Removed);
+            self.sweep_now(hold.tenure());
+        }
+    }
+
+    /// Sweeps the tenure after the last moment at which an unanswered attempt of it can still be executed.
+    pub(super) fn sweep_open(&self, tenure: &Arc<Tenure>) {
+        if let Some(due) = tenure.sweep_due() {
+            self.sweep_at(tenure, due);
+        }
+    }
+
+    pub(super) fn sweep_now(&self, tenure: &Arc<Tenure>) {
+        self.sweep_at(tenure, self.space.clock.now());
+    }
+
+    fn sweep_at(&self, tenure: &Arc<Tenure>, due: Moment) {
+        if let Some(keeper) = self.strong_keeper() {
+            self.space.sweeper.sweep(tenure, keeper, due);
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The kinds of locks, a file each. They do not know each other.
+
+pub(super) mod local;
+pub(super) mod quorum;
+pub(super) mod reentrant;

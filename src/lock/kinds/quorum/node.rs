@@ -1,0 +1,193 @@
+//! One node of a quorum: its store, and the threads that ask it.
+//!
+//! A thread that waits for several nodes has somebody who waits for each, who also connects to a node that is slow, reads
+//! what is owed after the round was decided, and releases what nobody waits for (docs/stream.md). Each node has a few threads, started with their first job: one for renewals, and one
+//! for each connection that calls may use. Jobs for one key take turns on one thread, in order: a release never
+//! overtakes the acquire whose key it frees.
+//!
+//! A node that hangs delays nobody else. Its jobs do not pile up either: the queue is short, and a job whose time
+//! has passed when its turn comes is told so and not run.
+
+use crate::base::config::Config;
+use crate::base::say::say;
+use crate::base::threads::spawn;
+use crate::base::time::{Clock, Moment};
+use crate::lock::keys::Keys;
+use crate::store::Store;
+use crate::store::node::{Broken, Failure, Lane};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use once_cell::sync::OnceCell;
+use parking_lot::Mutex;
+use std::error::Error;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+/// A node that could not be connected to is left alone for so long: connecting costs more than a command.
+const LEFT_ALONE: Duration = Duration::from_millis(100);
+
+/// More jobs than that are not kept for a thread.
+const QUEUE: usize = 64;
+
+/// What the threads of a node have.
+pub(super) struct At {
+    /// Its number in the quorum.
+    pub(super) node: usize,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) keys: Keys,
+    clock: Clock,
+    /// Until when it is left alone, and why.
+    down: Mutex<Option<(Moment, Failure)>>,
+    /// It is out of reach, and that was said.
+    out: AtomicBool,
+}
+
+/// Told whether its turn came in time on a live connection; whether the node answered.
+type Run = Box<dyn FnOnce(&At, Result<(), Failure>) -> bool + Send>;
+
+pub(super) struct Job {
+    /// When nobody waits for it any more.
+    pub(super) begin_by: Moment,
+    /// Run it on a thread of the node also while that is left alone.
+    pub(super) whenever: bool,
+    pub(super) run: Run,
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy)]
+pub(super) enum Turn<'a> {
+    Renewals,
+    Of(&'a str),
+}
+
+pub(super) struct Node {
+    at: Arc<At>,
+    renewals: OnceCell<Sender<Job>>,
+    calls: Vec<OnceCell<Sender<Job>>>,
+}
+
+impl Node {
+    pub(super) fn new(node: usize, store: Arc<dyn Store>, config: &Config) -> Self {
+        let keys = Keys::new(Arc::clone(&store), config);
+        let at =
+            Arc::new(At { node, store, keys, clock: Clock::Boot, down: Mutex::default(), out: AtomicBool::default() });
+        let calls = std::iter::repeat_with(OnceCell::new).take(config.pool_size as usize).collect();
+        Self { at, renewals: OnceCell::new(), calls }
+    }
+
+    pub(super) fn store(&self) -> &dyn Store {
+        &*self.at.store
+    }
+
+    /// Has a thread of the node run the job. If none can, the job is told so here and now.
+    pub(super) fn submit(&self, turn: Turn<'_>, job: Job) {
+        if let Some(failure) = self.at.down().filter(|_| !job.whenever) {
+            (job.run)(&self.at, Err(failure));
+            return;
+        }
+        let refused = match self.queue(turn) {
+            Ok(queue) => {
+                queue.try_send(job).err().map(|full| (full.into_inner(), "too many commands wait for it".into()))
+            }
+            Err(error) => Some((job, format!("no thread for it: {error}"))),
+        };
+        if let Some((job, why)) = refused {
+            (job.run)(&self.at, Err(self.at.unreached(&why)));
+        }
+    }
+
+    /// Which of its threads has the turn of a key; the same at every node.
+    pub(super) fn thread_of(&self, key: &str) -> usize {
+        hash(key) as usize % self.calls.len()
+    }
+
+    fn queue(&self, turn: Turn<'_>) -> std::io::Result<&Sender<Job>> {
+        let (queue, lane) = match turn {
+            Turn::Renewals => (&self.renewals, Lane::Renewals),
+            Turn::Of(key) => (&self.calls[self.thread_of(key)], Lane::Calls),
+        };
+        queue.get_or_try_init(|| start(Arc::clone(&self.at), lane))
+    }
+}
+
+/// The same for the same text in one process.
+pub(super) fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// A thread that ends when its node is dropped and every job had its turn.
+fn start(at: Arc<At>, lane: Lane) -> std::io::Result<Sender<Job>> {
+    let (queue, jobs) = bounded(QUEUE);
+    spawn(format!("redlatch-node-{}", at.node), move || at.work(lane, jobs))?;
+    Ok(queue)
+}
+
+impl At {
+    fn work(&self, lane: Lane, jobs: Receiver<Job>) {
+        let mut cold = true;
+        for job in jobs {
+            let ready = self.ready(lane, (job.begin_by, job.whenever), cold);
+            let reached = ready.is_ok();
+            match catch_unwind(AssertUnwindSafe(|| (job.run)(self, ready))) {
+                Ok(answered) if reached => cold = !answered,
+                Ok(_) => {}
+                // Nobody is told an answer: for the quorum the node did not give one.
+                Err(_) => say!(error, "a thread of node {} panicked and goes on", self.store.address()),
+            }
+        }
+    }
+
+    /// After a failure the connection is made anew here, within the connect time-out: a node that is slow to connect
+    /// to would otherwise never be reached in a caller's time.
+    fn ready(&self, lane: Lane, (until, whenever): (Moment, bool), cold: bool) -> Result<(), Failure> {
+        self.in_time(until)?;
+        if cold {
+            if !whenever {
+                self.down().map_or(Ok(()), Err)?;
+            }
+            let warm = self.store.warm(lane);
+            self.leave_alone(warm.as_ref().err());
+            warm?;
+            self.in_time(until)?;
+        }
+        Ok(())
+    }
+
+    /// For a while after this failure; without one not any more.
+    fn leave_alone(&self, failure: Option<&Failure>) {
+        self.say(failure);
+        *self.down.lock() = failure.map(|failure| (self.clock.now().plus(LEFT_ALONE), failure.clone()));
+    }
+
+    /// Once an outage of the node, and once when it is over: no call fails while the others are a majority.
+    fn say(&self, failure: Option<&Failure>) {
+        let node = self.store.address();
+        match (failure, self.out.swap(failure.is_some(), SeqCst)) {
+            (Some(failure), false) => {
+                let error = failure.clone().into_error("");
+                let cause = error.source().map(ToString::to_string).unwrap_or_default();
+                say!(warn, "node {node} cannot be connected to, the others go on without it: {cause}");
+            }
+            (None, true) => say!(info, "node {node} is connected to again"),
+            _ => {}
+        }
+    }
+
+    fn down(&self) -> Option<Failure> {
+        let mut down = self.down.lock();
+        down.take_if(|(until, _)| *until <= self.clock.now());
+        down.as_ref().map(|(_, failure)| failure.clone())
+    }
+
+    fn in_time(&self, until: Moment) -> Result<(), Failure> {
+        if self.clock.now() < until { Ok(()) } else { Err(self.unreached("no answer in time to an earlier command")) }
+    }
+
+    pub(super) fn unreached(&self, why: &str) -> Failure {
+        Failure::Unreached(Broken::new(format!("{}: {why}", self.store.address())))
+    }
+}

@@ -1,0 +1,92 @@
+//! What ends a call that waits: its own time, its token, a shutdown.
+
+use crate::base::error::{Error, Result};
+use crate::base::signal::{CancelToken, Semaphore, Shutdown};
+use crate::base::sync::thread;
+use crate::base::time::{Clock, Moment};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// When a call stops, and what it sleeps on until then.
+pub(crate) struct Stop<'a> {
+    pub(crate) clock: &'a Clock,
+    pub(crate) resource: &'a str,
+    /// The caller's; `None` waits for ever.
+    pub(crate) deadline: Option<Moment>,
+    pub(crate) token: Option<&'a CancelToken>,
+    shutdown: &'a Shutdown,
+    semaphore: Option<&'a Arc<Semaphore>>,
+}
+
+/// How long a call without a bound of its own takes at least that fails in an outage.
+const LEAST_IN_OUTAGE: Duration = Duration::from_millis(100);
+
+impl<'a> Stop<'a> {
+    /// Only by a shutdown.
+    pub(crate) fn new(clock: &'a Clock, shutdown: &'a Shutdown, resource: &'a str) -> Self {
+        Self { clock, resource, deadline: None, token: None, shutdown, semaphore: None }
+    }
+
+    pub(crate) fn at(self, deadline: Option<Moment>) -> Self {
+        Self { deadline, ..self }
+    }
+
+    pub(crate) fn cancelled_by(self, token: Option<&'a CancelToken>) -> Self {
+        Self { token, ..self }
+    }
+
+    /// Sleeps end early when the semaphore is released, which the token does too.
+    pub(crate) fn woken_by(self, semaphore: &'a Arc<Semaphore>) -> Self {
+        if let Some(token) = self.token {
+            token.wake(semaphore);
+        }
+        Self { semaphore: Some(semaphore), ..self }
+    }
+
+    /// # Errors
+    /// `Closed` after a shutdown, `Cancelled` by the token.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.shutdown.check(self.resource)?;
+        match self.token {
+            Some(token) if token.is_cancelled() => Err(Error::cancelled(self.resource)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the caller's time is up.
+    pub(crate) fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= self.clock.now())
+    }
+
+    /// The time left to the caller, no more than `cap`.
+    pub(crate) fn at_most(&self, cap: Duration) -> Duration {
+        let left = self.deadline.map(|deadline| deadline.since(self.clock.now()));
+        left.map_or(cap, |left| left.min(cap))
+    }
+
+    /// A call without a deadline that failed with an outage takes [`LEAST_IN_OUTAGE`], counted from `since`: a program
+    /// that calls again for as long as the error is retryable would do nothing else.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub(crate) fn take_least(&self, since: Moment) -> Result<()> {
+        while self.deadline.is_none() {
+            let left = LEAST_IN_OUTAGE.saturating_sub(self.clock.now().since(since));
+            if left.is_zero() {
+                break;
+            }
+            self.rest(left);
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    /// Sleeps for so long, and less when the call is woken.
+    pub(crate) fn rest(&self, span: Duration) {
+        match self.semaphore {
+            Some(semaphore) => drop(semaphore.acquire(span)),
+            // A release, a try or a look of its own: nobody could wake it, and it pauses for 200 ms at most.
+            None => thread::sleep(span),
+        }
+    }
+}

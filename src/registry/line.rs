@@ -1,0 +1,93 @@
+//! Who of this process waits for a lock: one that contends on the wire, and the others behind it in order of arrival.
+
+use super::waiter::Waiter;
+use crate::base::mutant::{self, Mutant};
+use crate::base::sync::atomic::Ordering::Relaxed;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The waiters of one lock.
+#[derive(Default)]
+pub(super) struct Line {
+    /// The waiter that contends on the wire.
+    head: Option<Arc<Waiter>>,
+    parked: VecDeque<Arc<Waiter>>,
+}
+
+impl Line {
+    pub(super) fn is_empty(&self) -> bool {
+        self.head.is_none() && self.parked.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.head.iter().count() + self.parked.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Waiter>> {
+        self.head.iter().chain(&self.parked)
+    }
+
+    pub(super) fn head(&self) -> Option<&Arc<Waiter>> {
+        self.head.as_ref()
+    }
+
+    pub(super) fn is_head(&self, waiter: &Arc<Waiter>) -> bool {
+        self.head.as_ref().is_some_and(|head| Arc::ptr_eq(head, waiter))
+    }
+
+    /// The parked one that waits longest.
+    pub(super) fn first(&self) -> Option<&Arc<Waiter>> {
+        self.parked.front()
+    }
+
+    pub(super) fn park(&mut self, waiter: &Arc<Waiter>) {
+        self.parked.push_back(Arc::clone(waiter));
+    }
+
+    pub(super) fn lead(&mut self, waiter: &Arc<Waiter>) {
+        self.head = Some(Arc::clone(waiter));
+    }
+
+    /// Lets the first parked one contend, unless somebody does.
+    pub(super) fn promote(&mut self) {
+        if self.head.is_none() && !self.parked.is_empty() {
+            self.head = self.parked.pop_front();
+            self.wake_head();
+        }
+    }
+
+    /// The lock may be free: whoever contends should look.
+    pub(super) fn wake_head(&self) {
+        if let Some(head) = &self.head {
+            head.semaphore.release();
+        }
+    }
+
+    /// Wakes the first parked one for a kept tenure, unless it is on the way.
+    pub(super) fn rouse(&self) {
+        if mutant::is(Mutant::NeverRouses) {
+            return;
+        }
+        if let Some(first) = self.parked.front().filter(|first| !first.roused.swap(true, Relaxed)) {
+            first.semaphore.release();
+        }
+    }
+
+    /// What was kept for the first parked one is not to be had any more: it looks how it stands.
+    pub(super) fn wake_first(&self) {
+        if let Some(first) = self.parked.front() {
+            first.semaphore.release();
+        }
+    }
+
+    /// The first parked one has what it waited for.
+    pub(super) fn serve_first(&mut self) {
+        self.parked.pop_front();
+    }
+
+    pub(super) fn forget(&mut self, waiter: &Arc<Waiter>) {
+        if self.head.take_if(|head| Arc::ptr_eq(head, waiter)).is_none() {
+            self.parked.retain(|parked| !Arc::ptr_eq(parked, waiter));
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Who of this process has a lock.
+
+use crate::base::config::HandOff;
+use crate::base::kind::Kind;
+use crate::base::mutant::{self, Mutant};
+use crate::base::sync::thread::ThreadId;
+use crate::base::time::Moment;
+use crate::lease::hold::Hold;
+use crate::lease::tenure::{Standing, Tenure};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The holds of one lock, all on one tenure.
+///
+/// | state | `hold` | `kept` | sharers | leads to |
+/// | --- | --- | --- | --- | --- |
+/// | empty | none | no | none | held, by an acquire on the wire |
+/// | held | of the thread that has it | no | none | kept; shared, if its kind shares; empty |
+/// | kept | of the thread that released it last | yes | none | held, by the next thread; empty |
+/// | shared | of one of the threads that have it | no | of the others | held, when one is left; empty, by a loss |
+///
+/// Held and shared last until somebody notices that the tenure is lost, and while its release is under way.
+#[derive(Default)]
+pub(super) struct Seat {
+    hold: Option<Hold>,
+    kept: bool,
+    /// Only of a kind that shares, so that the others do not pay for it.
+    shared: Option<Box<Shared>>,
+    /// How often the tenure was passed on, and since when its turns are of the same thread.
+    passes: u32,
+    turn_since: Option<Moment>,
+    /// Nobody else was told of the last release: the next tenure may be passed on for longer.
+    alone: bool,
+}
+
+/// What threads that share a tenure have besides the first one's hold.
+#[derive(Default)]
+struct Shared {
+    sharers: Vec<Hold>,
+    /// Who comes before may share the tenure.
+    open_until: Option<Moment>,
+}
+
+/// While nobody outside of this process listens, the bounds of passing on are so many times as wide.
+const ALONE: u32 = 4;
+
+impl Seat {
+    pub(super) fn is_empty(&self) -> bool {
+        self.hold.is_none()
+    }
+
+    /// Held, kept, or being released right now: whoever contended would only find it busy.
+    pub(super) fn is_occupied(&self) -> bool {
+        self.hold.as_ref().is_some_and(|hold| {
+            matches!(hold.tenure().standing(), Standing::Held | Standing::Suspect | Standing::Ended)
+        })
+    }
+
+    /// Whatever holds there are, also one that is kept.
+    pub(super) fn holds(&self) -> impl Iterator<Item = &Hold> {
+        self.hold.iter().chain(self.sharers())
+    }
+
+    fn sharers(&self) -> &[Hold] {
+        self.shared.as_ref().map_or(&[], |shared| &shared.sharers)
+    }
+
+    /// The holds that their threads have not released.
+    pub(super) fn in_force(&self) -> impl Iterator<Item = &Hold> {
+        self.holds().filter(|_| !self.kept)
+    }
+
+    /// The released hold whose tenure is kept.
+    pub(super) fn kept(&self) -> Option<&Hold> {
+        self.hold.as_ref().filter(|_| self.kept)
+    }
+
+    fn is_current(&self, hold: &Hold) -> bool {
+        self.hold.as_ref().is_some_and(|current| current.is(hold))
+    }
+
+    pub(super) fn is_of(&self, tenure: &Arc<Tenure>) -> bool {
+        self.hold.as_ref().is_some_and(|hold| Arc::ptr_eq(hold.tenure(), tenure))
+    }
+
+    /// A thread acquired the lock on the wire; what was there before has been [emptied](Self::empty).
+    pub(super) fn settle(&mut self, hold: &Hold) {
+        self.hold = Some(hold.clone());
+        (self.passes, self.turn_since) = (0, None);
+    }
+
+    /// Takes what was lost out of the way: the holds that their threads still have to unlock.
+    pub(super) fn empty(&mut self) -> impl Iterator<Item = Hold> + use<> {
+        self.alone &= self.hold.is_none();
+        self.kept = false;
+        let sharers = self.shared.take().map_or_else(Vec::new, |shared| shared.sharers);
+        self.hold.take().into_iter().chain(sharers).filter(|hold| hold.count() > 0 && !hold.is_orphan())
+    }
+
+    /// The outermost level of a hold is gone, and with it the tenure, though others that share it have not noticed yet.
+    /// Whether its thread still counted it.
+    pub(super) fn clear(&mut self, hold: &Hold) -> bool {
+        let was_kept = self.is_current(hold) && self.kept;
+        if self.is_current(hold) {
+            (self.hold, self.kept) = (self.shut().and_then(|shared| shared.sharers.pop()), false);
+            self.alone = hold.tenure().had_audience() == Some(false);
+        }
+        self.forget_sharer(|sharer| sharer.is(hold));
+        !was_kept
+    }
+
+    fn forget_sharer(&mut self, is_it: impl Fn(&Hold) -> bool) {
+        if let Some(shared) = &mut self.shared {
+            shared.sharers.retain(|sharer| !is_it(sharer));
+        }
+    }
+
+    /// Nobody may come to share the tenure any more.
+    fn shut(&mut self) -> Option<&mut Shared> {
+        let shared = self.shared.as_deref_mut()?;
+        shared.open_until = None;
+        Some(shared)
+    }
+}
+
+/// Passing on: one thread after the other has the tenure.
+impl Seat {
+    /// Whether the tenure is ours to pass on, and sure enough, and other processes need not get their turn yet.
+    pub(super) fn is_passable(&self, hold: &Hold, bounds: &HandOff, now: Moment, lease: Duration) -> bool {
+        let tenure = hold.tenure();
+        let is_usual = tenure.renewed_lease().is_none_or(|own| own.span() == lease);
+        let is_sure = is_usual && tenure.is_watched() && tenure.standing() == Standing::Held;
+        let left = tenure.deadline().map_or(Duration::ZERO, |deadline| deadline.since(now));
+        let lasts = (lease / 2..=lease).contains(&left);
+        let stretch = if self.alone { ALONE } else { 1 };
+        let is_early = (self.passes as usize) < bounds.passes.saturating_mul(stretch as usize)
+            && now.since(tenure.acquire_sent()) < bounds.within.saturating_mul(stretch);
+        self.is_current(hold) && is_sure && lasts && is_early
+    }
+
+    /// Its thread gave the hold up, and its tenure is kept. Whether the turn goes on, in which the next thread to come
+    /// takes it.
+    pub(super) fn keep(&mut self, hold: &Hold, now: Moment, turn: Duration) -> bool {
+        self.passes = self.passes.saturating_add(1);
+        hold.close(true);
+        self.kept = true;
+        let goes_on = now.since(*self.turn_since.get_or_insert(now)) < turn;
+        if !goes_on {
+            self.turn_since = Some(now);
+        }
+        goes_on
+    }
+
+    /// A thread comes to the kept tenure of its kind, and has it.
+    pub(super) fn take_kept(&mut self, kind: &'static Kind, thread: ThreadId) -> Option<Hold> {
+        let last = self.kept().filter(|last| last.is_of_kind(kind) && last.tenure().is_valid())?;
+        let next = last.pass_to(thread);
+        self.hold = Some(next.clone());
+        self.kept = mutant::is(Mutant::GivesTwice);
+        Some(next)
+    }
+}
+
+/// Sharing: several threads have the tenure, each with a hold of its own.
+impl Seat {
+    /// Lets threads share the tenure of this hold that come before then.
+    pub(super) fn open(&mut self, hold: &Hold, until: Moment) {
+        if self.is_current(hold) {
+            self.shared.get_or_insert_default().open_until = Some(until);
+        }
+    }
+
+    /// A thread comes to a tenure that is open, and has it too.
+    pub(super) fn share(&mut self, kind: &'static Kind, thread: ThreadId) -> Option<Hold> {
+        let open_until = self.shared.as_ref()?.open_until?;
+        let first = self.in_force().next().filter(|first| first.is_of_kind(kind) && first.tenure().is_watched())?;
+        if first.tenure().standing() != Standing::Held || first.tenure().now() >= open_until {
+            return None;
+        }
+        let next = first.share_with(thread);
+        self.shared.as_mut()?.sharers.push(next.clone());
+        Some(next)
+    }
+
+    /// Its thread gives the hold up, and others go on. False for the last one, which is about to end the tenure: until
+    /// that is done nobody else may come to share it.
+    ///
+    /// Of a tenure that was lost nobody just leaves: each has to be told.
+    pub(super) fn leave_or_shut(&mut self, hold: &Hold) -> bool {
+        if self.sharers().is_empty() {
+            if self.is_current(hold) {
+                self.shut();
+            }
+            return false;
+        }
+        if !hold.is_valid() || !self.holds().any(|one| one.is(hold)) {
+            return false;
+        }
+        self.take_out(hold);
+        hold.part();
+        true
+    }
+
+    /// One of the others takes its place if it was the first.
+    fn take_out(&mut self, hold: &Hold) {
+        if self.is_current(hold) {
+            self.hold = self.shared.as_mut().and_then(|shared| shared.sharers.pop());
+        } else {
+            self.forget_sharer(|sharer| sharer.is(hold));
+        }
+    }
+
+    /// A thread ended: its holds are no longer renewed, and in the way of nobody who shares their tenure. It runs in
+    /// that thread's destructor, so it neither logs nor allocates.
+    pub(super) fn thread_ended(&mut self, thread: ThreadId) {
+        self.in_force().filter(|hold| hold.thread() == thread).for_each(Hold::orphan);
+        self.forget_sharer(|sharer| sharer.thread() == thread);
+        if self.hold.as_ref().is_some_and(Hold::is_orphan) && !self.sharers().is_empty() {
+            self.hold = self.shared.as_mut().and_then(|shared| shared.sharers.pop());
+        }
+    }
+}

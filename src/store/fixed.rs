@@ -1,0 +1,83 @@
+//! One server that stays where it is.
+
+use super::{Answers, Common, Health, Store};
+use crate::base::error;
+use crate::base::signal::{Ear, Listening};
+use crate::base::time::Moment;
+use crate::store::node::{Answer, Backend, Failure, Lane, Limits, Request};
+use crate::store::subscriber::{PubSub, Subscription};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A node and its subscriber.
+pub(super) struct Fixed {
+    node: Arc<Backend>,
+    pubsub: PubSub,
+}
+
+pub(super) fn open(url: &str, common: &Common) -> error::Result<Arc<dyn Store>> {
+    let node = Arc::new(Backend::new(url, &common.config, &common.counters, &common.worker)?);
+    let pubsub = PubSub::new(Arc::clone(&node));
+    Ok(Arc::new(Fixed { node, pubsub }))
+}
+
+impl Health for Fixed {
+    fn address(&self) -> String {
+        self.node.server().address()
+    }
+
+    fn outage(&self) -> Option<Duration> {
+        self.node.outage()
+    }
+
+    fn outage_ends(&self, now: Moment) -> Moment {
+        self.node.outage_ends(now)
+    }
+
+    fn last_failure(&self) -> Option<Failure> {
+        self.node.last_failure()
+    }
+}
+
+impl Store for Fixed {
+    fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure> {
+        self.node.attempt(lane, request, limits)
+    }
+
+    /// All keys are here, so one command is enough.
+    fn attempt_all(&self, lane: Lane, request: &Request<'_>, _: usize, limits: Limits) -> Result<Answers, Failure> {
+        let Answer { reply, sent } = self.node.attempt(lane, request, limits)?;
+        let replies = reply.one_each(request.keys.len())?.into_iter();
+        Ok(replies.map(|reply| Ok(Answer { reply, sent })).collect())
+    }
+
+    fn listen(&self, channel: &str, ear: Arc<dyn Ear>) -> std::io::Result<Box<dyn Listening>> {
+        self.pubsub.listen(channel, ear).map(|subscription| Box::new(subscription) as _)
+    }
+
+    fn hears(&self, channel: &str) -> bool {
+        self.pubsub.hears(channel)
+    }
+
+    fn counts_listeners(&self) -> bool {
+        true
+    }
+
+    fn ping(&self, until: Moment) -> Result<Duration, Failure> {
+        self.node.ping(until)
+    }
+
+    fn warm(&self, lane: Lane) -> Result<(), Failure> {
+        self.node.warm(lane)
+    }
+
+    fn close(&self) {
+        self.pubsub.close();
+    }
+}
+
+impl Listening for Subscription {
+    fn is_confirmed(&self) -> bool {
+        self.is_confirmed()
+    }
+}

@@ -1,0 +1,142 @@
+//! Where locks are kept: the servers behind one URL, whatever they are to each other.
+//!
+//! Kinds of locks talk to a [`Store`] and know nothing below it. A new deployment is a file here that implements the
+//! trait, and a line in [`SCHEMES`]. What it builds on are *nodes* ([`Backend`](crate::store::node::Backend), the pools of one
+//! server) and their subscribers ([`PubSub`](crate::store::subscriber::PubSub)); [`fixed::Fixed`] has one of each. Where the master
+//! moves, a store has a `Fixed` for each *generation*, the time between two moves, and drops it with the connections
+//! that belong to it when the next one begins.
+
+mod fixed;
+pub(crate) mod node;
+pub(crate) mod subscriber;
+#[cfg(test)]
+mod tests;
+
+use crate::base::config::Config;
+use crate::base::error;
+use crate::base::signal::{Ear, Listening};
+use crate::base::stats::Counters;
+use crate::base::time::Moment;
+use crate::store::node::{Answer, Failure, Lane, Limits, Request, Worker, wrong_scheme, wrong_url};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is known of a store without asking it: where it is, and since when it has been out of reach.
+pub(crate) trait Health: Send + Sync {
+    /// Where it is, as the log names it; the same for every client of it.
+    fn address(&self) -> String;
+
+    /// How long it has been out of reach, as far as anyone tried.
+    fn outage(&self) -> Option<Duration>;
+
+    /// When calls without a deadline of their own give up.
+    fn outage_ends(&self, now: Moment) -> Moment;
+
+    /// What the last attempt that failed met, whoever made it.
+    fn last_failure(&self) -> Option<Failure>;
+}
+
+/// For each key of a script for several what was said of it, and when it was asked.
+pub(crate) type Answers = Vec<Result<Answer, Failure>>;
+
+/// The servers behind one URL.
+///
+/// It makes single attempts and repeats none: that is for those who know what a second one would do.
+pub(crate) trait Store: Health {
+    /// Makes one attempt at the server that has its keys.
+    fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure>;
+
+    /// The same for a script that does to each of its keys what it would do to it alone, and so may go to several servers
+    /// by several commands. Its first `shared` arguments are for all keys; of the others each key has as many.
+    ///
+    /// `Err`: of no key is anything known.
+    fn attempt_all(&self, lane: Lane, request: &Request<'_>, shared: usize, limits: Limits)
+    -> Result<Answers, Failure>;
+
+    /// Puts an ear on a channel, until what is returned is dropped.
+    ///
+    /// # Errors
+    /// When the subscriber's thread cannot be started.
+    fn listen(&self, channel: &str, ear: Arc<dyn Ear>) -> std::io::Result<Box<dyn Listening>>;
+
+    /// Whether this client itself is told what is published on a channel.
+    fn hears(&self, channel: &str) -> bool;
+
+    /// Whether what PUBLISH returns is the number of all who listen. In a cluster it is that of one node.
+    fn counts_listeners(&self) -> bool;
+
+    /// One round trip that asks for nothing, answered by then: how long its answer took.
+    fn ping(&self, until: Moment) -> Result<Duration, Failure>;
+
+    /// Makes a connection ready for later attempts, within the connect time-out.
+    fn warm(&self, lane: Lane) -> Result<(), Failure>;
+
+    /// Ends the subscriber. Attempts can still be made: what a shutdown left is released by whoever has it.
+    fn close(&self);
+}
+
+/// What the stores that a client opens have in common. A store whose servers change keeps it, to open the next.
+#[derive(Clone)]
+pub(crate) struct Common {
+    pub(crate) config: Config,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) worker: Worker,
+}
+
+/// Makes the store of a URL. Nothing is connected yet.
+type Open = fn(&str, &Common) -> error::Result<Arc<dyn Store>>;
+
+/// What a scheme means.
+enum Scheme {
+    Opens(Open),
+    /// Other programs know it; what its user is told.
+    Refused(&'static str),
+}
+use Scheme::{Opens, Refused};
+
+const NO_TLS: &str = "asks for TLS, which this version does not have: use redis:// or unix://";
+const NO_CLUSTER: &str =
+    "is that of a cluster, which is not supported: give redis:// and one master outside of a cluster";
+const NO_SENTINEL: &str = "is that of a Sentinel, which is not supported: give redis:// and the address of the master";
+const A_SOCKET: &str = "is that of a socket: write unix:// before its path";
+const NOT_REDIS: &str = "is not that of a Redis server: write redis:// before the host";
+
+/// The deployments, by the schemes of their URLs.
+const SCHEMES: &[(&str, Scheme)] = &[
+    ("redis", Opens(fixed::open)),
+    ("valkey", Opens(fixed::open)),
+    ("unix", Opens(fixed::open)),
+    ("redis+unix", Opens(fixed::open)),
+    ("valkey+unix", Opens(fixed::open)),
+    ("rediss", Refused(NO_TLS)),
+    ("valkeys", Refused(NO_TLS)),
+    ("redis+tls", Refused(NO_TLS)),
+    ("redis+ssl", Refused(NO_TLS)),
+    ("redis-cluster", Refused(NO_CLUSTER)),
+    ("redis+cluster", Refused(NO_CLUSTER)),
+    ("rediss-cluster", Refused(NO_CLUSTER)),
+    ("rediss+cluster", Refused(NO_CLUSTER)),
+    ("redis-sentinel", Refused(NO_SENTINEL)),
+    ("redis+sentinel", Refused(NO_SENTINEL)),
+    ("rediss-sentinel", Refused(NO_SENTINEL)),
+    ("rediss+sentinel", Refused(NO_SENTINEL)),
+    ("redis-socket", Refused(A_SOCKET)),
+    ("redis+socket", Refused(A_SOCKET)),
+    ("tcp", Refused(NOT_REDIS)),
+    ("http", Refused(NOT_REDIS)),
+    ("https", Refused(NOT_REDIS)),
+];
+
+/// The store of a URL. Nothing is connected yet.
+///
+/// # Errors
+/// `Config` for a URL that is not understood.
+pub(crate) fn open(url: &str, common: &Common) -> error::Result<Arc<dyn Store>> {
+    let url = url.trim();
+    let scheme = url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
+    match SCHEMES.iter().find(|(known, _)| scheme.as_deref() == Some(known)) {
+        Some((_, Opens(open))) => open(url, common),
+        Some((_, Refused(what))) => Err(wrong_url(what)),
+        None => Err(wrong_scheme(url)),
+    }
+}

@@ -1,0 +1,395 @@
+//! A node, which is one server: runs one script or command on a pooled connection, and says how it ended.
+//!
+//! The pool hands out *slots*, not connections: a slot connects on the thread that uses it, inside that call's
+//! own time, and its error keeps its type. So r2d2's background connecting, its back-off of several seconds
+//! and its untyped errors never come into play.
+
+mod bell;
+mod resp;
+mod server;
+mod stream;
+mod url;
+mod wire;
+
+use crate::base::config::Config;
+use crate::base::error::{Applied, Cause, Error, Result, may_pass};
+use crate::base::script::Script;
+use crate::base::stats::Counters;
+use crate::base::time::{Clock, Moment};
+use parking_lot::Mutex;
+use scheduled_thread_pool::ScheduledThreadPool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+pub(crate) use bell::Bell;
+pub(crate) use server::Server;
+pub(crate) use stream::Stream;
+pub(crate) use url::{wrong as wrong_url, wrong_scheme};
+pub(crate) use wire::Wire;
+
+/// A command once sent gets at least this long for its answer, so that a timed wait ends in a clear answer.
+pub(crate) const GRACE: Duration = Duration::from_millis(200);
+
+/// A connection gets at least this long to be found or made, also for a call whose time is up.
+pub(crate) const LEAST_TO_CONNECT: Duration = Duration::from_millis(25);
+
+/// Which connections a command may use. Renewals have their own: they must not starve behind lock traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Calls,
+    Renewals,
+}
+
+/// One script or command with its keys and arguments.
+pub(crate) struct Request<'a> {
+    pub(crate) verb: Verb,
+    pub(crate) keys: &'a [&'a str],
+    pub(crate) args: &'a [Arg<'a>],
+}
+
+pub(crate) enum Verb {
+    Script(&'static Script),
+    Command(&'static str),
+}
+
+pub(crate) enum Arg<'a> {
+    Text(&'a str),
+    Number(u64),
+    /// One text in parts.
+    Parts([&'a str; 3]),
+    /// The attempt's deadline on the server's clock, known only once a connection is at hand.
+    Deadline,
+    /// Of the server's process, asked for in the handshake of a strict client.
+    RunId,
+}
+
+/// How long one attempt may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// When the call gives up. Connecting is bounded by it (but gets [`LEAST_TO_CONNECT`]); a command once sent gets
+    /// [`GRACE`] beyond it.
+    pub(crate) answer_by: Moment,
+    /// How long after its sending the server may execute it: the validity of the lease that it asks for.
+    pub(crate) execute_within: Duration,
+}
+
+/// What the server said: a value, or several, which may be of different kinds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Nil,
+    Number(i64),
+    /// Any bytes, also a word such as `OK`.
+    Text(Vec<u8>),
+    Array(Vec<Reply>),
+    /// What no command here is answered with.
+    Other,
+}
+
+impl Reply {
+    /// The number that was asked for.
+    pub(crate) fn number(&self) -> Result<i64, Failure> {
+        if let Self::Number(number) = self { Ok(*number) } else { Err(Failure::not_understood()) }
+    }
+
+    /// The values that were asked for, one for each of so many.
+    pub(crate) fn one_each(self, count: usize) -> Result<Vec<Self>, Failure> {
+        match self {
+            Self::Array(replies) if replies.len() == count => Ok(replies),
+            _ => Err(Failure::not_understood()),
+        }
+    }
+}
+
+/// A reply, and when the command that it answers was sent.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) reply: Reply,
+    pub(crate) sent: Moment,
+}
+
+/// Why there was no answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Broken {
+    pub(crate) cause: Cause,
+    /// The time was up; otherwise the connection was refused or broke.
+    pub(crate) timed_out: bool,
+}
+
+impl Broken {
+    pub(crate) fn new(cause: impl AsRef<str>) -> Self {
+        Self { cause: Cause::new(cause), timed_out: false }
+    }
+}
+
+/// How an attempt failed, by what is known of its effect.
+#[derive(Debug, Clone)]
+pub(crate) enum Failure {
+    /// No connection: nothing was sent.
+    Unreached(Broken),
+    /// Something was sent and not answered; until `open_until` the server may still execute it.
+    Unknown { open_until: Moment, broken: Broken },
+    /// The server's error.
+    Refused { code: String, applied: Applied, cause: Cause },
+    /// The server found the attempt too old and did nothing.
+    Stale,
+}
+
+impl Failure {
+    /// An answer came that no script of ours gives.
+    pub(crate) fn not_understood() -> Self {
+        let cause = Cause::new("the reply is not one of the lock's scripts: is this a Redis server?");
+        Self::Refused { code: "ERR".to_owned(), applied: Applied::Unknown, cause }
+    }
+
+    /// Whether the same attempt may succeed a moment later.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Refused { code, cause, .. } => may_pass(code, cause),
+            _ => true,
+        }
+    }
+
+    fn is_timeout(&self) -> bool {
+        matches!(self, Self::Unreached(broken) | Self::Unknown { broken, .. } if broken.timed_out)
+    }
+
+    /// Whether it may have taken effect.
+    pub(crate) fn applied(&self) -> Applied {
+        match self {
+            Self::Unreached(_) | Self::Stale => Applied::No,
+            Self::Unknown { .. } => Applied::Unknown,
+            Self::Refused { applied, .. } => *applied,
+        }
+    }
+
+    /// The same at the end of a call in which an earlier attempt may have taken effect.
+    pub(crate) fn after(self, doubt: Option<Self>) -> Self {
+        match (self, doubt) {
+            (failure, None) => failure,
+            (Self::Refused { code, cause, .. }, Some(_)) => Self::Refused { code, applied: Applied::Unknown, cause },
+            (_, Some(doubt)) => doubt,
+        }
+    }
+
+    /// The same for a call that sent nothing itself.
+    pub(crate) fn never_sent(self) -> Self {
+        match self {
+            Self::Unknown { broken, .. } => Self::Unreached(broken),
+            Self::Refused { code, cause, .. } => Self::Refused { code, applied: Applied::No, cause },
+            failure => failure,
+        }
+    }
+
+    /// What the caller is told about it.
+    pub(crate) fn into_error(self, resource: &str) -> Error {
+        let resource = resource.to_owned();
+        match self {
+            Self::Unreached(broken) => Error::Unavailable { resource, cause: broken.cause },
+            Self::Unknown { broken, .. } => Error::OutcomeUnknown { resource, cause: broken.cause },
+            Self::Refused { code, applied, cause } => Error::Refused { resource, code, applied, cause },
+            Self::Stale => Error::Unavailable { resource, cause: Cause::new("the server took too long to execute it") },
+        }
+    }
+}
+
+/// Hands out slots. It never fails: connecting is left to [`Wire`], on the caller's thread.
+#[derive(Debug)]
+struct Slots {
+    server: Arc<Server>,
+}
+
+impl r2d2::ManageConnection for Slots {
+    type Connection = Wire;
+    type Error = std::convert::Infallible;
+
+    fn connect(&self) -> std::result::Result<Wire, Self::Error> {
+        Ok(Wire::new(Arc::clone(&self.server)))
+    }
+
+    fn is_valid(&self, _: &mut Wire) -> std::result::Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// A broken wire drops its connection by itself and connects again when it is used.
+    fn has_broken(&self, _: &mut Wire) -> bool {
+        false
+    }
+}
+
+/// The pools of one server, and how long it has been out of reach.
+pub(crate) struct Backend {
+    calls: r2d2::Pool<Slots>,
+    renewals: r2d2::Pool<Slots>,
+    server: Arc<Server>,
+    clock: Clock,
+    outage_budget: Duration,
+    /// A failure says something of the server for so long: as long as one more attempt may take, and a second.
+    telling: Duration,
+    outage_since: AtomicU64,
+    failed_at: AtomicU64,
+    last_failure: Mutex<Option<Failure>>,
+}
+
+/// As many as there are renewal threads.
+const RENEWAL_CONNECTIONS: u32 = 3;
+
+impl Backend {
+    pub(crate) fn new(url: &str, config: &Config, counters: &Arc<Counters>, worker: &Worker) -> Result<Self> {
+        let server = Arc::new(Server::new(url, config, Arc::clone(counters))?);
+        Ok(Self {
+            calls: pool(&server, config.pool_size, worker),
+            renewals: pool(&server, RENEWAL_CONNECTIONS, worker),
+            server,
+            clock: Clock::Boot,
+            outage_budget: config.outage_budget,
+            telling: config
+                .connect_timeout
+                .saturating_add(config.response_timeout)
+                .saturating_add(Duration::from_secs(1)),
+            outage_since: AtomicU64::new(0),
+            failed_at: AtomicU64::new(0),
+            last_failure: Mutex::new(None),
+        })
+    }
+
+    /// What a subscriber connects to.
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Makes one attempt. An answer of the server ends an outage; no answer, or one that says "not now", begins
+    /// one. A pool that is in use says nothing about the server.
+    pub(crate) fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure> {
+        let start = self.clock.now();
+        let connect_by = limits.answer_by.max(start.plus(LEAST_TO_CONNECT));
+        let mut wire = self.slot(lane, connect_by)?;
+        let result = wire.attempt(request, limits, connect_by);
+        match &result {
+            Err(failure) if failure.may_pass() => self.note_failure(start, failure),
+            _ if self.outage_since.load(SeqCst) != 0 => self.outage_since.store(0, SeqCst),
+            _ => {}
+        }
+        result
+    }
+
+    /// One round trip that asks for nothing, answered by then: how long its answer took. An idle connection that the server
+    /// has closed is made anew once, while there is time.
+    pub(crate) fn ping(&self, until: Moment) -> Result<Duration, Failure> {
+        let request = Request { verb: Verb::Command("PING"), keys: &[], args: &[] };
+        let limits = Limits { answer_by: until, execute_within: Duration::MAX };
+        let once = || self.attempt(Lane::Calls, &request, limits);
+        let again = |failure: Failure| match failure {
+            Failure::Unknown { .. } if !failure.is_timeout() && self.clock.now() < until => once(),
+            failure => Err(failure),
+        };
+        let answer = once().or_else(again).map_err(Failure::never_sent)?;
+        Ok(self.clock.now().since(answer.sent))
+    }
+
+    /// Makes a connection ready for later attempts, within the connect time-out.
+    pub(crate) fn warm(&self, lane: Lane) -> Result<(), Failure> {
+        let start = self.clock.now();
+        let connect_by = start.plus(self.server.connect_timeout());
+        let result = self.slot(lane, connect_by)?.warm(connect_by);
+        match &result {
+            Err(failure) => self.note_outage(start, failure),
+            Ok(()) => self.outage_since.store(0, SeqCst),
+        }
+        result
+    }
+
+    fn slot(&self, lane: Lane, connect_by: Moment) -> Result<r2d2::PooledConnection<Slots>, Failure> {
+        let pool = match lane {
+            Lane::Calls => &self.calls,
+            Lane::Renewals => &self.renewals,
+        };
+        let patience = || connect_by.since(self.clock.now()).min(self.outage_budget.max(LEAST_TO_CONNECT));
+        let busy = || Failure::Unreached(Broken::new(format!("all {} connections are in use", pool.max_size())));
+        // A slot that is not made yet is not in use: on a busy machine its thread may take longer than a call has to connect.
+        let is_being_made = || pool.state().connections < pool.max_size();
+        let made = || if is_being_made() { pool.get_timeout(GRACE).ok() } else { None };
+        pool.try_get().or_else(|| pool.get_timeout(patience()).ok()).or_else(made).ok_or_else(busy)
+    }
+
+    /// An outage began with the first attempt that failed, not with the end of that attempt. A caller who had less
+    /// time than an answer may take learned nothing of the server.
+    fn note_failure(&self, start: Moment, failure: &Failure) {
+        let now = self.clock.now();
+        if failure.is_timeout() && now.since(start) < self.server.response_timeout() {
+            return;
+        }
+        self.note_outage(start, failure);
+    }
+
+    fn note_outage(&self, start: Moment, failure: &Failure) {
+        let now = self.clock.now();
+        let since = self.outage_since(now).unwrap_or(start);
+        self.failed_at.store(now.0, SeqCst);
+        self.outage_since.store(since.0, SeqCst);
+        *self.last_failure.lock() = Some(failure.clone());
+    }
+
+    /// What an attempt last met, when it was not an answer.
+    pub(crate) fn last_failure(&self) -> Option<Failure> {
+        self.last_failure.lock().clone()
+    }
+
+    /// How long the server has been out of reach, as far as anyone tried.
+    pub(crate) fn outage(&self) -> Option<Duration> {
+        let now = self.clock.now();
+        self.outage_since(now).map(|since| now.since(since))
+    }
+
+    /// When the outage that is still going on began. One that nobody has met for a while is not known to go on.
+    fn outage_since(&self, now: Moment) -> Option<Moment> {
+        let since = self.outage_since.load(SeqCst);
+        let failed_at = Moment(self.failed_at.load(SeqCst));
+        (since != 0 && now.since(failed_at) <= self.telling).then_some(Moment(since))
+    }
+
+    /// When calls without a deadline of their own give up: one budget after the outage began, or from now.
+    pub(crate) fn outage_ends(&self, now: Moment) -> Moment {
+        self.outage_since(now).unwrap_or(now).plus(self.outage_budget)
+    }
+}
+
+/// The thread that r2d2 makes its slots on, which takes no time: one is enough for all pools of a client.
+pub(crate) type Worker = Arc<ScheduledThreadPool>;
+
+/// Starts it. The crate panics when the system gives it none.
+pub(crate) fn pool_worker() -> Result<Worker> {
+    let build = || ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("redlatch-pool").build();
+    let unable = |_| Error::config("the system gives no thread for the connection pool: raise its limits");
+    std::panic::catch_unwind(build).map(Arc::new).map_err(unable)
+}
+
+/// Its slots are made when they are first asked for: all at once would take a third of the time to a client's first lock.
+fn pool(server: &Arc<Server>, size: u32, worker: &Worker) -> r2d2::Pool<Slots> {
+    r2d2::Pool::builder()
+        .max_size(size)
+        .min_idle(Some(0))
+        .test_on_check_out(false)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .thread_pool(Arc::clone(worker))
+        .build_unchecked(Slots { server: Arc::clone(server) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::config::Settings;
+
+    #[test]
+    fn a_slot_that_is_not_made_yet_is_not_in_use() {
+        let (config, worker) = (Settings { pool_size: Some(1), ..Settings::default() }, pool_worker().unwrap());
+        let node = Backend::new("redis://127.0.0.1/", &config.derive().unwrap(), &Arc::default(), &worker).unwrap();
+        worker.execute(|| std::thread::sleep(2 * LEAST_TO_CONNECT));
+        let soon = || Clock::Boot.now().plus(LEAST_TO_CONNECT);
+        let slot = node.slot(Lane::Calls, soon());
+        assert!(slot.is_ok());
+        let Err(failure) = node.slot(Lane::Calls, soon()) else { panic!("it is in use") };
+        assert!(failure.into_error("n").to_string().contains("all 1 connections are in use"));
+    }
+}

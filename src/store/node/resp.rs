@@ -1,0 +1,154 @@
+//! A command as it goes over the wire: an array of bulk strings, written once, into a buffer that is kept.
+//!
+//! redis-rs collects a command's arguments before it writes them, which copies each twice.
+
+use super::{Arg, Request, Verb};
+use crate::base::script::Script;
+
+/// What only the connection knows: the attempt's deadline on the server's clock, and the server's process.
+pub(super) struct Known<'a> {
+    pub(super) deadline: i128,
+    pub(super) run_id: &'a str,
+}
+
+/// Writes the request in the place of whatever is in the buffer. A script goes by its hash, or `whole` to a server
+/// that does not know it yet.
+pub(super) fn pack(packed: &mut Vec<u8>, request: &Request<'_>, whole: bool, known: Known<'_>) {
+    packed.clear();
+    let (keys, args) = (request.keys, request.args);
+    match &request.verb {
+        Verb::Command(name) => {
+            line(packed, b'*', 1 + keys.len() + args.len());
+            text(packed, name);
+        }
+        Verb::Script(script) => {
+            debug_assert!(script.fits(keys.len(), args.len()), "call of {}", script.name());
+            line(packed, b'*', 3 + keys.len() + args.len());
+            call(packed, script, whole);
+            number(packed, keys.len() as u64);
+        }
+    }
+    keys.iter().for_each(|key| text(packed, key));
+    for arg in args {
+        match arg {
+            Arg::Text(argument) => text(packed, argument),
+            Arg::Number(argument) => number(packed, *argument),
+            Arg::Parts(argument) => parts(packed, argument.map(str::as_bytes)),
+            Arg::Deadline => number(packed, u64::try_from(known.deadline).unwrap_or(0)),
+            Arg::RunId => text(packed, known.run_id),
+        }
+    }
+}
+
+fn call(packed: &mut Vec<u8>, script: &Script, whole: bool) {
+    if whole {
+        text(packed, "EVAL");
+        text(packed, script.text());
+    } else {
+        packed.extend_from_slice(script.by_sha().as_bytes());
+    }
+}
+
+fn number(packed: &mut Vec<u8>, number: u64) {
+    text(packed, itoa::Buffer::new().format(number));
+}
+
+fn text(packed: &mut Vec<u8>, text: &str) {
+    parts(packed, [text.as_bytes()]);
+}
+
+/// One string.
+fn parts<const N: usize>(packed: &mut Vec<u8>, parts: [&[u8]; N]) {
+    line(packed, b'$', parts.iter().map(|part| part.len()).sum());
+    parts.iter().for_each(|part| packed.extend_from_slice(part));
+    packed.extend_from_slice(b"\r\n");
+}
+
+/// How many strings or bytes follow.
+fn line(packed: &mut Vec<u8>, kind: u8, length: usize) {
+    packed.push(kind);
+    packed.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+    packed.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::script::Count::AtLeast;
+    use fastrand::Rng;
+    use redis::Cmd;
+
+    const RUN_ID: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    static ANY: Script = Script::new("ANY", &["return 1"], AtLeast(1), AtLeast(1));
+
+    /// The same by redis-rs.
+    fn by_redis(request: &Request<'_>, whole: bool, deadline: u64) -> Vec<u8> {
+        let mut command = match &request.verb {
+            Verb::Command(name) => redis::cmd(name),
+            Verb::Script(script) => {
+                let known = redis::Script::new(script.text());
+                let (verb, script) = if whole { ("EVAL", script.text()) } else { ("EVALSHA", known.get_hash()) };
+                redis::cmd(verb).arg(script).arg(request.keys.len()).take()
+            }
+        };
+        command.arg(request.keys);
+        request.args.iter().for_each(|arg| add(&mut command, arg, deadline));
+        command.get_packed_command()
+    }
+
+    fn add(command: &mut Cmd, arg: &Arg<'_>, deadline: u64) {
+        match arg {
+            Arg::Text(text) => command.arg(*text),
+            Arg::Number(number) => command.arg(*number),
+            Arg::Parts(parts) => command.arg(parts.concat()),
+            Arg::Deadline => command.arg(deadline),
+            Arg::RunId => command.arg(RUN_ID),
+        };
+    }
+
+    fn check(request: &Request<'_>, whole: bool, deadline: u64) {
+        let mut packed = b"of the last command".to_vec();
+        pack(&mut packed, request, whole, Known { deadline: deadline.into(), run_id: RUN_ID });
+        let expected = by_redis(request, whole, deadline);
+        assert_eq!(String::from_utf8_lossy(&packed), String::from_utf8_lossy(&expected));
+    }
+
+    /// Up to 40 characters, half of them such as mean something on the wire.
+    fn text(random: &mut Rng) -> String {
+        let length = random.usize(..=40);
+        (0..length).map(|_| if random.bool() { random.char(..) } else { random.char('\0'..='\x7f') }).collect()
+    }
+
+    fn texts(random: &mut Rng, least: usize) -> Vec<String> {
+        (0..random.usize(least..12)).map(|_| text(random)).collect()
+    }
+
+    /// proptest would be built by whoever runs an example; each command is small enough to be looked at as it is.
+    #[test]
+    fn commands_are_those_of_redis_rs() {
+        for seed in 0..256 {
+            let random = &mut Rng::with_seed(seed);
+            let (keys, texts) = (texts(random, 1), texts(random, 3));
+            let (whole, deadline) = (random.bool(), random.u64(..));
+            let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+            let numbers = [(); 3].map(|()| [Arg::Number(random.u64(..)), Arg::Deadline]).into_iter().flatten();
+            let parts = [0, 1, 2].map(|part| texts[part].as_str());
+            let texts = texts.iter().map(|text| Arg::Text(text));
+            let args: Vec<_> = texts.chain(numbers).chain([Arg::RunId, Arg::Parts(parts)]).collect();
+            check(&Request { verb: Verb::Script(&ANY), keys: &keys, args: &args }, whole, deadline);
+            check(&Request { verb: Verb::Command("PTTL"), keys: &keys, args: &args }, whole, deadline);
+            check(&Request { verb: Verb::Command("HLEN"), keys: &keys[..1], args: &[] }, whole, deadline);
+        }
+    }
+
+    #[test]
+    fn a_deadline_before_the_servers_time_began_is_zero() {
+        let args =
+            [Arg::Text("owner"), Arg::Number(1), Arg::Number(u64::MAX), Arg::Deadline, Arg::RunId, Arg::Number(0)];
+        let request = Request { verb: Verb::Script(&ANY), keys: &["", "\r\n"], args: &args };
+        let mut packed = Vec::new();
+        pack(&mut packed, &request, false, Known { deadline: -1, run_id: RUN_ID });
+        assert_eq!(packed, by_redis(&request, false, 0));
+    }
+}

@@ -1,0 +1,277 @@
+//! One server: how to connect to it and log in, and what its errors mean.
+
+use super::stream::Stream;
+use super::{Broken, Failure, url};
+use crate::base::config::Config;
+use crate::base::error::{Applied, Cause, Result, says_full};
+use crate::base::stats::Counters;
+use crate::base::time::{Clock, Moment};
+use redis::{Cmd, ConnectionAddr, RedisConnectionInfo, RedisError, Value};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where a server is, how to log in, and how patient to be with it. Its `Debug` shows no secret.
+pub(crate) struct Server {
+    addr: ConnectionAddr,
+    login: RedisConnectionInfo,
+    pub(super) clock: Clock,
+    counters: Arc<Counters>,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+    strict: bool,
+}
+
+/// A new connection that is logged in, and what its server said of itself.
+pub(crate) struct Greeted {
+    pub(crate) stream: Stream,
+    /// Its clock, in microseconds.
+    pub(super) time: u64,
+    /// Of its process; empty unless the client is strict.
+    pub(super) run_id: String,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Server({})", self.addr)
+    }
+}
+
+impl Server {
+    pub(crate) fn new(url: &str, config: &Config, counters: Arc<Counters>) -> Result<Self> {
+        let info = url::parse(url)?;
+        let (addr, login) = (info.addr().clone(), info.redis_settings().clone());
+        let (connect_timeout, response_timeout) = (config.connect_timeout, config.response_timeout);
+        let strict = config.strict;
+        Ok(Self { addr, login, clock: Clock::Boot, counters, connect_timeout, response_timeout, strict })
+    }
+
+    /// What went wrong, with the server's address, which holds no secret.
+    fn cause(&self, error: &RedisError) -> Cause {
+        let address = &self.addr;
+        match error.detail().filter(|_| error.code().is_some()) {
+            Some(detail) => Cause::new(format!("{address}: {detail}")),
+            None if error.is_timeout() => Cause::new(format!("{address}: no answer in time")),
+            None => Cause::new(format!("{address}: {error}")),
+        }
+    }
+
+    pub(super) fn classify(&self, error: &RedisError, open_until: Moment) -> Failure {
+        let cause = self.cause(error);
+        match code_of(error) {
+            Some(code) => {
+                let applied = if may_have_written(&code) { Applied::Unknown } else { Applied::No };
+                Failure::Refused { code, applied, cause }
+            }
+            None => Failure::Unknown { open_until, broken: Broken { cause, timed_out: error.is_timeout() } },
+        }
+    }
+
+    /// A connection was made in place of one that was dropped.
+    pub(crate) fn count_reconnect(&self) {
+        self.counters.reconnects.add(1);
+    }
+
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.connect_timeout
+    }
+
+    /// Where it is, whoever logs in to which database.
+    pub(crate) fn address(&self) -> String {
+        self.addr.to_string()
+    }
+
+    pub(crate) fn response_timeout(&self) -> Duration {
+        self.response_timeout
+    }
+
+    /// Connects and logs in, by then and within the connect time-out. Nothing of a caller's request is sent here.
+    ///
+    /// The look-up of a host name is not bounded: the system offers no way.
+    pub(crate) fn connect(&self, until: Moment) -> Result<Greeted, RedisError> {
+        let until = until.min(self.clock.now().plus(self.connect_timeout));
+        let mut stream = Stream::connect(&self.addr, self.response_timeout, &self.clock, until)?;
+        let commands = self.handshake();
+        let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
+        stream.send(&packed)?;
+        let (mut time, mut run_id) = (Value::Nil, String::new());
+        for command in &commands {
+            match (name_of(command), stream.answer()?.extract_error()) {
+                // It came with Redis 7.2, older servers refuse it, and it only shows in CLIENT LIST.
+                (b"CLIENT", Err(error)) if !is_farewell(&error) => {}
+                (_, Err(error)) => return Err(error),
+                (b"INFO", Ok(info)) => run_id = run_id_in(info)?,
+                (_, Ok(answer)) => time = answer,
+            }
+        }
+        let (seconds, micros): (u64, u64) = redis::from_redis_value(time)?;
+        let time = seconds.saturating_mul(1_000_000).saturating_add(micros);
+        Ok(Greeted { stream, time, run_id })
+    }
+
+    /// One write, one round trip. Its last command is TIME.
+    fn handshake(&self) -> Vec<Cmd> {
+        let mut commands = Vec::new();
+        if let Some(password) = self.login.password() {
+            commands.push(redis::cmd("AUTH").arg(self.login.username()).arg(password).take());
+        }
+        if self.login.db() != 0 {
+            commands.push(redis::cmd("SELECT").arg(self.login.db()).take());
+        }
+        for (what, value) in [("LIB-NAME", "redlatch"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
+            commands.push(redis::cmd("CLIENT").arg("SETINFO").arg(what).arg(value).take());
+        }
+        if self.strict {
+            commands.push(redis::cmd("INFO").arg("server").take());
+        }
+        commands.push(redis::cmd("TIME"));
+        commands
+    }
+}
+
+fn name_of(command: &Cmd) -> &[u8] {
+    match command.args_iter().next() {
+        Some(redis::Arg::Simple(name)) => name,
+        _ => b"",
+    }
+}
+
+/// The run id in the reply to INFO server: another one means that the process was started anew.
+fn run_id_in(info: Value) -> Result<String, RedisError> {
+    let info: String = redis::from_redis_value(info)?;
+    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+    let missing = || RedisError::from((redis::ErrorKind::UnexpectedReturnType, "INFO server gives no run_id"));
+    run_id.map(str::to_owned).ok_or_else(missing)
+}
+
+/// What a server says instead of any answer before it closes a new connection: it is full, or lets nobody in from
+/// there. Whatever was sent first seems to be refused by it.
+fn is_farewell(error: &RedisError) -> bool {
+    error.code() == Some("DENIED") || says_full(&error.to_string())
+}
+
+/// Errors that a script passes on from inside after it may have written, so their effect is not known.
+/// Every other code is raised before anything is done, by the server or by a script's first command.
+fn may_have_written(code: &str) -> bool {
+    matches!(code, "NOPERM" | "ERR")
+}
+
+/// The code of an error, also of one that a server words anew because it happened inside of a script:
+///
+/// | server | `redis.call` | `redis.pcall` |
+/// | --- | --- | --- |
+/// | Redis 6 | `ERR Error running script (call to f_..): @user_script:1: @user_script: 1: -OOM ..` | `@user_script: 1: -OOM ..` |
+/// | the same, a permission | .. `@user_script: 1: The user executing the script can't ..` | from `@user_script:` on |
+/// | Redis 7.0, a permission | `ERR The user executing the script can't ..` | the same |
+/// | later ones and Valkey, a permission | `ERR ACL failure in script: User .. has no permissions ..` | the same |
+fn code_of(error: &RedisError) -> Option<String> {
+    // Permissions come first: what follows names the user, whose name may hold any of the words below.
+    const WORDED: [(&str, &str); 8] = [
+        ("ACL failure in script", "NOPERM"),
+        ("The user executing the script can't", "NOPERM"),
+        ("NOPERM", "NOPERM"),
+        ("WRONGTYPE", "WRONGTYPE"),
+        ("OOM", "OOM"),
+        ("READONLY", "READONLY"),
+        ("MISCONF", "MISCONF"),
+        ("NOREPLICAS", "NOREPLICAS"),
+    ];
+    let code = error.code()?;
+    if !matches!(code, "ERR" | "@user_script:") {
+        return Some(code.to_owned());
+    }
+    let detail = error.detail().unwrap_or_default();
+    // The words of other errors repeat the command, and so a name that the caller chose.
+    let is_of_script = code != "ERR" || detail.contains("script");
+    let inner = WORDED.iter().find(|(sign, _)| is_of_script && detail.contains(sign));
+    Some(inner.map_or("ERR", |(_, inner)| inner).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::config::Settings;
+
+    fn server(url: &str) -> Result<Server> {
+        Server::new(url, &Settings::default().derive().unwrap(), Arc::default())
+    }
+
+    #[test]
+    fn urls_are_understood() {
+        for url in ["redis://h", "redis://u:p@h:1/2", "unix:///s", "redis+unix:///s?db=3", "redis://[::1]:7/"] {
+            assert!(server(url).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn wrong_urls_say_what_is_right_and_no_secret() {
+        for url in
+            ["", "h", "http://u:secret@h", "redis://u:secret@h/x", "redis://u:secret@:99999", "rediss://u:secret@h"]
+        {
+            let text = server(url).unwrap_err().to_string();
+            assert!(text.contains("redis://"), "{text}");
+            assert!(!text.contains("secret"), "{text}");
+        }
+        assert!(!format!("{:?}", server("redis://u:secret@h").unwrap()).contains("secret"));
+    }
+
+    /// An error as it is read from the wire.
+    fn said(words: &str) -> RedisError {
+        redis::parse_redis_value(format!("-{words}\r\n").as_bytes()).unwrap().extract_error().unwrap_err()
+    }
+
+    /// What servers of 6.0.9 to 9.1.2 answered, and how the code reads that a caller gets.
+    const WORDED: [(&str, &str); 13] = [
+        ("ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not allowed", "OOM"),
+        ("ERR Error running script (call to f_1): @user_script:1: WRONGTYPE Operation against a key", "WRONGTYPE"),
+        ("ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -READONLY You can't", "READONLY"),
+        (
+            "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: The user executing the script can't run this command or subcommand",
+            "NOPERM",
+        ),
+        ("@user_script: 1: The user executing the script can't access at least one of the keys mentioned", "NOPERM"),
+        ("@user_script: 1: -MISCONF Redis is configured to save RDB snapshots", "MISCONF"),
+        ("@user_script: 1: -NOREPLICAS Not enough good replicas to write.", "NOREPLICAS"),
+        ("@user_script: 1: Write commands are not allowed after non deterministic commands.", "ERR"),
+        (
+            "ERR The user executing the script can't run this command or subcommand script: 1, on @user_script:1.",
+            "NOPERM",
+        ),
+        (
+            "ERR ACL failure in script: User app has no permissions to run the 'del' command script: 1, on @user_script:1.",
+            "NOPERM",
+        ),
+        ("ERR ACL failure in script: No permissions to access a key", "NOPERM"),
+        ("ERR ACL failure in script: User ROOM has no permissions to run the 'del' command", "NOPERM"),
+        ("ERR unknown command", "ERR"),
+    ];
+
+    #[test]
+    fn a_script_error_has_its_code_however_a_server_words_it() {
+        let server = server("redis://h").unwrap();
+        for (words, expected) in WORDED {
+            let Failure::Refused { code, applied, .. } = server.classify(&said(words), Moment(5)) else {
+                panic!("{words}")
+            };
+            assert_eq!(code, expected, "{words}");
+            assert_eq!(applied == Applied::Unknown, matches!(expected, "NOPERM" | "ERR"), "{words}");
+        }
+    }
+
+    #[test]
+    fn a_code_that_is_told_is_not_looked_for_in_the_words() {
+        let error = said("NOPERM User OOM has no permissions to run the 'eval' command");
+        assert_eq!(code_of(&error).as_deref(), Some("NOPERM"));
+        let error = said("ERR unknown command 'EVALSHA', with args beginning with: '1' 'ROOM:1'");
+        assert_eq!(code_of(&error).as_deref(), Some("ERR"));
+    }
+
+    #[test]
+    fn what_may_have_been_applied_is_not_called_undone() {
+        let io = RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        let server = server("redis://h").unwrap();
+        assert_eq!(server.classify(&io, Moment(5)).applied(), Applied::Unknown);
+        let kind = |kind: redis::ServerErrorKind| RedisError::from((kind.into(), "An error"));
+        assert_eq!(server.classify(&kind(redis::ServerErrorKind::ReadOnly), Moment(5)).applied(), Applied::No);
+        assert_eq!(server.classify(&kind(redis::ServerErrorKind::NoPerm), Moment(5)).applied(), Applied::Unknown);
+    }
+}

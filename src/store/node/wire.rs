@@ -1,0 +1,212 @@
+//! One connection to a server, which throws itself away when anything about it is in doubt.
+
+use super::resp::{self, Known};
+use super::server::{Greeted, Server};
+use super::stream::Stream;
+use super::{Answer, Failure, GRACE, Limits, Reply, Request, Verb};
+use crate::base::mutant::{self, Mutant};
+use crate::base::time::Moment;
+use redis::{RedisError, Value};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A slot for one connection, made when it is first used and dropped when its state is in doubt.
+pub(crate) struct Wire {
+    /// Shared, because the pool moves its slots about.
+    server: Arc<Server>,
+    /// Boxed, because it is taken out for each exchange: a connection is some hundred bytes.
+    live: Option<Box<Live>>,
+    was_live: bool,
+}
+
+struct Live {
+    stream: Stream,
+    /// The server's clock minus ours, in microseconds, by the *receive* time of its answer: too small by the
+    /// way of the reply, so the server's deadline is never later than ours.
+    offset: i128,
+    run_id: String,
+    /// Kept from one exchange to the next, so that sending allocates nothing.
+    packed: Vec<u8>,
+}
+
+/// One attempt's points in time.
+struct Schedule {
+    sent: Moment,
+    patience: Duration,
+    deadline: Moment,
+}
+
+impl Schedule {
+    /// When its answer is not waited for any more.
+    fn ends(&self) -> Moment {
+        self.sent.plus(self.patience)
+    }
+}
+
+/// How sending a request once ended.
+enum Once {
+    Answered(Answer),
+    /// By an offset that is now corrected; it would have been answered by `ends`.
+    Stale {
+        ends: Moment,
+    },
+}
+
+impl Wire {
+    pub(crate) fn new(server: Arc<Server>) -> Self {
+        Self { server, live: None, was_live: false }
+    }
+
+    /// Sends the request once, and once more when the server found it stale though it was in time.
+    /// `connect_by` bounds connecting.
+    pub(crate) fn attempt(
+        &mut self,
+        request: &Request<'_>,
+        limits: Limits,
+        connect_by: Moment,
+    ) -> Result<Answer, Failure> {
+        match self.once(request, limits, connect_by, None)? {
+            Once::Answered(answer) => Ok(answer),
+            Once::Stale { ends } => match self.once(request, limits, connect_by, Some(ends))? {
+                Once::Answered(answer) => Ok(answer),
+                Once::Stale { .. } => Err(Failure::Stale),
+            },
+        }
+    }
+
+    /// Connects, if it is not connected.
+    pub(crate) fn warm(&mut self, connect_by: Moment) -> Result<(), Failure> {
+        let live = self.take_live(connect_by)?;
+        self.live = Some(live);
+        Ok(())
+    }
+
+    /// While it runs the connection is out of its slot, so an unwinding or an early return drops it: after
+    /// a time-out a reply is still owed and must never be taken for the next one's.
+    fn once(
+        &mut self,
+        request: &Request<'_>,
+        limits: Limits,
+        connect_by: Moment,
+        ends: Option<Moment>,
+    ) -> Result<Once, Failure> {
+        let mut live = self.take_live(connect_by)?;
+        let schedule = self.schedule(limits, ends);
+        match live.send(request, &schedule) {
+            Ok(value) => {
+                self.live = Some(live);
+                let late = mutant::is(Mutant::DeadlineFromReply);
+                let sent = if late { self.server.clock.now() } else { schedule.sent };
+                Ok(Once::Answered(Answer { reply: reply_of(value), sent }))
+            }
+            Err(error) if error.code() == Some("STALE") => self.correct(live, &error, &schedule),
+            Err(error) => {
+                let failure = self.server.classify(&error, schedule.deadline);
+                self.live = Some(live).filter(|_| leaves_wire_clean(&failure));
+                Err(failure)
+            }
+        }
+    }
+
+    /// Takes the offset from the server's time, if the attempt was in time by our clock.
+    fn correct(&mut self, mut live: Box<Live>, error: &RedisError, schedule: &Schedule) -> Result<Once, Failure> {
+        let received = self.server.clock.now();
+        live.offset = offset(stale_micros(error), received);
+        self.live = Some(live);
+        let ends = schedule.ends();
+        if received < schedule.deadline { Ok(Once::Stale { ends }) } else { Err(Failure::Stale) }
+    }
+
+    /// `ends` bounds the answer to what is sent a second time: both together get the patience of one.
+    fn schedule(&self, limits: Limits, ends: Option<Moment>) -> Schedule {
+        let sent = self.server.clock.now();
+        let patience = match ends {
+            None => limits.answer_by.since(sent).max(GRACE).min(self.server.response_timeout()),
+            Some(ends) => ends.since(sent).max(Duration::from_millis(1)),
+        };
+        Schedule { sent, patience, deadline: sent.plus(patience.min(limits.execute_within)) }
+    }
+
+    fn take_live(&mut self, connect_by: Moment) -> Result<Box<Live>, Failure> {
+        if let Some(live) = self.live.take() {
+            return Ok(live);
+        }
+        let live = self.connect(connect_by)?;
+        if std::mem::replace(&mut self.was_live, true) {
+            self.server.count_reconnect();
+        }
+        Ok(live)
+    }
+
+    /// Connects, and takes the offset from the server's time.
+    fn connect(&self, connect_by: Moment) -> Result<Box<Live>, Failure> {
+        let open = || -> Result<Box<Live>, RedisError> {
+            let greeted = self.server.connect(connect_by)?;
+            let offset = offset(greeted.time, self.server.clock.now());
+            Ok(Box::new(Live::new(greeted, offset)))
+        };
+        open().map_err(|error| self.server.classify(&error, Moment::MAX).never_sent())
+    }
+}
+
+fn offset(server_micros: u64, local: Moment) -> i128 {
+    i128::from(server_micros) - i128::from(local.micros())
+}
+
+impl Live {
+    fn new(greeted: Greeted, offset: i128) -> Self {
+        let Greeted { stream, run_id, .. } = greeted;
+        Self { stream, offset, run_id, packed: Vec::new() }
+    }
+
+    /// A script that the server does not know costs a second exchange, in what is left of the time.
+    fn send(&mut self, request: &Request<'_>, schedule: &Schedule) -> Result<Value, RedisError> {
+        self.stream.ends_by(schedule.ends(), schedule.sent);
+        let deadline = i128::from(schedule.deadline.micros()) + self.offset;
+        let reply = self.exchange(request, false, deadline);
+        match (&request.verb, &reply) {
+            (Verb::Script(_), Err(error)) if error.code() == Some("NOSCRIPT") => self.exchange(request, true, deadline),
+            _ => reply,
+        }
+    }
+
+    fn exchange(&mut self, request: &Request<'_>, whole: bool, deadline: i128) -> Result<Value, RedisError> {
+        resp::pack(&mut self.packed, request, whole, Known { deadline, run_id: &self.run_id });
+        self.stream.send(&self.packed)?;
+        self.stream.answer()?.extract_error()
+    }
+}
+
+fn reply_of(value: Value) -> Reply {
+    match value {
+        Value::Nil => Reply::Nil,
+        Value::Int(number) => Reply::Number(number),
+        Value::BulkString(bytes) => Reply::Text(bytes),
+        Value::SimpleString(text) => Reply::Text(text.into_bytes()),
+        Value::Array(items) => Reply::Array(items.into_iter().map(reply_of).collect()),
+        _ => Reply::Other,
+    }
+}
+
+/// The server's time in a STALE error.
+fn stale_micros(error: &RedisError) -> u64 {
+    error.detail().unwrap_or_default().split_whitespace().next().and_then(|micros| micros.parse().ok()).unwrap_or(0)
+}
+
+/// Whether the connection can be used again: the answer was complete, and not of a kind that a new one may cure.
+fn leaves_wire_clean(failure: &Failure) -> bool {
+    matches!(failure, Failure::Refused { code, .. } if code != "READONLY" && code != "NOAUTH")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_a_tree_of_values() {
+        let said = redis::parse_redis_value(b"*4\r\n$2\r\n\xff\0\r\n*2\r\n:7\r\n$-1\r\n+PONG\r\n*0\r\n").unwrap();
+        let text = |bytes: &[u8]| Reply::Text(bytes.to_vec());
+        let inner = Reply::Array(vec![Reply::Number(7), Reply::Nil]);
+        assert_eq!(reply_of(said), Reply::Array(vec![text(b"\xff\0"), inner, text(b"PONG"), Reply::Array(vec![])]));
+    }
+}

@@ -1,0 +1,345 @@
+//! The subscriber: one thread and one connection a client, whoever waits for whatever.
+//!
+//! The thread alone writes and reads its connection, which a TLS session could not share, and so nobody who waits is
+//! held up by a slow server. A bell makes it look at what is wanted. It never blocks on those who listen:
+//! see [`Ear`].
+
+use crate::base::mutant::{self, Mutant};
+use crate::base::say::say;
+use crate::base::signal::Ear;
+use crate::base::threads::spawn;
+use crate::base::time::{Clock, Moment};
+use crate::store::node::{Backend, Bell, Stream};
+use once_cell::sync::OnceCell;
+use parking_lot::{Condvar, Mutex};
+use redis::{Msg, RedisError, Value};
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+/// A quiet connection is asked for a sign of life this often; a half-open one is noticed no other way.
+const PING_EVERY: Duration = Duration::from_secs(3);
+
+/// How long a channel stays subscribed without a waiter: the next one often comes soon.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// The pause before connecting again, doubled with each failure up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// An unlock's message is one digit. After a longer one than this the connection is dropped, and the memory that the
+/// message took with it. It has been read by then: what bounds it is the server, by its limit for the output of
+/// subscribers, 32 MB unless configured.
+const LONGEST_PAYLOAD: usize = 64 * 1024;
+
+/// The subscriber of one node. Its thread starts with the first waiter.
+pub(crate) struct PubSub {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    backend: Arc<Backend>,
+    clock: Clock,
+    /// Made with the thread.
+    bell: OnceCell<Bell>,
+    state: Mutex<State>,
+    /// The thread sleeps on it between two connections, and is woken by a waiter or the end.
+    stirred: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    channels: HashMap<String, Channel>,
+    running: bool,
+    /// The thread was rung for and has not looked yet: once is enough for any number of waiters.
+    rung: bool,
+    closed: bool,
+}
+
+struct Channel {
+    ears: Vec<Arc<dyn Ear>>,
+    confirmed: Arc<AtomicBool>,
+    /// Asked for on this connection, whatever the answer was.
+    asked: bool,
+    idle_since: Option<Moment>,
+}
+
+/// The place of an ear on a channel; given back when dropped.
+///
+/// It is told that it may have missed something when the server confirms the subscription, and again by each
+/// confirmation after a reconnect. So a waiter that looks at the lock whenever it is told anything has looked after the
+/// confirmation.
+pub(crate) struct Subscription {
+    shared: Arc<Shared>,
+    channel: String,
+    ear: Arc<dyn Ear>,
+    confirmed: Arc<AtomicBool>,
+}
+
+impl Subscription {
+    /// Whether a message that is published from now on will arrive.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.confirmed.load(SeqCst)
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        if let Some(channel) = state.channels.get_mut(&self.channel) {
+            channel.ears.retain(|ear| !Arc::ptr_eq(ear, &self.ear));
+            if channel.ears.is_empty() {
+                channel.idle_since = Some(self.shared.clock.now());
+            }
+        }
+    }
+}
+
+impl PubSub {
+    pub(crate) fn new(backend: Arc<Backend>) -> Self {
+        let (bell, state, stirred) = (OnceCell::new(), Mutex::default(), Condvar::new());
+        Self { shared: Arc::new(Shared { backend, clock: Clock::Boot, bell, state, stirred }) }
+    }
+
+    /// Puts an ear on a channel.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub(crate) fn listen(&self, name: &str, ear: Arc<dyn Ear>) -> std::io::Result<Subscription> {
+        let confirmed = self.register(name, &ear)?;
+        Ok(Subscription { shared: Arc::clone(&self.shared), channel: name.to_owned(), ear, confirmed })
+    }
+
+    /// Whether it is confirmed already.
+    fn register(&self, name: &str, ear: &Arc<dyn Ear>) -> std::io::Result<Arc<AtomicBool>> {
+        let mut state = self.shared.state.lock();
+        if !state.running && !state.closed {
+            self.shared.bell()?;
+            let shared = Arc::clone(&self.shared);
+            spawn("redlatch-subscriber", move || shared.run())?;
+            state.running = true;
+        }
+        let channel = state.channels.entry(name.to_owned()).or_insert_with(Channel::new);
+        channel.ears.push(Arc::clone(ear));
+        channel.idle_since = None;
+        let (confirmed, asked) = (Arc::clone(&channel.confirmed), channel.asked);
+        if !asked && !std::mem::replace(&mut state.rung, true) {
+            self.shared.ring();
+        }
+        self.shared.stirred.notify_all();
+        Ok(confirmed)
+    }
+
+    /// Whether this client is told itself of what is published on a channel.
+    pub(crate) fn hears(&self, name: &str) -> bool {
+        self.shared.state.lock().channels.get(name).is_some_and(|channel| channel.confirmed.load(SeqCst))
+    }
+
+    /// Ends the thread, at the latest when a reply that it waits for is overdue.
+    pub(crate) fn close(&self) {
+        self.shared.state.lock().closed = true;
+        self.shared.stirred.notify_all();
+        self.shared.ring();
+    }
+}
+
+impl Channel {
+    fn new() -> Self {
+        Self { ears: Vec::new(), confirmed: Arc::default(), asked: false, idle_since: None }
+    }
+
+    fn missed(&self) {
+        self.ears.iter().for_each(|ear| ear.missed());
+    }
+}
+
+impl Shared {
+    fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
+    fn bell(&self) -> std::io::Result<&Bell> {
+        self.bell.get_or_try_init(Bell::new)
+    }
+
+    /// Makes the thread look at what is wanted, if there is one.
+    fn ring(&self) {
+        self.bell.get().into_iter().for_each(Bell::ring);
+    }
+
+    /// One connection after the other, as long as somebody waits.
+    fn run(&self) {
+        let mut pause = FIRST_PAUSE;
+        let mut lost = false;
+        while !self.is_closed() {
+            let session = AssertUnwindSafe(|| self.session(&mut pause, lost));
+            let session = catch_unwind(session);
+            match session {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => self.log_loss(&error, pause),
+                Err(_) => say!(error, "the subscriber thread panicked and starts again"),
+            }
+            self.forget_confirmations();
+            self.rest(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            lost = true;
+        }
+    }
+
+    /// Once an outage: a server that is away for an hour need not fill the log.
+    fn log_loss(&self, error: &RedisError, pause: Duration) {
+        let server = self.backend.server().address();
+        // The system's words for a time-out are of a lack of resources.
+        let why = if error.is_timeout() { "no answer in time".to_owned() } else { error.to_string() };
+        if pause == FIRST_PAUSE {
+            say!(warn, "the subscriber has no connection to {server}, waiters poll until it has one: {why}");
+        } else {
+            say!(debug, "the subscriber cannot connect to {server}: {why}");
+        }
+    }
+
+    /// Pauses, and then sleeps on while nobody waits for anything.
+    fn rest(&self, pause: Duration) {
+        let mut state = self.state.lock();
+        let until = std::time::Instant::now() + pause;
+        while !state.closed && !self.stirred.wait_until(&mut state, until).timed_out() {}
+        while !state.closed && state.channels.values().all(|channel| channel.ears.is_empty()) {
+            state.channels.clear();
+            self.stirred.wait(&mut state);
+        }
+    }
+
+    /// After a lost connection nothing is subscribed. Waiters who relied on it poll faster until it is again.
+    fn forget_confirmations(&self) {
+        let mut state = self.state.lock();
+        for channel in state.channels.values_mut() {
+            channel.asked = false;
+            if channel.confirmed.swap(false, SeqCst) {
+                channel.missed();
+            }
+        }
+    }
+
+    /// Lives as long as one connection does. `Ok`: closed.
+    fn session(&self, pause: &mut Duration, lost: bool) -> Result<(), RedisError> {
+        let mut line = Line::open(self)?;
+        if lost {
+            self.backend.server().count_reconnect();
+            say!(info, "the subscriber is connected to {} again", self.backend.server().address());
+        }
+        *pause = FIRST_PAUSE;
+        let mut heard = self.clock.now();
+        while !self.is_closed() {
+            self.update(&mut line)?;
+            if line.next(heard.plus(PING_EVERY))? {
+                heard = self.clock.now();
+            } else if self.clock.now().since(heard) >= PING_EVERY {
+                line.command("PING", None)?;
+                heard = self.clock.now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Subscribes what is wanted and unsubscribes what nobody wanted for a while.
+    fn update(&self, line: &mut Line<'_>) -> Result<(), RedisError> {
+        let (wanted, unwanted) = self.changes();
+        for name in unwanted {
+            line.command("UNSUBSCRIBE", Some(&name))?;
+        }
+        for name in wanted {
+            if line.subscribe(&name)? {
+                self.confirm(&name);
+            }
+        }
+        Ok(())
+    }
+
+    /// An unwanted channel leaves the map before it is unsubscribed: whoever comes next starts a new one, which
+    /// is subscribed after that, in this thread's order.
+    fn changes(&self) -> (Vec<String>, Vec<String>) {
+        let mut state = self.state.lock();
+        state.rung = false;
+        let now = self.clock.now();
+        let stale = |channel: &Channel| channel.idle_since.is_some_and(|since| now.since(since) >= LINGER);
+        let unwanted = state.channels.extract_if(|_, channel| stale(channel)).map(|(name, _)| name).collect();
+        let mut wanted = Vec::new();
+        for (name, channel) in state.channels.iter_mut().filter(|(_, channel)| !channel.asked) {
+            channel.asked = true;
+            wanted.push(name.clone());
+        }
+        (wanted, unwanted)
+    }
+
+    fn confirm(&self, name: &str) {
+        if let Some(channel) = self.state.lock().channels.get(name) {
+            channel.confirmed.store(true, SeqCst);
+            if !mutant::is(Mutant::NoTryAfterConfirm) {
+                channel.missed();
+            }
+        }
+    }
+
+    fn deliver(&self, message: &Msg) -> Result<(), RedisError> {
+        let (name, payload) = (message.get_channel_name(), message.get_payload_bytes());
+        if payload.len() > LONGEST_PAYLOAD {
+            return Err(std::io::Error::new(ErrorKind::InvalidData, "a message of more than 64 KiB").into());
+        }
+        if let Some(channel) = self.state.lock().channels.get(name) {
+            channel.ears.iter().for_each(|ear| ear.hear(payload));
+        }
+        Ok(())
+    }
+}
+
+/// The connection in subscribed mode.
+struct Line<'a> {
+    shared: &'a Shared,
+    stream: Stream,
+    bell: &'a Bell,
+}
+
+impl<'a> Line<'a> {
+    fn open(shared: &'a Shared) -> Result<Self, RedisError> {
+        let stream = shared.backend.server().connect(Moment::MAX)?.stream;
+        Ok(Self { shared, stream, bell: shared.bell()? })
+    }
+
+    /// False when the server refuses: its waiters then poll.
+    fn subscribe(&mut self, channel: &str) -> Result<bool, RedisError> {
+        match self.command("SUBSCRIBE", Some(channel))? {
+            Value::ServerError(error) => {
+                say!(warn, "the server refuses channel {channel:?}, its waiters poll instead: {error}");
+                Ok(false)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Sends a command and delivers the messages that come before its reply.
+    fn command(&mut self, name: &str, arg: Option<&str>) -> Result<Value, RedisError> {
+        let now = self.shared.clock.now();
+        self.stream.ends_by(now.plus(self.shared.backend.server().response_timeout()), now);
+        self.stream.send(&redis::cmd(name).arg(arg).get_packed_command())?;
+        loop {
+            let reply = self.stream.next()?;
+            match Msg::from_value(&reply) {
+                Some(message) => self.shared.deliver(&message)?,
+                None => return Ok(reply),
+            }
+        }
+    }
+
+    /// Delivers the next message; false when none came by then, or the bell rang.
+    fn next(&mut self, until: Moment) -> Result<bool, RedisError> {
+        self.stream.ends_by(until, self.shared.clock.now());
+        let next = self.stream.next_unless_rung(self.bell)?;
+        if let Some(message) = next.as_ref().and_then(Msg::from_value) {
+            self.shared.deliver(&message)?;
+        }
+        Ok(next.is_some())
+    }
+}

@@ -1,0 +1,115 @@
+//! The store of one server, at a server that plays a part.
+
+use super::*;
+use crate::base::config::Settings;
+use crate::base::script::{Count::AtLeast, Script};
+use crate::store::node::{Arg, Reply, Verb, pool_worker};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use redis::{Parser, Value};
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+
+/// The server below answers any script as if it had two keys.
+static EACH: Script = Script::new("EACH", &["return { 1, 0 }"], AtLeast(1), AtLeast(2));
+
+/// How long whatever must happen may take.
+const LONG: Duration = Duration::from_secs(20);
+
+/// What an ear was told; `None`: that it may have missed something.
+struct Noting(Sender<Option<Vec<u8>>>);
+
+impl Ear for Noting {
+    fn hear(&self, payload: &[u8]) {
+        self.0.send(Some(payload.to_vec())).unwrap();
+    }
+
+    fn missed(&self) {
+        self.0.send(None).unwrap();
+    }
+}
+
+fn noting() -> (Arc<dyn Ear>, Receiver<Option<Vec<u8>>>) {
+    let (tell, told) = unbounded();
+    (Arc::new(Noting(tell)), told)
+}
+
+fn common() -> Common {
+    let config = Settings::default().derive().unwrap();
+    Common { config, counters: Arc::default(), worker: pool_worker().unwrap() }
+}
+
+fn bulk(bytes: &[u8]) -> Vec<u8> {
+    [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
+}
+
+/// A message on a channel, as a subscriber reads it.
+fn message(channel: &[u8], payload: &[u8]) -> Vec<u8> {
+    [b"*3\r\n".to_vec(), bulk(b"message"), bulk(channel), bulk(payload)].concat()
+}
+
+/// What is read by a client that sends this. Who subscribes to a channel gets a message there.
+fn answer(command: &[Vec<u8>]) -> Vec<u8> {
+    let subscribed =
+        |channel: &[u8]| [b"*3\r\n".to_vec(), bulk(b"subscribe"), bulk(channel), b":1\r\n".to_vec()].concat();
+    match command[0].as_slice() {
+        b"TIME" => b"*2\r\n:1700000000\r\n:0\r\n".to_vec(),
+        b"SUBSCRIBE" => [subscribed(&command[1]), message(&command[1], b"\xff 3")].concat(),
+        b"EVALSHA" => b"*2\r\n:1\r\n:0\r\n".to_vec(),
+        _ => b"+OK\r\n".to_vec(),
+    }
+}
+
+/// Answers one connection until its client is gone.
+fn serve(mut stream: TcpStream) {
+    let mut parser = Parser::new();
+    let mut reading = stream.try_clone().unwrap();
+    while let Ok(value) = parser.parse_value(&mut reading) {
+        let Value::Array(words) = value else { panic!("{value:?}") };
+        let words: Vec<Vec<u8>> = words.into_iter().map(|word| redis::from_redis_value(word).unwrap()).collect();
+        if stream.write_all(&answer(&words)).is_err() {
+            return;
+        }
+    }
+}
+
+/// The URL of a server whose answers are those above.
+fn start() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        listener.incoming().for_each(|stream| drop(std::thread::spawn(move || serve(stream.unwrap()))));
+    });
+    url
+}
+
+#[test]
+fn ears_are_told_what_is_said() {
+    let (ear, told) = noting();
+    let store = open(&start(), &common()).unwrap();
+    let place = store.listen("n", ear).unwrap();
+    assert_eq!(told.recv_timeout(LONG), Ok(None), "confirmed: a message may have come before");
+    assert!(place.is_confirmed() && store.hears("n") && !store.hears("m"));
+    assert_eq!(told.recv_timeout(LONG), Ok(Some(b"\xff 3".to_vec())));
+    store.close();
+}
+
+#[test]
+fn what_is_asked_of_several_keys_is_answered_for_each() {
+    let store = open(&start(), &common()).unwrap();
+    let args = [Arg::Deadline, Arg::Number(1_000), Arg::Text("x"), Arg::Text("y"), Arg::Text("z")];
+    let ask = |keys: &[&str]| {
+        let request = Request { verb: Verb::Script(&EACH), keys, args: &args[..2 + keys.len()] };
+        store.attempt_all(Lane::Renewals, &request, 2, Limits { answer_by: Moment::MAX, execute_within: LONG })
+    };
+    let held = ask(&["a", "b"]).unwrap().into_iter().map(|answer| answer.unwrap().reply);
+    assert_eq!(held.collect::<Vec<_>>(), [Reply::Number(1), Reply::Number(0)]);
+    assert!(matches!(ask(&["a", "b", "c"]), Err(Failure::Refused { .. })), "of one key nothing was said");
+}
+
+/// A new one replaces a line, or comes before those that are refused.
+#[test]
+fn a_scheme_has_one_line() {
+    for (at, (scheme, _)) in SCHEMES.iter().enumerate() {
+        assert!(!SCHEMES[..at].iter().any(|(earlier, _)| earlier == scheme), "{scheme}");
+    }
+}

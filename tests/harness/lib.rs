@@ -1,0 +1,34 @@
+//! What tests and benches share: servers, a fault proxy, processes, threads, counts.
+//!
+//! A test binary takes it as
+//!
+//! ```text
+//! #[macro_use]
+//! extern crate harness;
+//! use harness::{process, proxy, server, threads};
+//! ```
+//!
+//! so that all its files have the macro and the modules.
+
+/// The folder of the whole project.
+pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// Asserts that a result is the error variant of this name.
+#[macro_export]
+macro_rules! assert_err {
+    ($result:expr, $variant:ident) => {{
+        let result = $result;
+        let expected = stringify!($variant);
+        assert!(matches!(result, Err(redlatch::Error::$variant { .. })), "expected {expected}, got {result:?}");
+    }};
+}
+
+pub mod counting;
+pub mod deployment;
+pub mod lateness;
+pub mod lua;
+pub mod process;
+pub mod proxy;
+pub mod quorum;
+pub mod server;
+pub mod threads;

@@ -1,0 +1,36 @@
+//! The library's scripts: found in its source, and joined by its own code.
+
+use std::path::{Path, PathBuf};
+
+#[path = "../../src/base/script/preludes.rs"]
+mod preludes;
+
+/// Every Lua file of the library, with its text.
+pub fn files() -> Vec<(PathBuf, String)> {
+    let found = below(&Path::new(crate::ROOT).join("src"));
+    assert!(found.len() > 8, "the scripts were not found");
+    found
+}
+
+fn below(folder: &Path) -> Vec<(PathBuf, String)> {
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, files): (Vec<_>, Vec<_>) = paths.partition(|path| path.is_dir());
+    let scripts = files.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "lua"));
+    let scripts = scripts.map(|path| (path.clone(), std::fs::read_to_string(path).unwrap()));
+    scripts.chain(folders.iter().flat_map(|folder| below(folder))).collect()
+}
+
+/// The text of a script as the library sends it, by the names of its files: `acquire`, or `quarantine+acquire`. Without its
+/// folder a name is of `keys`.
+pub fn script(names: &str) -> String {
+    let files = files();
+    let texts: Vec<_> = names.split('+').map(|name| the_one(&files, name)).collect();
+    preludes::join(&texts)
+}
+
+fn the_one<'a>(files: &'a [(PathBuf, String)], name: &str) -> &'a str {
+    let name = if name.contains('/') { format!("{name}.lua") } else { format!("keys/{name}.lua") };
+    let (_, text) =
+        files.iter().find(|(path, _)| path.ends_with(&name)).unwrap_or_else(|| panic!("there is no {name}"));
+    text
+}

@@ -1,0 +1,220 @@
+//! Examples whose point is how their processes end: each is built and started as its user would.
+
+use crate::process::built;
+use crate::server::{Server, signal};
+use crate::threads::{LATE, LONG, Mark, SOON, Took, ms};
+use crossbeam_channel::{Receiver, unbounded};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Of the example `shutdown`.
+const STEP: Duration = Duration::from_millis(200);
+
+/// Of the example `leader`.
+const LEASE: Duration = Duration::from_secs(3);
+
+const LOCK: &str = "example:shutdown";
+const OFFICE: &str = "example:leader";
+
+/// A process of an example. Killed when dropped.
+struct Example {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Example {
+    fn start(program: &str, name: &str, server: &Server) -> Self {
+        let mut command = Command::new(program);
+        command.arg(name).env("REDLATCH_URL", server.url()).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (tell, lines) = unbounded();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        Self { child, lines }
+    }
+
+    fn signal(&self, name: &str) {
+        signal(name, self.child.id());
+    }
+
+    /// Waits until it says something that ends so; what it said until then.
+    #[track_caller]
+    fn hear(&self, what: &str) -> Vec<String> {
+        let (mut heard, end) = (Vec::new(), Instant::now() + LONG);
+        while !heard.last().is_some_and(|line: &String| line.ends_with(what)) {
+            heard.push(self.lines.recv_deadline(end).unwrap_or_else(|_| panic!("no {what:?} after {heard:?}")));
+        }
+        heard
+    }
+
+    /// How it ended, and how long that took from now.
+    fn end(mut self) -> (ExitStatus, Took) {
+        let start = Mark::now();
+        (self.child.wait().unwrap(), start.elapsed())
+    }
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn shutdown_leaves_nothing_behind_on_ctrl_c() {
+    let server = Server::start();
+    let program = built("--example", "shutdown");
+    let [one, other] = ["one", "other"].map(|name| Example::start(&program, name, &server));
+    one.hear("begins a step");
+    other.hear("begins a step");
+    for (process, name) in [(one, "-INT"), (other, "-TERM")] {
+        process.signal(name);
+        let said = process.hear("shut down");
+        let (status, took) = process.end();
+        assert!(status.success() && took <= STEP + SOON, "{status} after {took:?}");
+        let (begun, done) = (count(&said, "begins a step"), count(&said, "has done it"));
+        assert_eq!(done, begun + 1, "each step is finished, also the first, which was heard before: {said:?}");
+    }
+    assert_eq!(server.pttl(LOCK), -2, "the lock is free");
+}
+
+fn count(said: &[String], what: &str) -> usize {
+    said.iter().filter(|line| line.ends_with(what)).count()
+}
+
+#[test]
+fn shutdown_ends_at_once_on_the_second_ctrl_c() {
+    let server = Server::start();
+    let process = Example::start(&built("--example", "shutdown"), "one", &server);
+    process.hear("begins a step");
+    // Now it cannot unlock, and waits for its worker.
+    server.freeze();
+    process.signal("-INT");
+    process.hear("to end at once");
+    process.signal("-INT");
+    let (status, took) = process.end();
+    server.thaw();
+    assert!(status.code() == Some(130) && took <= SOON, "{status} after {took:?}");
+    server.clear();
+}
+
+/// What one of the leaders said: when, who, and what.
+type Said = (u64, String, String);
+
+fn parse(line: &str) -> Said {
+    let mut words = line.splitn(3, ' ');
+    let mut word = || words.next().unwrap().to_owned();
+    (word().parse().unwrap(), word(), word())
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64
+}
+
+/// Three processes that stand for election, and what they said so far.
+struct Election {
+    running: Vec<(String, Example)>,
+    said: Vec<Said>,
+}
+
+impl Election {
+    fn start(server: &Server) -> Self {
+        let program = built("--example", "leader");
+        let start = |name: &str| (name.to_owned(), Example::start(&program, name, server));
+        Self { running: ["a", "b", "c"].map(start).into(), said: Vec::new() }
+    }
+
+    fn process(&self, name: &str) -> &Example {
+        &self.running.iter().find(|(known, _)| known == name).unwrap().1
+    }
+
+    fn take(&mut self, name: &str) -> Example {
+        let place = self.running.iter().position(|(known, _)| known == name).unwrap();
+        self.running.remove(place).1
+    }
+
+    fn listen(&mut self, span: Duration) {
+        std::thread::sleep(span);
+        let said = self.running.iter().flat_map(|(_, process)| process.lines.try_iter());
+        self.said.extend(said.map(|line| parse(&line)));
+    }
+
+    /// Waits until somebody leads who began after this time, and has done some steps; who, and when the first was.
+    fn leader_since(&mut self, since: u64) -> (String, u64) {
+        let end = Instant::now() + LONG;
+        loop {
+            self.listen(ms(10));
+            let steps = self.said.iter().filter(|(at, _, what)| *at > since && what == "step");
+            if let Some((_, name, _)) = steps.clone().nth(5) {
+                let first = steps.map(|step| step.0).min().unwrap();
+                return (name.clone(), first);
+            }
+            assert!(Instant::now() < end, "nobody leads: {:?}", self.said);
+        }
+    }
+
+    /// Who led, one after the other: whoever does a step between two steps of another is there twice.
+    fn terms(&self) -> Vec<&str> {
+        let mut steps: Vec<_> = self.said.iter().filter(|said| said.2 == "step").collect();
+        steps.sort();
+        let mut terms: Vec<_> = steps.iter().map(|said| said.1.as_str()).collect();
+        terms.dedup();
+        terms
+    }
+
+    /// All that are left step down, and leave nothing.
+    fn finish(&mut self, server: &Server) {
+        self.running.iter().for_each(|(_, process)| process.signal("-INT"));
+        for (name, process) in std::mem::take(&mut self.running) {
+            let (status, took) = process.end();
+            assert!(status.success() && took <= SOON, "{name}: {status} after {took:?}");
+        }
+        assert_eq!(server.pttl(OFFICE), -2, "the office is free");
+    }
+}
+
+#[test]
+fn another_leads_within_the_lease_when_the_leader_is_killed() {
+    let server = Server::start();
+    let mut election = Election::start(&server);
+    let (mut leader, _) = election.leader_since(0);
+    let mut led = vec![leader.clone()];
+    for _ in 0..2 {
+        // Long enough that it was renewed.
+        election.listen(LEASE / 2);
+        let mut dead = election.take(&leader);
+        dead.child.kill().unwrap();
+        let killed = now();
+        dead.child.wait().unwrap();
+        election.said.extend(dead.lines.iter().map(|line| parse(&line)));
+        let (next, first) = election.leader_since(killed);
+        let took = Duration::from_micros(first - killed);
+        println!("{next} leads {took:?} after {leader} was killed");
+        assert!(took <= LEASE + LATE + SOON, "{next} leads {took:?} after {leader} was killed");
+        led.push(next.clone());
+        leader = next;
+    }
+    assert_eq!(election.terms(), led, "{:?}", election.said);
+    election.finish(&server);
+}
+
+#[test]
+fn a_leader_that_was_paused_beyond_its_lease_gives_up() {
+    let server = Server::start();
+    let mut election = Election::start(&server);
+    let (paused, _) = election.leader_since(0);
+    election.process(&paused).signal("-STOP");
+    let (next, first) = election.leader_since(now());
+    election.process(&paused).signal("-CONT");
+    let heard = election.process(&paused).hear("lost the office");
+    election.said.extend(heard.iter().map(|line| parse(line)));
+    let stepped_down = now();
+    election.process(&next).signal("-INT");
+    let (third, early) = election.leader_since(stepped_down);
+    assert!(first < stepped_down && Duration::from_micros(early - stepped_down) <= SOON, "{:?}", election.said);
+    election.listen(ms(100));
+    assert_eq!(election.terms(), [&paused, &next, &third], "{:?}", election.said);
+    election.finish(&server);
+}

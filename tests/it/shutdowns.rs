@@ -1,0 +1,196 @@
+//! What a shutdown frees, how, and what it says of the rest; and that no loss is forgotten by it.
+
+use crate::harness::quorum;
+use crate::process::alone;
+use crate::proxy::Proxy;
+use crate::server::Server;
+use crate::threads::{LONG, eventually, finish, ms, timed};
+use redlatch::{Client, ClientBuilder, LossCause, MultiLock, RedLock, ReentrantLock, Terms};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// A lease that is not renewed while a test runs: its renewals would be among the commands that are counted.
+const UNRENEWED: Duration = Duration::from_secs(600);
+
+/// A command for each hundred holds, and room for the handshakes of connections that are new.
+const COMMANDS: usize = 100 + 40;
+
+fn locks_of(builder: ClientBuilder) -> ReentrantLock {
+    ReentrantLock::new(&builder.build().unwrap())
+}
+
+/// Takes so many locks, a hundred by one command where that can be.
+fn take(locks: &impl RedLock, prefix: &str, count: usize) {
+    let names: Vec<_> = (0..count).map(|number| format!("{prefix}{number}")).collect();
+    for names in names.chunks(100) {
+        let group = MultiLock::of(names.iter().map(|name| (locks, name.as_str())));
+        assert!(group.acquire(&Terms::new()).unwrap().is_some());
+    }
+}
+
+#[test]
+fn ten_thousand_holds_are_freed_in_batches() {
+    alone(|| {
+        let server = Server::start();
+        let locks = locks_of(server.builder().watchdog_timeout(UNRENEWED));
+        take(&locks, "n", 10_000);
+        let began = Instant::now();
+        let commands = server.commands_during(|| locks.client().shutdown());
+        println!("a shutdown of 10,000 holds took {:?}, {} commands", began.elapsed(), commands.len());
+        assert!(commands.len() <= COMMANDS, "{} commands", commands.len());
+        assert_eq!(server.ask::<i64>(&["DBSIZE"]), 0);
+    });
+}
+
+/// The budget is for servers that do not answer. It also bounds how long a new connection is waited for, which a busy
+/// machine makes slowly: so one connection is all that is needed.
+#[test]
+fn a_shutdown_goes_on_as_long_as_the_server_answers() {
+    alone(|| {
+        keep_log();
+        let (server, budget) = (Server::start(), ms(500));
+        let proxy = Proxy::new(server.socket());
+        let builder = Client::builder(&proxy.url()).pool_size(1).outage_budget(budget);
+        let locks = locks_of(builder.watchdog_timeout(UNRENEWED));
+        take(&locks, "n", 4_000);
+        proxy.delay(ms(20));
+        let ((), took) = timed(|| locks.client().shutdown());
+        assert!(took > budget, "it was too short to show anything: {took:?}");
+        assert_eq!(logged("at shutdown"), [""; 0]);
+        assert_eq!(server.ask::<i64>(&["DBSIZE"]), 0);
+    });
+}
+
+/// It would refuse them one by one all the same, and a server that loads its data takes its time for that.
+#[test]
+fn a_shutdown_asks_no_more_of_a_server_that_serves_nobody() {
+    alone(|| {
+        keep_log();
+        let server = Server::start();
+        let locks = locks_of(server.builder().watchdog_timeout(UNRENEWED));
+        take(&locks, "n", 1_000);
+        let _: String = server.ask(&["REPLICAOF", "127.0.0.1", "1"]);
+        let commands = server.commands_during(|| locks.client().shutdown());
+        // One of each connection, and the handshakes.
+        assert!(commands.len() <= 4 + 40, "{} commands", commands.len());
+        let lines = logged("at shutdown");
+        assert!(lines.len() == 1 && lines[0].starts_with("at shutdown 1000 lock(s)"), "{lines:?}");
+        assert!(lines[0].contains("READONLY"), "{lines:?}");
+        let _: String = server.ask(&["REPLICAOF", "NO", "ONE"]);
+        server.clear();
+    });
+}
+
+#[test]
+fn a_quorum_frees_its_holds_in_batches() {
+    let servers = quorum::start(3);
+    let locks = quorum::builder(&servers).watchdog_timeout(UNRENEWED).build().unwrap();
+    take(&locks, "n", 1_000);
+    let commands = servers[1].commands_during(|| locks.shutdown());
+    // A hundred are of two threads of each node.
+    assert!(commands.len() <= 2 * 10 + 40, "{} commands", commands.len());
+    eventually(LONG, "every node is free", || servers.iter().all(|server| server.ask::<i64>(&["DBSIZE"]) == 0));
+}
+
+static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+struct Kept;
+
+impl log::Log for Kept {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        LINES.lock().unwrap().push(record.args().to_string());
+    }
+
+    fn flush(&self) {}
+}
+
+fn keep_log() {
+    log::set_logger(&Kept).unwrap();
+    log::set_max_level(log::LevelFilter::Info);
+}
+
+fn logged(start: &str) -> Vec<String> {
+    LINES.lock().unwrap().iter().filter(|line| line.starts_with(start)).cloned().collect()
+}
+
+#[test]
+fn a_shutdown_without_a_server_says_how_many_locks_may_stay() {
+    alone(|| {
+        keep_log();
+        let mut server = Server::start();
+        let locks = locks_of(server.builder().key_prefix("shop:").watchdog_timeout(UNRENEWED));
+        take(&locks, "n", 350);
+        server.kill();
+        locks.client().shutdown();
+        let lines = logged("at shutdown");
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].starts_with("at shutdown 350 lock(s), \"shop:n"), "{lines:?}");
+        server.restart();
+    });
+}
+
+#[test]
+fn a_shutdown_frees_what_it_may_and_names_what_it_may_not() {
+    alone(|| {
+        keep_log();
+        let server = Server::start();
+        let user = |keys: &str| server.let_in("u", "p", &format!("{keys} &* +@all"));
+        let url = user("~*");
+        let locks = locks_of(Client::builder(&url).watchdog_timeout(UNRENEWED));
+        take(&locks, "mine:", 150);
+        locks.lock("theirs").unwrap();
+        user("~mine:*");
+        locks.client().shutdown();
+        assert_eq!(server.ask::<Vec<String>>(&["KEYS", "*"]), ["theirs"]);
+        let lines = logged("at shutdown");
+        assert!(lines.len() == 1 && lines[0].starts_with("at shutdown 1 lock(s), \"theirs\""), "{lines:?}");
+        server.clear();
+    });
+}
+
+/// A client that counts what its callback is told.
+fn counting(server: &Server, told: &'static AtomicUsize) -> ReentrantLock {
+    locks_of(server.builder().on_lost(move |_| _ = told.fetch_add(1, SeqCst)))
+}
+
+/// Whoever hears of a loss by its channel may be the one who ends the client.
+#[test]
+fn a_loss_is_told_to_the_callback_though_its_listener_drops_the_client() {
+    static TOLD: AtomicUsize = AtomicUsize::new(0);
+    let server = Server::start();
+    for losses in 1..=100 {
+        let locks = counting(&server, &TOLD);
+        locks.lock_with_lease("n", ms(20)).unwrap();
+        let lost = locks.hold("n").unwrap().lost();
+        std::thread::scope(|scope| {
+            let listener = scope.spawn(move || {
+                assert_eq!(lost.recv_timeout(LONG).unwrap().cause(), LossCause::Expired);
+                drop(locks);
+            });
+            finish(listener);
+        });
+        eventually(LONG, "the callback is told", || TOLD.load(SeqCst) == losses);
+    }
+}
+
+/// Nobody but the shutdown can have found it.
+#[test]
+fn a_loss_that_the_shutdown_finds_is_told_to_the_callback() {
+    static TOLD: AtomicUsize = AtomicUsize::new(0);
+    let server = Server::start();
+    for losses in 1..=50 {
+        let locks = counting(&server, &TOLD);
+        locks.lock_with_lease("n", ms(20)).unwrap();
+        let hold = locks.hold("n").unwrap();
+        while hold.is_valid() {
+            std::hint::spin_loop();
+        }
+        locks.client().shutdown();
+        eventually(LONG, "the callback is told", || TOLD.load(SeqCst) == losses);
+    }
+}

@@ -1,0 +1,56 @@
+//! What a client counts.
+
+use crate::server::Server;
+use crate::threads::{LONG, eventually, finish, ms, spawn_asleep};
+use redlatch::{CancelToken, RedLock, RedLockExt};
+
+#[test]
+fn a_call_that_waits_is_contended_once() {
+    let server = Server::start();
+    let (one, other) = (server.locks(), server.locks());
+    let guard = one.guard("n").unwrap();
+    std::thread::scope(|scope| {
+        let pass = || other.try_lock_for("n", LONG).unwrap() && other.unlock("n").is_ok();
+        let waiting = [spawn_asleep(scope, pass), spawn_asleep(scope, pass)];
+        drop(guard);
+        assert!(waiting.into_iter().all(|waiting| finish(waiting).0));
+    });
+    let stats = other.client().stats();
+    assert_eq!((stats.contended, stats.acquires, stats.waiters, stats.holds), (2, 2, 0, 0));
+}
+
+/// A call that gets its lock at once waits for nothing, also while its command is under way.
+#[test]
+fn only_calls_that_found_their_lock_busy_are_waiters() {
+    let server = Server::start();
+    let (holder, locks) = (server.locks(), server.locks());
+    let guard = holder.guard("n").unwrap();
+    drop(locks.guard("warm up").unwrap());
+    std::thread::scope(|scope| {
+        let pass = || locks.try_lock_for("n", LONG).unwrap() && locks.unlock("n").is_ok();
+        let waiting = [(); 3].map(|()| spawn_asleep(scope, pass));
+        eventually(LONG, "all wait", || locks.client().stats().waiters == 3);
+        server.freeze();
+        let free = ["a", "b", "c"].map(|name| spawn_asleep(scope, || locks.guard(name).unwrap().unlock()));
+        assert_eq!(locks.client().stats().waiters, 3);
+        server.thaw();
+        assert!(free.into_iter().all(|free| finish(free).0.is_ok()));
+        drop(guard);
+        assert!(waiting.into_iter().all(|waiting| finish(waiting).0));
+    });
+    assert_eq!(locks.client().stats().waiters, 0);
+}
+
+#[test]
+fn waits_that_end_without_the_lock_are_counted() {
+    let server = Server::start();
+    let (holder, locks, token) = (server.locks(), server.locks(), CancelToken::new());
+    let guard = holder.guard("n").unwrap();
+    assert!(!locks.try_lock("n").unwrap());
+    assert!(!locks.try_lock_for("n", ms(20)).unwrap());
+    token.cancel();
+    assert_err!(locks.lock_cancellable("n", &token), Cancelled);
+    let stats = locks.client().stats();
+    assert_eq!((stats.timed_out, stats.cancelled, stats.contended, stats.waiters), (1, 1, 2, 0));
+    drop(guard);
+}

@@ -1,0 +1,149 @@
+//! Who may know whom: the crate is made of rooms in layers, down to the kinds of locks, which do not know each other.
+
+use super::{code, root, source};
+use std::path::Path;
+
+/// A room is a module with what is below it, but for rooms of its own. A file may use its own room and those of earlier
+/// layers.
+const LAYERS: &[Layer] = &[
+    apart(&["base::unwind"]),
+    together(&["base::error", "base::key", "base::mutant", "base::say", "base::signal", "base::sync", "base::time"]),
+    apart(&["base::kind", "base::owner", "base::threads"]),
+    together(&["base"]),
+    apart(&["store::node"]),
+    apart(&["store::subscriber"]),
+    apart(&["store"]),
+    apart(&["store::fixed"]),
+    together(&["lease::hold", "lease::nodes", "lease::tenure"]),
+    apart(&["lease::sweeper", "lease::watchdog", "registry"]),
+    apart(&["client"]),
+    apart(&["lock::primitive"]),
+    together(&["lock"]),
+    apart(&["lock::kinds::local", "lock::kinds::quorum", "lock::kinds::reentrant"]),
+];
+
+struct Layer {
+    rooms: &'static [&'static str],
+    /// Whether its rooms know each other.
+    together: bool,
+}
+
+const fn together(rooms: &'static [&'static str]) -> Layer {
+    Layer { rooms, together: true }
+}
+
+const fn apart(rooms: &'static [&'static str]) -> Layer {
+    Layer { rooms, together: false }
+}
+
+fn is_in(module: &str, room: &str) -> bool {
+    module.strip_prefix(room).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+/// The layer of a module, and its room in it; nothing for what `lib.rs` exports.
+fn room_of(module: &str) -> Option<(usize, &'static str)> {
+    if module.starts_with(char::is_uppercase) {
+        return None;
+    }
+    let rooms = LAYERS.iter().enumerate().flat_map(|(at, layer)| layer.rooms.iter().map(move |room| (at, *room)));
+    let room = rooms.filter(|(_, room)| is_in(module, room)).max_by_key(|(_, room)| room.len());
+    Some(room.unwrap_or_else(|| panic!("{module} is in no layer: give it one")))
+}
+
+/// The module of a file.
+fn module_of(path: &Path) -> Vec<String> {
+    let inside = path.strip_prefix(root().join("src")).unwrap().with_extension("");
+    let parts = inside.iter().map(|part| part.to_string_lossy().into_owned());
+    parts.filter(|part| part != "mod").collect()
+}
+
+/// The code of a file without the tests at its end.
+fn own_code(text: &str) -> String {
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    code(text).collect::<Vec<_>>().join("\n")
+}
+
+/// A path in the source up to the first name that is no module; of a group in braces each.
+fn paths(rest: &str) -> Vec<String> {
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').unwrap_or(rest.len());
+    let (path, rest) = rest.split_at(end);
+    match rest.strip_prefix('{').filter(|_| path.is_empty() || path.ends_with("::")) {
+        Some(group) => {
+            let names = group.split('}').next().unwrap().split(',').map(str::trim).filter(|name| !name.is_empty());
+            names.map(|name| format!("{path}{name}")).collect()
+        }
+        None => vec![path.to_owned()],
+    }
+}
+
+/// The modules of the crate that a file of this module names, by `crate::` and by `super::`.
+fn used_by(module: &[String], text: &str) -> Vec<String> {
+    let text = own_code(text);
+    let mut used: Vec<_> = text.split("crate::").skip(1).flat_map(paths).collect();
+    for (at, _) in text.match_indices("super::").filter(|(at, _)| !text[..*at].ends_with("::")) {
+        let mut rest = &text[at..];
+        let mut above = module;
+        while let Some(more) = rest.strip_prefix("super::") {
+            (rest, above) = (more, above.split_last().expect("the crate has nothing above it").1);
+        }
+        let joined = |path| above.iter().cloned().chain([path]).collect::<Vec<_>>().join("::");
+        used.extend(paths(rest).into_iter().map(joined));
+    }
+    used.retain(|path| !path.is_empty());
+    used
+}
+
+fn check(path: &Path, module: &str, used: &str) {
+    let (Some((layer, room)), Some((earlier, other))) = (room_of(module), room_of(used)) else { return };
+    let allowed = earlier < layer || room == other || (earlier == layer && LAYERS[layer].together);
+    assert!(allowed, "{} uses {used}, which is of {other}", path.display());
+}
+
+#[test]
+fn a_file_uses_only_its_own_and_earlier_layers() {
+    let mut seen = 0;
+    let files = source();
+    let is_library =
+        |path: &Path| !path.ends_with("src/lib.rs") && !path.iter().any(|part| part == "tests.rs" || part == "tests");
+    for (path, text) in files.iter().filter(|(path, _)| is_library(path.strip_prefix(root()).unwrap())) {
+        let module = module_of(path);
+        for used in used_by(&module, text) {
+            seen += 1;
+            check(path, &module.join("::"), &used);
+        }
+    }
+    assert!(seen > 300, "the uses were not found: {seen}");
+}
+
+/// Else it would be in the room of all locks, and the others could know it.
+#[test]
+fn each_kind_has_a_room_of_its_own() {
+    let kinds = std::fs::read_dir(root().join("src/lock/kinds")).unwrap().map(|entry| entry.unwrap().path());
+    for kind in kinds.filter(|path| !path.ends_with("mod.rs")) {
+        let module = module_of(&root().join("src/lock/kinds").join(kind.file_name().unwrap())).join("::");
+        assert_eq!(room_of(&module).unwrap().1, module);
+    }
+}
+
+#[test]
+fn the_parser_of_uses_knows_their_forms() {
+    let text = "use crate::base::key::Key;\n// crate::no\nuse crate::{base::time::Clock, client};\n\
+        use super::super::engine::{Engine, other};\nlet a = super::Hold;\n#[cfg(test)]\nmod tests {\nuse crate::lock;";
+    let module = ["lock", "kinds", "local"].map(str::to_owned);
+    let used = [
+        "base::key::Key",
+        "base::time::Clock",
+        "client",
+        "lock::engine::Engine",
+        "lock::engine::other",
+        "lock::kinds::Hold",
+    ];
+    assert_eq!(used_by(&module, text), used);
+}
+
+#[test]
+fn a_room_inside_of_another_is_its_own() {
+    assert_eq!(room_of("lock::kinds::local::plan").unwrap().1, "lock::kinds::local");
+    assert_eq!(room_of("lock::wait").unwrap().1, "lock");
+    assert_eq!(room_of("lease::hold::Hold").unwrap().1, "lease::hold");
+}

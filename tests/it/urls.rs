@@ -1,0 +1,130 @@
+//! URLs of servers: each that is wrong is told what is wrong and what would be right, and shows no password.
+
+use redlatch::{Client, Error, QuorumLock};
+
+const SECRET: &str = "Sesame-0815";
+
+fn refusal(url: &str) -> String {
+    let error = Client::connect(url).unwrap_err();
+    assert!(matches!(error, Error::Config { .. }), "{url}: {error:?}");
+    let text = error.to_string();
+    assert!(text.starts_with("the server's URL ") && !text.contains(SECRET), "{url}: {text}");
+    assert!(text.ends_with("unix:///path/to/socket[?db=n&user=..&pass=..]"), "{url}: {text}");
+    text
+}
+
+/// That each of these is told so, also with a user and a password before the host.
+fn assert_told(urls: &[&str], words: &str) {
+    for url in urls {
+        let with_password = url.replacen("://", &format!("://u:{SECRET}@"), 1);
+        for url in [*url, &with_password] {
+            let text = refusal(url);
+            assert!(text.contains(words), "{url}: {text}");
+        }
+    }
+}
+
+#[test]
+fn an_empty_url_is_called_empty() {
+    assert_told(&["", " ", "\n"], "is empty");
+}
+
+#[test]
+fn a_url_without_a_scheme_is_told_to_get_one() {
+    let urls = ["localhost", "localhost:6379", "127.0.0.1:6379", "localhost/3", "user:Sesame-0815@localhost", "/tmp/s"];
+    assert_told(&urls, "has no scheme: put redis:// before the host");
+}
+
+#[test]
+fn a_port_that_is_none_is_told_its_range() {
+    let urls = ["redis://h:99999", "redis://h:65536/3", "redis://h:port", "redis://[::1]:99999", "redis://h:0"];
+    assert_told(&urls, "must be a number from 1 to 65535");
+}
+
+#[test]
+fn a_cluster_is_told_that_it_is_not_supported() {
+    assert_told(&["redis-cluster://h", "redis+cluster://a:1,b:2", "rediss+cluster://h"], "of a cluster, which is not");
+}
+
+#[test]
+fn a_sentinel_is_told_that_the_master_is_wanted() {
+    assert_told(
+        &["redis+sentinel://h:26379/mymaster", "redis-sentinel://h"],
+        "give redis:// and the address of the master",
+    );
+}
+
+#[test]
+fn tls_is_told_that_it_is_not_there() {
+    assert_told(&["rediss://h", "REDISS://h", "valkeys://h"], "asks for TLS, which this version does not have");
+}
+
+#[test]
+fn a_scheme_of_others_is_told_the_right_one() {
+    assert_told(&["tcp://h:6379", "http://h", "https://h:6379/0"], "write redis:// before the host");
+    assert_told(&["redis+socket:///tmp/s", "redis-socket:///tmp/s"], "write unix:// before its path");
+    assert_told(&["amqp://h", "redis2://h"], "has an unknown scheme: put redis:// before the host");
+}
+
+#[test]
+fn a_database_is_told_its_place() {
+    let words = "the number goes after the slash, as in redis://host:6379/3";
+    assert_told(&["redis://h/?db=3", "redis://h?db=3", "redis://h:6379/0?database=3", "valkey://h?db=3"], words);
+}
+
+#[test]
+fn a_user_or_password_is_told_its_place() {
+    let urls = ["redis://h?password=Sesame-0815", "redis://h/3?user=u&pass=Sesame-0815"];
+    assert_told(&urls, "they go before the host, as in redis://user:password@host");
+}
+
+#[test]
+fn a_database_that_is_none_is_told_so() {
+    let words = "after the slash goes a number from 0, as in redis://host:6379/3";
+    assert_told(&["redis://h/-1", "redis://h/abc", "redis://h/1/2", "redis://h/3.5", "valkey://h/x"], words);
+    for url in ["unix:///s?db=-1", "unix:///s?pass=Sesame-0815&db=abc"] {
+        assert!(refusal(url).contains("give a number from 0, as in ?db=3"), "{url}");
+    }
+}
+
+#[test]
+fn an_unknown_setting_is_told_the_known_ones() {
+    assert_told(&["redis://h?timeout=3"], "other than protocol after its `?`");
+    assert!(refusal("unix:///s?database=3").contains("other than db, user, pass, protocol after its `?`"));
+}
+
+#[test]
+fn a_socket_is_told_where_its_path_begins_and_its_user_goes() {
+    let words = "three slashes before the path of its socket; user and password go behind it, after a `?`";
+    assert_told(&["unix://tmp/s", "redis+unix://tmp/s"], words);
+    assert!(refusal("unix://u:Sesame-0815@/tmp/s").contains(words));
+}
+
+#[test]
+fn a_missing_host_is_called_missing() {
+    assert_told(&["redis:///3"], "has no host");
+    assert_told(&["redis://:6379", "redis://"], "has no host");
+}
+
+/// What follows it would not be read: the host would be the user, and the port the beginning of the password.
+#[test]
+fn a_password_with_a_number_sign_is_told_to_escape_it() {
+    assert!(refusal("redis://u:12#Sesame-0815@h").contains("%23"));
+    assert!(refusal("redis://h#Sesame-0815").contains("%23"));
+    assert!(Client::connect("redis://u:12%23Sesame-0815@h").is_ok());
+}
+
+#[test]
+fn a_url_that_is_right_is_taken() {
+    let urls = ["redis://h", "redis://h/", "redis://h:6379/3", " redis://h ", "redis://u:p@h", "redis://:p@[::1]:7/0"];
+    let others = ["REDIS://h", "valkey://h/1", "unix:///s", "unix:///s?db=3&user=u&pass=p", "redis+unix:///s"];
+    for url in urls.iter().chain(&others) {
+        assert!(Client::connect(url).is_ok(), "{url}: {:?}", Client::connect(url));
+    }
+}
+
+#[test]
+fn a_node_of_a_quorum_is_told_the_same() {
+    let error = QuorumLock::connect(["redis://a", "redis://b", "localhost:6379"]).unwrap_err();
+    assert!(error.to_string().contains("has no scheme"), "{error}");
+}
