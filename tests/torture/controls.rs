@@ -6,12 +6,13 @@ use crate::nemesis::Act;
 use crate::plan::Plan;
 use crate::rules::{hold_up, is_release, is_renewal, is_subscribe};
 use crate::stage::{Setting, Stage};
+use crate::work::STAY;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
 /// A mutant that lives longer was not caught.
-const LONGEST: u64 = 20_000 * MS;
+const LONGEST: u64 = 60_000 * MS;
 
 /// How long the scene is played without the mutant, at least; otherwise twice as long as it took to catch it.
 const CLEAN: u64 = 2_000 * MS;
@@ -120,12 +121,13 @@ fn scenes() -> Vec<Scene> {
             set_up: |stage| hold_up_all(stage, 100, is_renewal),
             act: rest,
         },
-        // It is unlocked between a waiter's try and its subscription.
+        // It is unlocked between a waiter's try and its subscription, for the last time: the subscription is confirmed
+        // when everybody has gone on to the next name. Else the unlock of whoever stayed would wake the waiter.
         Scene {
             mutant: "no_try_after_confirm",
             plan: Plan { hold: (10, 30), threads: 2, names: 64, wanders: true, watchdog: 5_000, ..plan() },
             workers: 2,
-            set_up: |stage| hold_up_all(stage, 60, is_subscribe),
+            set_up: |stage| hold_up_all(stage, STAY / MS + 50, is_subscribe),
             act: rest,
         },
         // Threads of one process pass it on; the next two both have it.

@@ -16,8 +16,8 @@ pub(crate) type Cancels = Mutex<Vec<(u64, CancelToken)>>;
 
 const DEEPEST: u8 = 3;
 
-/// How often a wandering thread goes on to another name.
-const STAY: u64 = 200 * MS;
+/// How long a wandering thread stays with a name, in ns.
+pub(crate) const STAY: u64 = 100 * MS;
 
 pub(crate) struct Hand<'a> {
     pub(crate) locks: &'a ReentrantLock,
