@@ -3,9 +3,9 @@
 //! The thread that takes the lock reads the unlock messages itself, so none has to be woken by another. Whatever a
 //! client does beyond that costs time; whatever this takes is the machine's.
 
-use crate::floor::Name;
-use crate::support::{Outcome, monotonic};
-use crate::turns::Turn;
+use crate::support::floor::Name;
+use crate::support::turns::Turn;
+use crate::support::{Outcome, monotonic, sleep_until};
 use harness::lua;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -59,7 +59,7 @@ pub(crate) fn contend(path: &str, name: &Name, (start, end): (i64, i64)) -> Outc
     let release = commands.prepare(&lua::script("release"), &[&name.key, &owner, "0", &name.channel])?;
     news.ask(&redis::cmd("SUBSCRIBE").arg(&name.channel).get_packed_command())?;
     news.stream.set_read_timeout(Some(Duration::from_millis(50)))?;
-    std::thread::sleep(Duration::from_nanos(u64::try_from(start - monotonic()).unwrap_or(0)));
+    sleep_until(start);
     let mut asked = monotonic();
     while asked < end {
         news.forget_news()?;

@@ -1,10 +1,11 @@
 //! Many threads of one process: on names of their own, and on one name.
 
 use crate::Scale;
-use crate::floor::{Floor, Name};
 use crate::report::{Report, Target};
+use crate::support::floor::{Floor, Name};
+use crate::support::turns::{MILLI, Turn, jain};
 use crate::support::{Outcome, Server, monotonic};
-use crate::turns::{MILLI, Turn, contend, jain};
+use crate::turns::contend;
 use redlatch::{Client, HandOff, RedLock, ReentrantLock};
 use std::sync::Barrier;
 use std::thread::scope;

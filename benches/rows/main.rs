@@ -11,7 +11,6 @@
 mod bare;
 mod counts;
 mod crowd;
-mod floor;
 mod many;
 mod memory;
 mod pair;

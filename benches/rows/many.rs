@@ -3,8 +3,8 @@
 use crate::Scale;
 use crate::counting::bytes;
 use crate::report::{Report, Target};
-use crate::support::{Outcome, Samples, Server, command_stats, connect, monotonic, repeat};
-use crate::turns::MILLI;
+use crate::support::turns::MILLI;
+use crate::support::{Outcome, Samples, Server, command_stats, connect, cpu_seconds, monotonic, repeat};
 use redlatch::{Client, HoldState, RedLock, ReentrantLock};
 use std::sync::mpsc::channel;
 use std::thread::{Builder, JoinHandle};
@@ -17,12 +17,6 @@ pub(crate) fn rows(server: &Server, scale: Scale, report: &mut Report) -> Outcom
 
 fn names(number: usize) -> Vec<String> {
     (0..number).map(|number| format!("bench:many:{number}")).collect()
-}
-
-/// The processor time of this process so far, in seconds.
-fn cpu_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// Under the default watchdog of 30 s.

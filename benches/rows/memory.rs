@@ -1,8 +1,8 @@
 //! A busy lock, and calls that stay in this process.
 
 use crate::Scale;
-use crate::floor::{Floor, Name};
 use crate::report::{Report, Target};
+use crate::support::floor::{Floor, Name};
 use crate::support::{Outcome, Samples, Server, connect, sent_scripts, take_turns};
 use redlatch::{Client, RedLock, ReentrantLock, Reentry};
 use std::hint::black_box;

@@ -5,8 +5,8 @@
 //! on any core.
 
 use crate::Scale;
-use crate::floor::{Floor, Name};
 use crate::report::{Report, Target};
+use crate::support::floor::{Floor, Name};
 use crate::support::{Outcome, Server, take_turns};
 use redlatch::{Client, RedLock, ReentrantLock};
 use std::time::Duration;

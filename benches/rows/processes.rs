@@ -5,12 +5,13 @@
 
 use crate::Scale;
 use crate::bare;
-use crate::floor::{Floor, Name};
 use crate::report::{Report, Target};
+use crate::support::floor::{Floor, Name};
+use crate::support::turns::{MILLI, Owned, hand_offs, jain, read, write};
 use crate::support::{Outcome, Samples, Server, monotonic, repeat};
-use crate::turns::{MILLI, Turn, contend, jain};
+use crate::turns::contend;
 use redlatch::{RedLock, ReentrantLock};
-use std::io::{Read, Write};
+use std::io::{Read, stdout};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -29,29 +30,16 @@ pub(crate) fn run(url: &str, threads: &str, start: &str, end: &str) -> Outcome<(
     let locks = ReentrantLock::connect(url)?;
     let own = format!("{NAME}:{}", std::process::id());
     locks.lock(&own).and_then(|()| locks.unlock(&own))?;
-    write(&contend(&locks, NAME, threads.parse()?, (start.parse()?, end.parse()?), Duration::ZERO)?)
+    let turns = contend(&locks, NAME, threads.parse()?, (start.parse()?, end.parse()?), Duration::ZERO)?;
+    Ok(write(&turns, &mut stdout())?)
 }
 
 /// The same with the least that can do it.
 pub(crate) fn run_bare(url: &str, start: &str, end: &str) -> Outcome<()> {
     let path = url.strip_prefix("unix://").ok_or("not the path of a socket")?;
-    write(&bare::contend(path, &Name::new(NAME), (start.parse()?, end.parse()?))?)
+    let turns = bare::contend(path, &Name::new(NAME), (start.parse()?, end.parse()?))?;
+    Ok(write(&turns, &mut stdout())?)
 }
-
-fn write(turns: &[Turn]) -> Outcome<()> {
-    let numbers =
-        turns.iter().flat_map(|turn| [i64::try_from(turn.thread).unwrap_or(0), turn.asked, turn.held, turn.left]);
-    let bytes: Vec<u8> = numbers.flat_map(i64::to_le_bytes).collect();
-    Ok(std::io::stdout().write_all(&bytes)?)
-}
-
-fn turn_of(bytes: &[u8]) -> Outcome<Turn> {
-    let number = |at: usize| -> Outcome<i64> { Ok(i64::from_le_bytes(bytes[8 * at..8 * at + 8].try_into()?)) };
-    Ok(Turn { thread: usize::try_from(number(0)?)?, asked: number(1)?, held: number(2)?, left: number(3)? })
-}
-
-/// A turn and its process.
-type Owned = (usize, Turn);
 
 /// The turns of all processes in the order in which they had the lock.
 fn turns(kind: &str, url: &str, threads: usize, span: Duration) -> Outcome<Vec<Owned>> {
@@ -67,9 +55,7 @@ fn turns(kind: &str, url: &str, threads: usize, span: Duration) -> Outcome<Vec<O
     for (process, child) in children.iter_mut().enumerate() {
         let mut bytes = Vec::new();
         child.stdout.take().ok_or("no pipe")?.read_to_end(&mut bytes)?;
-        for turn in bytes.chunks_exact(32) {
-            turns.push((process, turn_of(turn)?));
-        }
+        turns.extend(read(&bytes).map(|turn| (process, turn)));
     }
     for mut child in children {
         if !child.wait()?.success() {
@@ -78,12 +64,6 @@ fn turns(kind: &str, url: &str, threads: usize, span: Duration) -> Outcome<Vec<O
     }
     turns.sort_by_key(|(_, turn)| turn.held);
     Ok(turns)
-}
-
-/// From the release being sent to the next acquire being known, where that is of another process.
-fn hand_offs(turns: &[Owned]) -> Samples {
-    let others = turns.windows(2).filter(|pair| pair[0].0 != pair[1].0);
-    others.map(|pair| (pair[1].1.held - pair[0].1.left) as f64).collect()
 }
 
 pub(crate) fn rows(server: &Server, scale: Scale, report: &mut Report) -> Outcome<()> {

@@ -4,8 +4,8 @@
 //! Lease and poll cap are a minute, so only the message can have woken the waiter.
 
 use crate::Scale;
-use crate::floor::{Floor, Name};
 use crate::report::{Report, Target};
+use crate::support::floor::{Floor, Name};
 use crate::support::{Outcome, Samples, Server, WAITER, WAITER_BY_HAND, Waiter, connect, monotonic, ping};
 use redis::Connection;
 use redlatch::{Client, RedLock, RedisRedLock};

@@ -1,6 +1,8 @@
 //! What the benches need around them: servers of their own, samples with quantiles, and a waiter in another process.
 
 pub(crate) mod contest;
+pub(crate) mod floor;
+pub(crate) mod turns;
 
 use redis::io::tcp::TcpSettings;
 use redis::{Connection, IntoConnectionInfo};
@@ -138,6 +140,17 @@ pub(crate) fn ping(connection: &mut Connection) -> Outcome<()> {
 pub(crate) fn monotonic() -> i64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+/// Until a point in time by [`monotonic`].
+pub(crate) fn sleep_until(start: i64) {
+    std::thread::sleep(Duration::from_nanos(u64::try_from(start - monotonic()).unwrap_or(0)));
+}
+
+/// The processor time of this process so far, in seconds.
+pub(crate) fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// Durations in nanoseconds.

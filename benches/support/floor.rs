@@ -1,8 +1,9 @@
 //! The floor: the scripts of a pair with the same arguments, by EVALSHA on a private connection.
 
-use crate::support::{Outcome, connect};
+use super::{Outcome, connect};
 use harness::lua;
 use redis::Connection;
+use std::time::Duration;
 
 /// What a lock is called on the wire.
 pub(crate) struct Name {
@@ -21,25 +22,31 @@ pub(crate) struct Floor {
     connection: Connection,
     acquire: String,
     release: String,
+    owner: String,
+    lease: Duration,
     deadline: u64,
 }
 
 impl Floor {
-    const OWNER: &str = "01234567-89ab-cdef-0123-456789abcdef:1:12345";
-
     pub(crate) fn new(url: &str) -> Outcome<Self> {
+        Self::owned(url, "01234567-89ab-cdef-0123-456789abcdef:1:12345".to_owned(), Duration::from_secs(30))
+    }
+
+    /// One of several that contend, so with an owner of its own.
+    pub(crate) fn owned(url: &str, owner: String, lease: Duration) -> Outcome<Self> {
         let mut connection = connect(url)?;
         let mut load = |text: &str| redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection);
         let acquire = load(&lua::script("acquire"))?;
         let release = load(&lua::script("release"))?;
         let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection)?;
-        Ok(Self { connection, acquire, release, deadline: (seconds + 3_600) * 1_000_000 })
+        Ok(Self { connection, acquire, release, owner, lease, deadline: (seconds + 3_600) * 1_000_000 })
     }
 
     /// Whether it was free.
     pub(crate) fn try_take(&mut self, name: &Name) -> Outcome<bool> {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.acquire).arg(1).arg(&name.key).arg(self.deadline).arg(30_000).arg(Self::OWNER).arg(1);
+        command.arg(&self.acquire).arg(1).arg(&name.key).arg(self.deadline);
+        command.arg(self.lease.as_millis() as u64).arg(&self.owner).arg(1);
         let busy: Option<i64> = command.query(&mut self.connection)?;
         Ok(busy.is_none())
     }
@@ -50,7 +57,7 @@ impl Floor {
 
     pub(crate) fn free(&mut self, name: &Name) -> Outcome<()> {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(&self.release).arg(1).arg(&name.key).arg(Self::OWNER).arg(0).arg(&name.channel);
+        command.arg(&self.release).arg(1).arg(&name.key).arg(&self.owner).arg(0).arg(&name.channel);
         let released: i64 = command.query(&mut self.connection)?;
         if released > 0 { Ok(()) } else { Err("the floor's lock was not held".into()) }
     }
