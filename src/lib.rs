@@ -66,8 +66,9 @@
 //! * **That paused code notices.** A process that was stopped for longer than its lease goes on where it was: ask
 //!   [`Hold::is_valid`] before each step that must not happen twice.
 //! * **Strict fairness.** Threads of one process are served in order of arrival, but one that runs may take a lock
-//!   again for half a millisecond. Between processes whoever asks first after an unlock gets it; a process whose
-//!   threads wait for a lock keeps it for some milliseconds at a time, and then lets others ask first ([`HandOff`]).
+//!   again for half a millisecond. Processes that wait are served in order of arrival, too, but a try takes what is free,
+//!   a process whose threads wait for a lock keeps it for some milliseconds at a time ([`HandOff`]), one that was stopped is
+//!   passed over, and programs on Redisson stand in no queue. A [`QuorumLock`] has none: whoever asks first gets it.
 //! * **Locks for the children of a fork.** Operations there return [`Error::Closed`]; a child that was made behind the
 //!   C library's back, by the bare system call, is not noticed.
 //!
@@ -157,17 +158,20 @@
 //!
 //! ```text
 //! Redis 6.0:
-//! ACL SETUSER app reset on >secret ~shop:* +eval +evalsha +time +hlen +pttl +hexists +hset +pexpire +del +publish +subscribe +unsubscribe +ping +select
+//! ACL SETUSER app reset on >secret ~shop:* ~redlatch_queue:{shop:* ~redlatch_turn:{shop:* +eval +evalsha +time +hlen +pttl +hexists +hset +pexpire +del +publish +subscribe +unsubscribe +ping +select +get +set +exists +hkeys +zadd +zrank +zrange +zrem +zremrangebyrank +pubsub
 //! Redis 6.2 and 7.0:
-//! ACL SETUSER app reset on >secret ~shop:* resetchannels &redisson_lock__channel:* +eval +evalsha +time +hlen +pttl +hexists +hset +pexpire +del +publish +subscribe +unsubscribe +ping +select
+//! ACL SETUSER app reset on >secret ~shop:* ~redlatch_queue:{shop:* ~redlatch_turn:{shop:* resetchannels &redisson_lock__channel:* &redlatch_* +eval +evalsha +time +hlen +pttl +hexists +hset +pexpire +del +publish +subscribe +unsubscribe +ping +select +get +set +exists +hkeys +zadd +zrank +zrange +zrem +zremrangebyrank +pubsub
 //! Redis 7.2 and later, Valkey:
-//! ACL SETUSER app reset on >secret ~shop:* resetchannels &redisson_lock__channel:* +eval +evalsha +time +hlen +pttl +hexists +hset +pexpire +del +publish +subscribe +unsubscribe +ping +select +client|setinfo
+//! ACL SETUSER app reset on >secret ~shop:* ~redlatch_queue:{shop:* ~redlatch_turn:{shop:* resetchannels &redisson_lock__channel:* &redlatch_* +eval +evalsha +time +hlen +pttl +hexists +hset +pexpire +del +publish +subscribe +unsubscribe +ping +select +get +set +exists +hkeys +zadd +zrank +zrange +zrem +zremrangebyrank +pubsub +client|setinfo
 //! ```
 //!
 //! Redis 6.0 has no rules for channels, and up to 6.2 they do not count for what a script publishes. The last rule is
 //! for the library's name in `CLIENT LIST`, nothing else. Without the channels locks work all the same, but waiters
-//! poll. A user who may `+hset` but neither `+pexpire` nor `+del` leaves a lock that never ends. With [`Naming::Jedis`]
-//! the channels are `&__red__lock:*`. A [`strict`](ClientBuilder::strict) client needs `+get +set +info` too.
+//! poll. Without the keys and channels that begin with `redlatch_` and the commands from `+get` on, processes that wait
+//! are served in no order, which is logged once; a name with braces of its own has its queue at `redlatch_queue:shop:..`,
+//! without another pair. A user who may `+hset` but neither `+pexpire` nor `+del` leaves a lock
+//! that never ends. With [`Naming::Jedis`] the channels are `&__red__lock:*`. A [`strict`](ClientBuilder::strict) client
+//! needs `+get +set +info` in any case.
 //!
 //! # Logs
 //!
@@ -176,7 +180,7 @@
 //! | level | meaning |
 //! | --- | --- |
 //! | error | a background thread or a callback panicked, or could not be started: holds may have been given up |
-//! | warn | someone should look: a hold was lost or reached its [`max_hold`](ClientBuilder::max_hold), a thread ended while it held a lock, renewals fail, a node of a quorum is out of reach or lost a lock, the subscriber has no connection or is refused a channel, a publish is refused, a strict server grants nothing for a while, a release in a drop, after a closure or at shutdown failed, an inner level could not be given back on the server, a waiter met a key without TTL; once a lock or an outage each |
+//! | warn | someone should look: a hold was lost or reached its [`max_hold`](ClientBuilder::max_hold), a thread ended while it held a lock, renewals fail, a node of a quorum is out of reach or lost a lock, the subscriber has no connection or is refused a channel, a publish or the queue is refused, a strict server grants nothing for a while, a release in a drop, after a closure or at shutdown failed, an inner level could not be given back on the server, a waiter met a key without TTL; once a lock or an outage each |
 //! | info | what was warned of is over: renewals are confirmed again, a node or the subscriber is connected again |
 //! | debug | what ends by itself: repeated attempts, late releases |
 //!
@@ -212,6 +216,11 @@
 // | renew, watch, cap | prolong a tenure; want that, by a level; how long one hold is renewed at most |
 // | seat, kept, shared | who of this process has a lock; released, for the next thread of it; several threads have it. `seat.rs` has the table |
 // | line, head, parked | who of this process waits; the one that contends at the store; the others, in order of arrival |
+// | queue, ticket, rank | the processes that wait, in order of arrival, at the store; one wait in it; how many are before it |
+// | ear, members | the channel on which a client alone is told; that on which ours are counted. *Foreigners* listen to a lock and are not among them |
+// | mark, promise | says that a free lock is left to the head of the queue, or to foreigners, for some ms |
+// | company, bystanders | others that may wait for a lock, as far as this client saw; who listens and never waits |
+// | armed | of a ticket: it comes unasked, for those before it may not |
 // | grant | in memory: give the first parked one the tenure. Of a server it is a plain word |
 // | pass on, give way | hand a tenure to another thread in memory; let other processes ask first |
 // | bid, call, stop | what a wait is for; who waits; what ends its wait |

@@ -21,8 +21,13 @@ pub enum Reentry {
 /// A thread that unlocks while another one of its process waits for the same lock passes its tenure on. Within a
 /// `turn` the running thread may take it again, as with a parking_lot mutex; then it goes to the thread that waits
 /// longest. When the tenure was passed on `passes` times, or was acquired `within` ago, it is released on the wire,
-/// so that other processes get their turn. If any of them listened, the next thread that waits here has to `give_way`
-/// before it asks; if none did, the next tenure may be passed on four times as often, for four times as long.
+/// so that other processes get their turn. If nobody else was told of the release before, the next tenure may be passed on
+/// four times as often, for four times as long.
+///
+/// Processes that wait for a [`ReentrantLock`](crate::ReentrantLock) queue, and are served in the order in which they
+/// came: an unlock on the wire wakes the first of them, and for some milliseconds nobody else of them takes the lock but by a
+/// try. One that was stopped or is gone is passed over within milliseconds. Programs on Redisson, which know no queue, are
+/// left the turn now and then, four times `give_way` long.
 ///
 /// Only locks that the watchdog renews are passed on, none that is Suspect, has less than half of `watchdog_timeout`
 /// left, or was taken or extended for longer than that.
@@ -45,20 +50,23 @@ pub struct HandOff {
     pub(crate) within: Duration,
     pub(crate) turn: Duration,
     pub(crate) give_way: Duration,
+    /// Processes queue for a lock.
+    pub(crate) queues: bool,
 }
 
 impl Default for HandOff {
     /// 10,000 passes within 5 ms, in turns of 0.5 ms; others get 1 ms to ask first.
     fn default() -> Self {
         let (within, turn, give_way) = (Duration::from_millis(5), Duration::from_micros(500), Duration::from_millis(1));
-        Self { passes: 10_000, within, turn, give_way }
+        Self { passes: 10_000, within, turn, give_way, queues: true }
     }
 }
 
 impl HandOff {
-    /// Every unlock goes to the server, and whoever waits asks at once.
+    /// Every unlock goes to the server, and whoever waits asks at once: nothing is passed on, and nobody queues, also
+    /// when other settings are changed after that. Beside processes that queue it is served as a foreigner, as JVMs are.
     pub fn off() -> Self {
-        Self { passes: 0, give_way: Duration::ZERO, ..Self::default() }
+        Self { passes: 0, give_way: Duration::ZERO, queues: false, ..Self::default() }
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -82,12 +90,16 @@ impl HandOff {
         Self { turn: span, ..self }
     }
 
-    /// After a release on the wire of which others were told, the thread that waits longest in this process waits for so
-    /// long before it asks: being awake already it would mostly be first. A thread that was not queued, and a try, ask
-    /// at once. Zero: all do. At most the response time-out, for nothing ends it early.
+    /// How long others may need to come for what was given up on the wire for them. Zero: nothing is left to anybody.
     ///
-    /// Told are all subscribers of the channel, also those who do not wait: a client for 2 s after its last wait, a
-    /// monitor. If nobody takes the lock in that time, it is lost, once in `within`.
+    /// Where processes queue it is for those who cannot, such as JVMs: now and then nobody who queues takes the lock for four
+    /// times as long, at most 800 ms; each 4 ms while they take it, ever more seldom while they only listen.
+    ///
+    /// With a [`QuorumLock`](crate::QuorumLock), or a server that refuses the queue, the thread that waits longest in this
+    /// process waits for so long before it asks, if others were told of the release: being awake already it would mostly be
+    /// first. A thread that was not parked, and a try, ask at once. At most the response time-out, for nothing ends it early.
+    /// Told are all subscribers of the channel, also those who do not wait: a client for 2 s after its last wait, a monitor. If
+    /// nobody takes the lock in that time, it is lost, once in `within`.
     pub fn give_way(self, span: Duration) -> Self {
         Self { give_way: span, ..self }
     }

@@ -113,13 +113,50 @@ impl Key {
     pub(crate) fn channel(&self) -> String {
         self.channel_parts().concat()
     }
+
+    /// The queue of those who wait (docs/protocol.md, 8).
+    pub(crate) fn queue_parts(&self) -> [&str; 3] {
+        self.beside("redlatch_queue:{")
+    }
+
+    /// The mark that says whose turn it is.
+    pub(crate) fn mark_parts(&self) -> [&str; 3] {
+        self.beside("redlatch_turn:{")
+    }
+
+    /// The channel that each client of ours listens to beside that of the unlock messages, so that others can be counted.
+    pub(crate) fn members_parts(&self) -> [&str; 3] {
+        self.beside("redlatch_members:{")
+    }
+
+    /// The same in one text.
+    pub(crate) fn members(&self) -> String {
+        self.members_parts().concat()
+    }
+
+    /// By the brace rule, so that it shares the lock's slot.
+    fn beside(&self, before: &'static str) -> [&str; 3] {
+        match self.full.contains('{') {
+            true => [before.trim_end_matches('{'), &self.full, ""],
+            false => [before, &self.full, "}"],
+        }
+    }
 }
+
+/// What the keys beside a lock begin with.
+const BESIDE: [&str; 2] = ["redlatch_queue:", "redlatch_turn:"];
 
 /// Where strict clients keep what they know of the server, after their prefix.
 pub(crate) const EPOCH: &str = "redlatch:epoch";
 
 /// Not where strict clients, whatever their prefix is, keep their epoch: a lock there would keep all of them from locking.
+/// And not where the queue of another lock is.
 pub(crate) fn check_key(full: &str) -> Result<()> {
+    if let Some(taken) = BESIDE.iter().find(|taken| full.starts_with(*taken)) {
+        return Err(Error::config(format!(
+            "the key {full:?} is taken: {taken} is where locks have their queues, choose another name"
+        )));
+    }
     if !full.ends_with(EPOCH) {
         return Ok(());
     }

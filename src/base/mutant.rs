@@ -26,6 +26,15 @@ pub(crate) enum Mutant {
     NeverRouses,
     /// A release uses a command that is refused when memory is short.
     ReleaseNeedsMemory,
+    /// The head of the queue does not ask when it is told.
+    HeadNeverAsks,
+    /// The mark that leaves the turn to the head of the queue stays, and is believed, until somebody takes the lock.
+    MarkNeverEnds,
+    /// A ticket of a process that is gone stays in the queue, and counts as told.
+    DeadNeverSkipped,
+    /// A release tells those who have no place in the queue only if more listen than the queue has tickets, those of the
+    /// dead among them.
+    CountsBySubscribers,
 }
 
 /// Whether this mistake is to be made.
@@ -54,24 +63,61 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "gives_twice" => Mutant::GivesTwice,
         "never_rouses" => Mutant::NeverRouses,
         "release_needs_memory" => Mutant::ReleaseNeedsMemory,
+        "head_never_asks" => Mutant::HeadNeverAsks,
+        "mark_never_ends" => Mutant::MarkNeverEnds,
+        "dead_never_skipped" => Mutant::DeadNeverSkipped,
+        "counts_by_subscribers" => Mutant::CountsBySubscribers,
         _ => panic!("there is no mutant {name}"),
     })
 });
 
 /// A script's text as the mutant has it.
 pub(crate) fn text(script: &str, text: String) -> String {
-    const OWNER_CHECK: &str = "if redis.call('HEXISTS', lock, owner) == 0 then\n  return 0\nend\n";
-    match script {
-        "RELEASE" if is(Mutant::DelWithoutOwnerCheck) => change(&text, OWNER_CHECK, ""),
-        "RELEASE" if is(Mutant::ReleaseNeedsMemory) => {
-            change(&text, "if left > 0", "redis.call('HINCRBY', lock, owner, -1)\nif left > 0")
-        }
-        "RENEW" if is(Mutant::RenewalRecreates) => {
-            change(&text, "if ours == 1", "redis.call('HSET', lock, owner, 1)\n  ours = 1\n  if ours == 1")
-        }
-        _ => text,
-    }
+    let changes = CHANGES.iter().filter(|(mutant, scripts, _)| is(*mutant) && scripts.contains(&script));
+    changes.flat_map(|(.., changes)| changes.iter()).fold(text, |text, (from, to)| change(&text, from, to))
 }
+
+type Change = (Mutant, &'static [&'static str], &'static [(&'static str, &'static str)]);
+
+/// What a mutant has in place of some text of its scripts.
+const CHANGES: &[Change] = &[
+    (
+        Mutant::DelWithoutOwnerCheck,
+        RELEASES,
+        &[("if redis.call('HEXISTS', lock, owner) == 0 then\n  return 0\nend\n", "")],
+    ),
+    (
+        Mutant::ReleaseNeedsMemory,
+        RELEASES,
+        &[("if left > 0 then", "redis.call('HINCRBY', lock, owner, -1)\nif left > 0 then")],
+    ),
+    (
+        Mutant::RenewalRecreates,
+        &["RENEW"],
+        &[("if ours == 1", "redis.call('HSET', lock, owner, 1)\n  ours = 1\n  if ours == 1")],
+    ),
+    (Mutant::MarkNeverEnds, TELL_FIRST, &[("'PX', turn", "'PX', 86400000")]),
+    (Mutant::MarkNeverEnds, ASK_IN_TURN, &[(" or left > 1000", "")]),
+    (Mutant::DeadNeverSkipped, TELL_FIRST, &[("ticket .. ' ' .. rank) > 0", "ticket .. ' ' .. rank) >= 0")]),
+    (
+        Mutant::DeadNeverSkipped,
+        ASK_IN_TURN,
+        &[("redis.call('ZREMRANGEBYRANK', queue, 0, rank)", "redis.call('ZREM', queue, ticket)\n  passed = {}")],
+    ),
+    (
+        Mutant::CountsBySubscribers,
+        &["RELEASE_IN_TURN"],
+        &[
+            ("local function listeners()", "local tickets = redis.call('ZCARD', queue)\nlocal function listeners()"),
+            ("counts[2] - counts[4]", "counts[2] - tickets"),
+            ("return { tell(channel), 0, 0 }", "return { listeners() > 0 and tell(channel) or 1, 0, 0 }"),
+        ],
+    ),
+];
+
+const RELEASES: &[&str] = &["RELEASE", "RELEASE_IN_TURN"];
+const ASK_IN_TURN: &[&str] = &["ACQUIRE_IN_TURN", "ACQUIRE_IN_TURN_STRICT"];
+const TELL_FIRST: &[&str] = &["RELEASE_IN_TURN", "LEAVE", "ACQUIRE_IN_TURN", "ACQUIRE_IN_TURN_STRICT"];
 
 fn change(text: &str, from: &str, to: &str) -> String {
     assert!(text.contains(from), "the script has changed: mend its mutant");

@@ -82,6 +82,11 @@ pub(crate) trait Ear: Send + Sync {
 
     /// Messages may have been missed until now: the subscription has just begun, or was cut.
     fn missed(&self);
+
+    /// The server refuses the channel. What that means, if it is worth a line in the log.
+    fn refused(&self) -> Option<&'static str> {
+        Some("its waiters poll instead")
+    }
 }
 
 /// Whatever the reason is, its waiter has to look.

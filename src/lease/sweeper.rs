@@ -1,9 +1,10 @@
 //! The sweeper: frees keys that nobody holds any more, which a broken attempt may have taken or a failed release
-//! left behind.
+//! left behind, and gives up places in queues.
 //!
 //! A thread of its own, so that a server which answers none of them does not keep the watchdog from renewing. It
 //! starts with the first sweep. Once closed it still does what is due, each once, and then ends.
 
+use crate::base::error::{Error, Result};
 use crate::base::say::say;
 use crate::base::threads::spawn;
 use crate::base::time::{Clock, Moment};
@@ -33,19 +34,41 @@ struct Shared {
 #[derive(Default)]
 struct State {
     due: BTreeMap<(Moment, u64), Job>,
+    jobs: u64,
     runs: bool,
     closed: bool,
 }
 
-#[derive(Clone)]
-struct Job {
+/// What may be left at a store when a call has ended, to be taken away by one attempt.
+pub(crate) trait Chore: Send {
+    fn run(&self) -> Result<()>;
+
+    /// A failed attempt is made again each second until then: what is left ends by itself.
+    fn until(&self) -> Moment;
+
+    /// What stays if it is not done, as the log names it: a lock, until its lease ends.
+    fn whereabouts(&self) -> String;
+}
+
+type Job = Box<dyn Chore>;
+
+/// The key of a tenure that is over.
+struct Sweep {
     tenure: Arc<Tenure>,
     keeper: Arc<dyn Keeper>,
 }
 
-impl Job {
+impl Chore for Sweep {
+    fn run(&self) -> Result<()> {
+        self.keeper.sweep(&self.tenure)
+    }
+
+    fn until(&self) -> Moment {
+        self.tenure.lease_until()
+    }
+
     fn whereabouts(&self) -> String {
-        self.keeper.whereabouts(&self.tenure)
+        format!("lock {}", self.keeper.whereabouts(&self.tenure))
     }
 }
 
@@ -56,13 +79,18 @@ impl Sweeper {
 
     /// Frees the key of a tenure that is over, at `due` and again each second until its last lease has ended.
     pub(crate) fn sweep(&self, tenure: &Arc<Tenure>, keeper: Arc<dyn Keeper>, due: Moment) {
+        self.run_at(Box::new(Sweep { tenure: Arc::clone(tenure), keeper }), due);
+    }
+
+    /// Does a chore at `due`, and again each second while it fails and is worth it.
+    pub(crate) fn run_at(&self, chore: Box<dyn Chore>, due: Moment) {
         let mut state = self.shared.state.lock();
         if let Err(error) = self.shared.start(&mut state) {
             drop(state);
-            say!(warn, "lock {} may stay until its lease ends: {error}", keeper.whereabouts(tenure));
+            say!(warn, "{} may stay until its lease ends: {error}", chore.whereabouts());
             return;
         }
-        state.due.insert((due, tenure.serial()), Job { tenure: Arc::clone(tenure), keeper });
+        state.add(due, chore);
         self.shared.changed.notify_one();
     }
 
@@ -70,6 +98,13 @@ impl Sweeper {
     pub(crate) fn close(&self) {
         self.shared.state.lock().closed = true;
         self.shared.changed.notify_one();
+    }
+}
+
+impl State {
+    fn add(&mut self, due: Moment, job: Job) {
+        self.jobs += 1;
+        self.due.insert((due, self.jobs), job);
     }
 }
 
@@ -85,10 +120,10 @@ impl Shared {
 
     fn run(&self) {
         while let Some(job) = self.next() {
-            match catch_unwind(AssertUnwindSafe(|| job.keeper.sweep(&job.tenure))) {
+            match catch_unwind(AssertUnwindSafe(|| job.run())) {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => self.repeat(job, &error),
-                Err(_) => say!(error, "a sweep panicked: lock {} ends with its lease", job.whereabouts()),
+                Err(_) => say!(error, "a sweep panicked: {} ends with its lease", job.whereabouts()),
             }
         }
     }
@@ -110,15 +145,15 @@ impl Shared {
         }
     }
 
-    fn repeat(&self, job: Job, error: &crate::base::error::Error) {
+    fn repeat(&self, job: Job, error: &Error) {
         let again = self.clock.now().plus(AGAIN);
         let mut state = self.state.lock();
-        if again < job.tenure.lease_until() && !state.closed {
-            state.due.insert((again, job.tenure.serial()), job);
+        if again < job.until() && !state.closed {
+            state.add(again, job);
         } else {
             // A logger is foreign code, which may lock and unlock.
             drop(state);
-            say!(debug, "lock {} ends with its lease: {error}", job.whereabouts());
+            say!(debug, "{} ends with its lease: {error}", job.whereabouts());
         }
     }
 }

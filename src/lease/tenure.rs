@@ -31,10 +31,19 @@ const LOST: u64 = 0;
 const ENDED: u64 = 1;
 const PENDING: u64 = 2;
 
-/// Whether its release had an audience.
+/// Nobody knows who was told of its release.
 const UNKNOWN: u8 = 0;
-const NOBODY: u8 = 1;
-const OTHERS: u8 = 2;
+
+/// Who was told of its release, besides this client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Audience {
+    Nobody = 1,
+    /// Somebody who may wait, and has no turn.
+    Others = 2,
+    /// Those who wait, in order.
+    Queue = 3,
+}
 
 /// How a tenure stands right now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,16 +182,18 @@ impl Tenure {
         is_old && self.overheld.compare_exchange(mark, 0, SeqCst, SeqCst).is_ok()
     }
 
-    /// The final release was answered: whether other clients were told of it. One node of a quorum that says so is enough.
-    pub(crate) fn note_audience(&self, had: bool) {
-        self.audience.fetch_max(if had { OTHERS } else { NOBODY }, SeqCst);
+    /// The final release was answered. One node of a quorum that told others is enough.
+    pub(crate) fn note_audience(&self, audience: Audience) {
+        self.audience.fetch_max(audience as u8, SeqCst);
     }
 
-    /// Whether other clients were told of its release; `None` while that is not known.
-    pub(crate) fn had_audience(&self) -> Option<bool> {
+    /// Who was told of its release; `None` while that is not known.
+    pub(crate) fn audience(&self) -> Option<Audience> {
         match self.audience.load(SeqCst) {
             UNKNOWN => None,
-            audience => Some(audience == OTHERS),
+            1 => Some(Audience::Nobody),
+            2 => Some(Audience::Others),
+            _ => Some(Audience::Queue),
         }
     }
 

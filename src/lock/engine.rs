@@ -5,6 +5,7 @@
 
 use super::patience::Patience;
 use super::primitive::{Primitive, Take};
+use super::queue::Manner;
 use super::wait::Outcome;
 use crate::base::config::{Asked, Reentry};
 use crate::base::error::{Applied, Error, Result};
@@ -50,8 +51,12 @@ impl Engine {
         Weak::<Self>::clone(&self.me)
     }
 
+    pub(super) fn strong(&self) -> Option<Arc<Self>> {
+        self.me.upgrade()
+    }
+
     pub(super) fn strong_keeper(&self) -> Option<Arc<dyn Keeper>> {
-        self.me.upgrade().map(|me| me as Arc<dyn Keeper>)
+        self.strong().map(|me| me as Arc<dyn Keeper>)
     }
 
     /// How long a call goes on asking the store, until something else is said.
@@ -64,21 +69,29 @@ impl Engine {
         &self,
         tenure: &mut Arc<Tenure>,
         asked: Asked,
+        manner: Manner<'_>,
         patience: &Patience<'_>,
     ) -> Result<Outcome<Hold>> {
         let forced = self.space.forced();
-        match self.take(tenure, self.space.config.length(asked), patience)? {
+        match self.take(tenure, self.space.config.length(asked), manner, patience)? {
             Take::Busy(left) => Ok(Outcome::Busy(left)),
+            Take::Left(left) => Ok(Outcome::Left(left)),
             Take::Acquired(sent) => Ok(self.hold(tenure, sent, asked, forced)?.map_or(Outcome::Again, Outcome::Won)),
         }
     }
 
     /// Asks the store until it answers, the patience ends, or it refuses for good. On `Err`, and when the lock
     /// is busy, the tenure is dead if any attempt of it may still be executed, and is swept after that.
-    fn take(&self, tenure: &mut Arc<Tenure>, lease: Lease, patience: &Patience<'_>) -> Result<Take> {
+    fn take(
+        &self,
+        tenure: &mut Arc<Tenure>,
+        lease: Lease,
+        manner: Manner<'_>,
+        patience: &Patience<'_>,
+    ) -> Result<Take> {
         let take = patience.persist(|answer_by| {
             self.space.replace_ended(tenure);
-            self.note_open(tenure, lease, self.primitive.take(tenure, lease, answer_by))
+            self.note_open(tenure, lease, self.primitive.take(tenure, lease, manner, answer_by))
         });
         if !matches!(take, Ok((Take::Acquired(_), _))) {
             self.sweep_open(tenure);

@@ -1,10 +1,12 @@
 //! What the background threads do to the tenures of a kind: renew them, sweep them, and find them lost.
 
 use super::engine::Engine;
+use super::queue::{Ticket, stays};
 use crate::base::error::Result;
 use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::time::{Lease, Moment};
+use crate::lease::sweeper::Chore;
 use crate::lease::tenure::{Keeper, LossCause, Standing, Tenure};
 use crate::registry::registry;
 use crate::store::node::{Failure, Lane};
@@ -59,6 +61,42 @@ impl Engine {
         let patience = self.patience(tenure.key().resource()).until(limit);
         let (answer, _) = patience.persist(|answer_by| self.note_open(tenure, lease, renew(answer_by)))?;
         self.book(tenure, answer, lease)
+    }
+}
+
+/// A place in a queue whose call has ended.
+struct Leave {
+    /// Kept until then: a client may be dropped as soon as its last call has ended.
+    engine: Arc<Engine>,
+    ticket: Arc<Ticket>,
+    until: Moment,
+}
+
+impl Chore for Leave {
+    fn run(&self) -> Result<()> {
+        match self.engine.primitive.leave(&self.ticket, self.engine.space.one_answer()) {
+            Err(failure) if failure.may_pass() => Err(failure.into_error(self.ticket.key().resource())),
+            // Refused for good: the place ends with the queue, or was never had.
+            _ => Ok(()),
+        }
+    }
+
+    fn until(&self) -> Moment {
+        self.until
+    }
+
+    fn whereabouts(&self) -> String {
+        format!("a place in the queue of lock {:?}", self.ticket.key().full())
+    }
+}
+
+impl Engine {
+    /// Has a ticket taken out of the queue at `due`, if there is reason to.
+    pub(super) fn leave_queue(&self, ticket: &Arc<Ticket>, due: Option<Moment>) {
+        if let (Some(engine), Some(due)) = (self.strong(), due) {
+            let until = stays(&self.space.config, due);
+            self.space.sweeper.run_at(Box::new(Leave { engine, ticket: Arc::clone(ticket), until }), due);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Locks as keys of a store: what one script does for each step of the accounting.
 
-use super::primitive::{GroupPrimitive, Primitive, Renewed, Take, TakeAll};
+use super::primitive::{GroupPrimitive, Primitive, Renewed, Take, TakeAll, heard};
+use super::queue::{Manner, Queue, Ticket};
 use crate::base::config::Config;
 use crate::base::key::{EPOCH, Key};
 use crate::base::say::say;
@@ -8,9 +9,11 @@ use crate::base::script::Count::{AtLeast, Exactly};
 use crate::base::script::{Script, scripts};
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Lease, Moment};
-use crate::lease::tenure::Tenure;
+use crate::client::Space;
+use crate::lease::tenure::{Audience, Tenure};
 use crate::store::Store;
 use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Reply, Request, Verb};
+use arrayvec::ArrayVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -20,12 +23,21 @@ scripts! {
     ACQUIRE = "keys/acquire.lua", Exactly(1), Exactly(4);
     /// Reply: that of acquire, or an array with the ms left of the quarantine.
     ACQUIRE_STRICT = "keys/quarantine.lua" / "keys/acquire.lua", Exactly(2), Exactly(6);
+    /// Reply: nil (acquired) or an array of five, for [`Queue::not_won_in_turn`].
+    ACQUIRE_IN_TURN = "keys/asked.lua" / "keys/acquire.lua" / "keys/in_turn.lua", Exactly(1), AtLeast(4);
+    /// Reply: that of acquire in turn, or an array with the ms left of the quarantine.
+    ACQUIRE_IN_TURN_STRICT = "keys/quarantine.lua" / "keys/asked.lua" / "keys/acquire.lua" / "keys/in_turn.lua",
+        Exactly(2), AtLeast(6);
     /// Reply: 1 or 0 (lost).
     REENTER = "keys/reenter.lua", Exactly(1), Exactly(4);
     /// Reply: 1 or 0 (lost) for each key.
     RENEW = "keys/renew.lua", AtLeast(1), AtLeast(3);
     /// Reply: that of [`Freed::of`].
     RELEASE = "keys/release.lua", Exactly(1), Exactly(3);
+    /// Reply: that of [`Freed::of`], or an array of three, for [`Queue::told`].
+    RELEASE_IN_TURN = "keys/release_in_turn.lua", Exactly(1), Exactly(10);
+    /// Reply: 1 or 0 (it was not there).
+    LEAVE = "keys/leave.lua", Exactly(1), Exactly(4);
     /// Reply: that of [`Freed::of`].
     FORCE_UNLOCK = "keys/force_unlock.lua", Exactly(1), Exactly(1);
     /// Reply: 0 (acquired) or the number of a key that is taken, from 1.
@@ -35,13 +47,18 @@ scripts! {
 }
 
 /// The script by which a kind acquires. Its keys and arguments are those of `acquire.lua`, and its reply is an integer if
-/// it grants nothing; the same behind the quarantine, which adds a key and two arguments at the end.
+/// it grants nothing. The second is the same behind the quarantine, which adds a key and two arguments. In turn, both have
+/// six more arguments.
 pub(super) struct Acquire {
-    pub(super) usual: &'static Script,
-    pub(super) strict: &'static Script,
+    pub(super) at_once: [&'static Script; 2],
+    pub(super) in_turn: [&'static Script; 2],
 }
 
-static REENTRANTLY: Acquire = Acquire { usual: &ACQUIRE, strict: &ACQUIRE_STRICT };
+static REENTRANTLY: Acquire =
+    Acquire { at_once: [&ACQUIRE, &ACQUIRE_STRICT], in_turn: [&ACQUIRE_IN_TURN, &ACQUIRE_IN_TURN_STRICT] };
+
+/// As many arguments as an acquire has at most.
+type AcquireArgs<'a> = ArrayVec<Arg<'a>, 12>;
 
 /// The commands of a lock's kind at a store, alone or as a node of a quorum.
 pub(super) struct Keys {
@@ -52,13 +69,20 @@ pub(super) struct Keys {
     unheard: AtomicBool,
     /// A quarantine is going on, and that was said.
     quiet: AtomicBool,
+    queue: Option<Queue>,
 }
 
 impl Keys {
     pub(super) fn new(store: Arc<dyn Store>, config: &Config) -> Self {
         let epoch = || ([&config.key_prefix, EPOCH].concat(), config.watchdog_lease.millis());
         let (unheard, quiet) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { store, epoch: config.strict.then(epoch), unheard, quiet }
+        Self { store, epoch: config.strict.then(epoch), unheard, quiet, queue: None }
+    }
+
+    /// The same with a queue for the processes that wait, unless the client wants none.
+    pub(super) fn in_turn(self, space: &Space) -> Self {
+        let queue = || Queue::new(space.id, Arc::clone(&self.store), &space.config);
+        Self { queue: space.config.hand_off.queues.then(queue), ..self }
     }
 
     fn call(
@@ -96,27 +120,41 @@ impl Keys {
         by: &Acquire,
         tenure: &Tenure,
         lease: Lease,
+        manner: Manner<'_>,
         answer_by: Moment,
     ) -> Result<Answer, Failure> {
-        let key = tenure.key().full();
+        let key = tenure.key();
         let limits = Limits { answer_by, execute_within: lease.validity() };
-        let (lease, owner, count) = (Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(1));
-        let Some((epoch, quarantine)) = &self.epoch else {
-            return self.call(by.usual, &[key], &[Arg::Deadline, lease, owner, count], limits);
-        };
-        let args = [Arg::Deadline, lease, owner, count, Arg::RunId, Arg::Number(*quarantine)];
-        let answer = self.call(by.strict, &[key, epoch], &args, limits)?;
-        if !matches!(answer.reply, Reply::Array(_)) {
-            self.quiet.store(false, Relaxed);
+        let queue = self.queue.as_ref().filter(|queue| queue.matters(key, manner));
+        let member = queue.map_or_else(String::new, |queue| queue.member(manner));
+        let mut args = AcquireArgs::new();
+        args.extend([Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(1)]);
+        let mut keys = ArrayVec::<_, 2>::from_iter([key.full()]);
+        if let Some((epoch, quarantine)) = &self.epoch {
+            keys.push(epoch.as_str());
+            args.extend([Arg::RunId, Arg::Number(*quarantine)]);
         }
-        Ok(answer)
+        let strict = usize::from(self.epoch.is_some());
+        let Some(queue) = queue else { return self.call(by.at_once[strict], &keys, &args, limits) };
+        args.extend(queue.asking(key, manner, &member));
+        self.call(by.in_turn[strict], &keys, &args, limits).inspect(|answer| queue.note_trip(answer))
     }
 
-    /// What a reply means that grants nothing: the holder's PTTL, or in strict mode what is left of the quarantine.
-    pub(super) fn not_granted(&self, reply: &Reply) -> Result<Take, Failure> {
-        match reply {
-            Reply::Array(left) => self.quarantined(left),
-            left => Ok(busy(left.number()?)),
+    /// What a reply means that grants nothing: the holder's PTTL, or that the turn is another's, or in strict mode what is left
+    /// of the quarantine.
+    pub(super) fn not_granted(&self, tenure: &Tenure, manner: Manner<'_>, reply: &Reply) -> Result<Take, Failure> {
+        if let Reply::Array(left) = reply
+            && left.len() == 1
+        {
+            return self.quarantined(left);
+        }
+        self.quiet.store(false, Relaxed);
+        match (reply, &self.queue) {
+            (Reply::Array(said), Some(queue)) => queue.not_won_in_turn(tenure.key(), manner, said),
+            (left, queue) => {
+                queue.iter().for_each(|queue| queue.not_won(tenure.key(), manner));
+                Ok(Take::busy(left.number()?))
+            }
         }
     }
 
@@ -128,7 +166,51 @@ impl Keys {
             let server = self.store.address();
             say!(warn, "{server} lost its data or is new to strict mode: it grants no lock for {left} ms");
         }
-        Ok(busy(left))
+        Ok(Take::busy(left))
+    }
+
+    /// A quarantine, if there was one, is over.
+    fn granted(&self, tenure: &Tenure, manner: Manner<'_>, sent: Moment) -> Take {
+        self.quiet.store(false, Relaxed);
+        self.queue.iter().for_each(|queue| queue.won(tenure.key(), manner));
+        Take::Acquired(sent)
+    }
+
+    /// The last level of a lock that others may wait for.
+    fn release_in_turn(
+        &self,
+        queue: &Queue,
+        tenure: &Tenure,
+        args: [Arg<'_>; 3],
+        answer_by: Moment,
+    ) -> Result<bool, Failure> {
+        let key = tenure.key();
+        let args = ArrayVec::<_, 10>::from_iter(args.into_iter().chain(queue.releasing(tenure)));
+        let answer = self.call(&RELEASE_IN_TURN, &[key.full()], &args, any_time(answer_by))?;
+        queue.note_trip(&answer);
+        let Reply::Array(said) = &answer.reply else { return Ok(self.freed(key, answer.reply.number()?).is_done()) };
+        let told = queue.told(key, said)?;
+        let freed = self.freed(key, told.all);
+        match told.in_order {
+            true => tenure.note_audience(Audience::Queue),
+            false => self.note_audience(tenure, freed),
+        }
+        if let (false, Freed::Told(all), Some(Audience::Others)) = (told.in_order, freed, tenure.audience()) {
+            queue.note_bystanders(key, all);
+        }
+        Ok(freed.is_done())
+    }
+
+    /// Who was told of a final release: it may be somebody who waits.
+    fn note_audience(&self, tenure: &Tenure, freed: Freed) {
+        if let Freed::Told(told) = freed {
+            let others = self.were_others_told(tenure.key(), told);
+            tenure.note_audience(if others { Audience::Others } else { Audience::Nobody });
+            self.queue.iter().for_each(|queue| match others {
+                true => queue.note_told(tenure.key(), told),
+                false => queue.note_alone(tenure.key()),
+            });
+        }
     }
 
     fn ask(&self, command: &'static str, key: &Key, answer_by: Moment) -> Result<i64, Failure> {
@@ -170,17 +252,12 @@ fn any_time(answer_by: Moment) -> Limits {
     Limits { answer_by, execute_within: Duration::MAX }
 }
 
-/// Taken for so many ms; negative: without an end.
-fn busy(left: i64) -> Take {
-    Take::Busy(u64::try_from(left).ok().map(Duration::from_millis))
-}
-
 impl Primitive for Keys {
-    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, answer_by: Moment) -> Result<Take, Failure> {
-        let answer = self.acquire(&REENTRANTLY, tenure, lease, answer_by)?;
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, answer_by: Moment) -> Result<Take, Failure> {
+        let answer = self.acquire(&REENTRANTLY, tenure, lease, manner, answer_by)?;
         match answer.reply {
-            Reply::Nil => Ok(Take::Acquired(answer.sent)),
-            reply => self.not_granted(&reply),
+            Reply::Nil => Ok(self.granted(tenure, manner, answer.sent)),
+            reply => self.not_granted(tenure, manner, &reply),
         }
     }
 
@@ -219,10 +296,13 @@ impl Primitive for Keys {
     fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
         let key = tenure.key();
         let args = [Arg::Text(tenure.owner()), Arg::Number(left as u64), Arg::Parts(key.channel_parts())];
+        if let Some(queue) = self.queue.as_ref().filter(|queue| left == 0 && queue.has_company(key)) {
+            return self.release_in_turn(queue, tenure, args, answer_by);
+        }
         let answer = self.call(&RELEASE, &[key.full()], &args, any_time(answer_by))?;
         let freed = self.freed(key, answer.reply.number()?);
-        if let (0, Freed::Told(told)) = (left, freed) {
-            tenure.note_audience(self.were_others_told(key, told));
+        if left == 0 {
+            self.note_audience(tenure, freed);
         }
         Ok(freed.is_done())
     }
@@ -253,9 +333,18 @@ impl Primitive for Keys {
         }
     }
 
+    fn queue(&self) -> Option<&Queue> {
+        self.queue.as_ref()
+    }
+
+    fn leave(&self, ticket: &Ticket, answer_by: Moment) -> Result<(), Failure> {
+        let Some(queue) = &self.queue else { return Ok(()) };
+        let (key, member) = (ticket.key(), queue.member_of(ticket));
+        self.call(&LEAVE, &[key.full()], &queue.leaving(key, &member), any_time(answer_by)).map(drop)
+    }
+
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
-        let listening = self.store.listen(&key.channel(), Arc::<Semaphore>::clone(semaphore));
-        listening.inspect_err(|error| say!(warn, "no thread for the subscriber, waiters poll: {error}")).ok()
+        heard(self.store.listen(&key.channel(), Arc::<Semaphore>::clone(semaphore)))
     }
 }
 

@@ -60,6 +60,7 @@ mod kinds;
 mod multi;
 mod patience;
 mod primitive;
+mod queue;
 mod wait;
 
 use crate::base::error::{Error, Result};

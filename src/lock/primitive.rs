@@ -1,10 +1,13 @@
 //! The contract of a kind with the engine: what one command does at its store.
 
+use super::queue::{Manner, Queue, Ticket};
 use crate::base::key::Key;
+use crate::base::say::say;
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Lease, Moment};
 use crate::lease::tenure::Tenure;
 use crate::store::node::{Failure, Lane};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +18,15 @@ pub(crate) enum Take {
     Acquired(Moment),
     /// Someone else's, for so long by what the store knows; `None`: without an end.
     Busy(Option<Duration>),
+    /// Free, but for so long left to others; said to who has no place in the queue.
+    Left(Duration),
+}
+
+impl Take {
+    /// Taken for so many ms; negative: without an end.
+    pub(super) fn busy(left: i64) -> Self {
+        Self::Busy(u64::try_from(left).ok().map(Duration::from_millis))
+    }
 }
 
 /// What an attempt to take several locks found.
@@ -46,7 +58,9 @@ pub(crate) trait GroupPrimitive {
 pub(crate) trait Primitive: Send + Sync {
     /// Takes the lock for the tenure, or confirms that it has it. A kind that ends a tenure which it could not take
     /// gets one with a new owner id for the next attempt.
-    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, answer_by: Moment) -> Result<Take, Failure>;
+    ///
+    /// A kind with a [queue](Self::queue) leaves the lock to others whose turn it is, unless it is a try.
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, answer_by: Moment) -> Result<Take, Failure>;
 
     /// Writes the count and prolongs; `None` when the tenure is not in the store.
     fn reenter(
@@ -89,6 +103,21 @@ pub(crate) trait Primitive: Send + Sync {
         false
     }
 
+    /// The queue of processes, where the kind has one. Those who wait listen by it.
+    fn queue(&self) -> Option<&Queue> {
+        None
+    }
+
+    /// Takes a ticket out of the queue.
+    fn leave(&self, _: &Ticket, _: Moment) -> Result<(), Failure> {
+        Ok(())
+    }
+
     /// Releases the semaphore whenever the lock may have become free. `None`: nobody tells, so poll.
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>>;
+}
+
+/// A place where somebody tells; says why there is none.
+pub(super) fn heard(listening: io::Result<Box<dyn Listening>>) -> Option<Box<dyn Listening>> {
+    listening.inspect_err(|error| say!(warn, "no thread for the subscriber, waiters poll: {error}")).ok()
 }

@@ -7,17 +7,21 @@ mod stop;
 
 use super::engine::Engine;
 use super::patience::{Patience, Terms};
+use super::primitive::heard;
+use super::queue::{Manner, Ticket};
 use crate::base::config::Asked;
 use crate::base::error::{Error, Result};
 use crate::base::key::Key;
 use crate::base::say::say;
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::stats::Contention;
+use crate::base::time::Moment;
 use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
 use crate::registry::{Entered, Left, Lent, registry};
-use bid::{Bid, Call};
+use bid::{Bid, Call, looks_when_woken};
 use line::{Backing, Line};
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 pub(crate) use bid::Outcome;
@@ -68,9 +72,9 @@ fn deepen(engine: &Engine, hold: &Hold, asked: Asked, patience: Patience<'_>) ->
 /// One attempt, without a place in the queue.
 fn try_now(engine: &Engine, key: &Key, patience: &Patience<'_>, asked: Asked) -> Result<Option<Hold>> {
     let mut tenure = engine.space.tenure(key);
-    match engine.try_take(&mut tenure, asked, patience)? {
+    match engine.try_take(&mut tenure, asked, Manner::Try, patience)? {
         Outcome::Won(hold) => Ok(Some(hold)),
-        Outcome::Again | Outcome::Busy(_) => Ok(busy(engine)),
+        Outcome::Again | Outcome::Busy(_) | Outcome::Left(_) => Ok(busy(engine)),
     }
 }
 
@@ -126,11 +130,34 @@ struct TenureBid<'a> {
     tenure: Arc<Tenure>,
     /// The lock was found to be a key without TTL.
     is_endless: bool,
+    /// Where the kind has a queue, once it listens.
+    ticket: OnceCell<Arc<Ticket>>,
+    /// When no attempt of it that was not answered can be executed any more, with whatever owner id, and join the queue.
+    open_until: Option<Moment>,
 }
 
 impl<'a> TenureBid<'a> {
     fn new(engine: &'a Engine, key: &'a Key, patience: &'a Patience<'a>, asked: Asked) -> Self {
-        Self { engine, key, patience, asked, tenure: engine.space.tenure(key), is_endless: false }
+        Self {
+            engine,
+            key,
+            patience,
+            asked,
+            tenure: engine.space.tenure(key),
+            is_endless: false,
+            ticket: OnceCell::new(),
+            open_until: None,
+        }
+    }
+}
+
+impl TenureBid<'_> {
+    /// Once a wait.
+    fn say_endless(&mut self) {
+        if !std::mem::replace(&mut self.is_endless, true) {
+            let (lock, address) = (self.key.full(), self.engine.health.address());
+            say!(warn, "lock {lock:?} at {address} is a key without TTL: it is polled until someone deletes it");
+        }
     }
 }
 
@@ -141,20 +168,48 @@ impl Bid for TenureBid<'_> {
         if !self.tenure.is_unused() {
             self.tenure = self.engine.space.tenure(self.key);
         }
-        let outcome = self.engine.try_take(&mut self.tenure, self.asked, self.patience)?;
-        self.is_endless = matches!(outcome, Outcome::Busy(None));
+        self.ticket.get().into_iter().for_each(|ticket| ticket.looks());
+        let manner = self.ticket.get().map_or(Manner::Newcomer, Manner::Queued);
+        let outcome = self.engine.try_take(&mut self.tenure, self.asked, manner, self.patience);
+        self.open_until = self.open_until.max(self.tenure.sweep_due());
+        let outcome = outcome?;
+        if let (Outcome::Won(_), Some(ticket)) = (&outcome, self.ticket.get()) {
+            let left = ticket.leaves_a_place().then(|| self.engine.space.clock.now());
+            self.engine.leave_queue(ticket, left);
+            self.engine.leave_queue(ticket, self.open_until);
+        }
+        if matches!(outcome, Outcome::Busy(None)) {
+            self.say_endless();
+        }
         Ok(outcome)
     }
 
+    fn expects_a_wait(&self) -> bool {
+        self.engine.primitive.queue().is_some_and(|queue| queue.expects_a_wait(self.key))
+    }
+
     fn listen(&self, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
-        if self.is_endless {
-            let (lock, address) = (self.key.full(), self.engine.health.address());
-            say!(warn, "lock {lock:?} at {address} is a key without TTL: it is polled until someone deletes it");
+        match self.engine.primitive.queue() {
+            Some(queue) => heard(queue.listen(self.ticket.get_or_init(|| queue.ticket(self.key, semaphore)))),
+            None => self.engine.primitive.listen(self.key, semaphore),
         }
-        self.engine.primitive.listen(self.key, semaphore)
+    }
+
+    fn sleeps_until(&self, woken: bool) -> Moment {
+        match self.ticket.get() {
+            Some(ticket) => ticket.sleeps_until(woken),
+            None => looks_when_woken(woken),
+        }
     }
 
     fn is_of_this_process(&self) -> bool {
         self.engine.primitive.is_of_this_process()
+    }
+
+    fn withdraw(&mut self) {
+        if let Some(ticket) = self.ticket.get().filter(|ticket| ticket.may_be_queued()) {
+            self.engine.leave_queue(ticket, Some(self.engine.space.clock.now()));
+            self.engine.leave_queue(ticket, self.open_until);
+        }
     }
 }

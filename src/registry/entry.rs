@@ -10,7 +10,7 @@ use crate::base::sync::atomic::Ordering::Relaxed;
 use crate::base::sync::thread::ThreadId;
 use crate::base::time::Moment;
 use crate::lease::hold::Hold;
-use crate::lease::tenure::Tenure;
+use crate::lease::tenure::{Audience, Tenure};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -199,7 +199,7 @@ impl ThreadEntry {
     pub(super) fn remove(&mut self, hold: &Hold) -> bool {
         self.lost.retain(|lost| !lost.is(hold));
         let counted = self.seat.clear(hold);
-        let gives_way = self.line.head().is_none() && hold.tenure().had_audience() == Some(true);
+        let gives_way = self.line.head().is_none() && hold.tenure().audience() == Some(Audience::Others);
         self.line.wake_head();
         self.promote();
         if let (true, Some(head)) = (gives_way, self.line.head()) {

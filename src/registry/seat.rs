@@ -6,7 +6,7 @@ use crate::base::mutant::{self, Mutant};
 use crate::base::sync::thread::ThreadId;
 use crate::base::time::Moment;
 use crate::lease::hold::Hold;
-use crate::lease::tenure::{Standing, Tenure};
+use crate::lease::tenure::{Audience, Standing, Tenure};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ impl Seat {
         let was_kept = self.is_current(hold) && self.kept;
         if self.is_current(hold) {
             (self.hold, self.kept) = (self.shut().and_then(|shared| shared.sharers.pop()), false);
-            self.alone = hold.tenure().had_audience() == Some(false);
+            self.alone = hold.tenure().audience() == Some(Audience::Nobody);
         }
         self.forget_sharer(|sharer| sharer.is(hold));
         !was_kept

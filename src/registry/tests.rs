@@ -129,7 +129,8 @@ fn namespaces_do_not_meet() {
 }
 
 /// Passes on for as long as it likes.
-const FREELY: HandOff = HandOff { passes: usize::MAX, within: MINUTE, turn: Duration::ZERO, give_way: Duration::ZERO };
+const FREELY: HandOff =
+    HandOff { passes: usize::MAX, within: MINUTE, turn: Duration::ZERO, give_way: Duration::ZERO, queues: true };
 
 /// A lock that the current thread holds, and calls that are parked behind it.
 fn scene<const N: usize>(wanting: [bool; N]) -> (Uuid, &'static Registry, Hold, [Arc<Waiter>; N]) {

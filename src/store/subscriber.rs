@@ -13,6 +13,7 @@ use crate::store::node::{Backend, Bell, Stream};
 use once_cell::sync::OnceCell;
 use parking_lot::{Condvar, Mutex};
 use redis::{Msg, RedisError, Value};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,6 +23,9 @@ use std::time::Duration;
 
 /// A quiet connection is asked for a sign of life this often; a half-open one is noticed no other way.
 const PING_EVERY: Duration = Duration::from_secs(3);
+
+/// A channel that is refused is asked for again this often: its user may have been given permission.
+const ASK_AGAIN: Duration = PING_EVERY;
 
 /// How long a channel stays subscribed without a waiter: the next one often comes soon.
 const LINGER: Duration = Duration::from_secs(2);
@@ -53,6 +57,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     channels: HashMap<String, Channel>,
+    numbers: u64,
     running: bool,
     /// The thread was rung for and has not looked yet: once is enough for any number of waiters.
     rung: bool,
@@ -64,7 +69,12 @@ struct Channel {
     confirmed: Arc<AtomicBool>,
     /// Asked for on this connection, whatever the answer was.
     asked: bool,
+    /// When the server last refused it, if that was its answer.
+    refused_at: Option<Moment>,
     idle_since: Option<Moment>,
+    /// Channels are subscribed in the order in which they were first wanted, and unsubscribed the other way round: who
+    /// counts on one of two may rely on the other.
+    number: u64,
 }
 
 /// The place of an ear on a channel; given back when dropped.
@@ -122,7 +132,9 @@ impl PubSub {
             spawn("redlatch-subscriber", move || shared.run())?;
             state.running = true;
         }
-        let channel = state.channels.entry(name.to_owned()).or_insert_with(Channel::new);
+        state.numbers += 1;
+        let number = state.numbers;
+        let channel = state.channels.entry(name.to_owned()).or_insert_with(|| Channel::new(number));
         channel.ears.push(Arc::clone(ear));
         channel.idle_since = None;
         let (confirmed, asked) = (Arc::clone(&channel.confirmed), channel.asked);
@@ -147,8 +159,13 @@ impl PubSub {
 }
 
 impl Channel {
-    fn new() -> Self {
-        Self { ears: Vec::new(), confirmed: Arc::default(), asked: false, idle_since: None }
+    fn new(number: u64) -> Self {
+        Self { ears: Vec::new(), confirmed: Arc::default(), asked: false, refused_at: None, idle_since: None, number }
+    }
+
+    /// Whether it is time to ask for it, or to ask again.
+    fn is_wanted(&self, now: Moment) -> bool {
+        !self.asked || self.refused_at.is_some_and(|refused| now.since(refused) >= ASK_AGAIN)
     }
 
     fn missed(&self) {
@@ -251,9 +268,9 @@ impl Shared {
             line.command("UNSUBSCRIBE", Some(&name))?;
         }
         for name in wanted {
-            if line.subscribe(&name)? {
-                self.confirm(&name);
-            }
+            let refused = line.subscribe(&name)?;
+            self.answered(&name, refused.is_none());
+            refused.into_iter().for_each(|why| self.refused(&name, &why));
         }
         Ok(())
     }
@@ -265,21 +282,39 @@ impl Shared {
         state.rung = false;
         let now = self.clock.now();
         let stale = |channel: &Channel| channel.idle_since.is_some_and(|since| now.since(since) >= LINGER);
-        let unwanted = state.channels.extract_if(|_, channel| stale(channel)).map(|(name, _)| name).collect();
-        let mut wanted = Vec::new();
-        for (name, channel) in state.channels.iter_mut().filter(|(_, channel)| !channel.asked) {
+        let mut unwanted: Vec<_> = state.channels.extract_if(|_, channel| stale(channel)).collect();
+        unwanted.sort_by_key(|(_, channel)| Reverse(channel.number));
+        let mut wanted: Vec<_> = state.channels.iter_mut().filter(|(_, channel)| channel.is_wanted(now)).collect();
+        wanted.sort_by_key(|(_, channel)| channel.number);
+        let ask = |(name, channel): (&String, &mut Channel)| {
             channel.asked = true;
-            wanted.push(name.clone());
-        }
-        (wanted, unwanted)
+            name.clone()
+        };
+        (wanted.into_iter().map(ask).collect(), unwanted.into_iter().map(|(name, _)| name).collect())
     }
 
-    fn confirm(&self, name: &str) {
-        if let Some(channel) = self.state.lock().channels.get(name) {
-            channel.confirmed.store(true, SeqCst);
+    /// Also of what is refused more cannot be known than now.
+    fn answered(&self, name: &str, confirmed: bool) {
+        if let Some(channel) = self.state.lock().channels.get_mut(name) {
+            channel.confirmed.store(confirmed, SeqCst);
+            channel.refused_at = channel.refused_at.filter(|_| !confirmed);
             if !mutant::is(Mutant::NoTryAfterConfirm) {
                 channel.missed();
             }
+        }
+    }
+
+    /// Said once for each channel, as long as it is listened to. Who is told may leave another channel: this one's state
+    /// is not locked meanwhile.
+    fn refused(&self, name: &str, why: &str) {
+        let mut state = self.state.lock();
+        let Some(channel) = state.channels.get_mut(name) else { return };
+        let is_known = channel.refused_at.replace(self.clock.now()).is_some();
+        let ears = channel.ears.clone();
+        drop(state);
+        let meanings: Vec<_> = ears.iter().filter_map(|ear| ear.refused()).collect();
+        if let (Some(meaning), false) = (meanings.first(), is_known) {
+            say!(warn, "the server refuses channel {name:?}, {meaning}: {why}");
         }
     }
 
@@ -308,14 +343,11 @@ impl<'a> Line<'a> {
         Ok(Self { shared, stream, bell: shared.bell()? })
     }
 
-    /// False when the server refuses: its waiters then poll.
-    fn subscribe(&mut self, channel: &str) -> Result<bool, RedisError> {
+    /// Why the server refuses, if it does.
+    fn subscribe(&mut self, channel: &str) -> Result<Option<String>, RedisError> {
         match self.command("SUBSCRIBE", Some(channel))? {
-            Value::ServerError(error) => {
-                say!(warn, "the server refuses channel {channel:?}, its waiters poll instead: {error}");
-                Ok(false)
-            }
-            _ => Ok(true),
+            Value::ServerError(error) => Ok(Some(error.to_string())),
+            _ => Ok(None),
         }
     }
 

@@ -3,6 +3,7 @@
 
 use harness::{counting, process, server, threads};
 
+mod company;
 mod growth;
 
 use crate::counting::{Counting, allocations, bytes};

@@ -4,6 +4,7 @@
 
 use crate::process::alone;
 use crate::server::Server;
+use crate::threads::{LONG, eventually, finish};
 use redlatch::{LocalRedLock, RedLock, RedLockExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -52,6 +53,34 @@ fn fault_43_a_forked_child_is_told_closed_and_touches_nothing() {
         assert_eq!(commands, [""; 0], "the child used the parent's connection");
         assert!(hold.is_valid() && locks.verify(&hold).unwrap());
         guard.take().unwrap().unlock().unwrap();
+    });
+}
+
+/// The thread that waits is the parent's alone, and so is its place.
+#[test]
+fn fault_43_a_forked_child_takes_no_place_in_a_queue_and_gives_none_up() {
+    const QUEUE: [&str; 5] = ["ZRANGE", "redlatch_queue:{n}", "0", "-1", "WITHSCORES"];
+    alone(|| {
+        let server = Server::start();
+        let (holder, other) = (server.locks(), server.locks());
+        let mut child_locks = Some(other.clone());
+        holder.lock("n").unwrap();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| other.try_lock_for("n", LONG).unwrap() && other.unlock("n").is_ok());
+            let line = || server.ask::<Vec<String>>(&QUEUE);
+            eventually(LONG, "it is queued", || line().len() == 2);
+            let before = line();
+            let well = in_fork(|| {
+                let locks = child_locks.take().unwrap();
+                assert_err!(locks.try_lock_for("n", LONG), Closed);
+                assert_err!(locks.lock("n"), Closed);
+                drop(locks);
+            });
+            assert!(well, "the child failed");
+            assert_eq!(line(), before);
+            holder.unlock("n").unwrap();
+            assert!(finish(waiter));
+        });
     });
 }
 

@@ -24,6 +24,7 @@ mod network;
 mod outages;
 mod pubsub;
 mod quarantine;
+mod queues;
 mod quorum;
 mod refusals;
 mod rows;

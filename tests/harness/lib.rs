@@ -29,6 +29,7 @@ pub mod lateness;
 pub mod lua;
 pub mod process;
 pub mod proxy;
+pub mod queue;
 pub mod quorum;
 pub mod server;
 pub mod threads;

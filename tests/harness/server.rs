@@ -262,6 +262,10 @@ impl Server {
 
     fn assert_nothing_left(&self) {
         eventually(GONE, "every client's connection is closed", || self.other_clients() == 0);
+        // It outlives the release that left it by some ms.
+        eventually(GONE, "every mark has ended", || {
+            !self.leftovers().iter().any(|key| key.starts_with("redlatch_turn:"))
+        });
         assert_eq!(self.leftovers(), [""; 0], "keys or subscriptions are left");
     }
 

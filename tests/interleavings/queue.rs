@@ -170,7 +170,7 @@ impl Process {
 
     fn unlock(&self, hold: &Hold) {
         self.alone.fetch_sub(1, SeqCst);
-        let bounds = HandOff { passes: 2, within: Duration::MAX, turn: self.bounds, give_way: Duration::ZERO };
+        let bounds = HandOff::default().passes(2).within(Duration::MAX).turn(self.bounds).give_way(Duration::ZERO);
         if self.map.pass_on(self.space, hold, &bounds, Duration::from_secs(3)) {
             return;
         }

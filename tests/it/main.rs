@@ -38,6 +38,7 @@ mod shutdowns;
 mod stats;
 mod strict;
 mod tidy;
+mod turns;
 mod urls;
 mod waiting;
 mod wire;

@@ -1,6 +1,8 @@
 //! Each Lua file run directly, with arguments that the library would not send or only rarely does.
 
 mod groups;
+mod in_turn;
+mod told;
 
 use crate::lua;
 use crate::server::Server;

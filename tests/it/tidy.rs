@@ -3,6 +3,7 @@
 mod layers;
 
 use crate::lua;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 const LONGEST_FILE: usize = 450;
@@ -164,5 +165,21 @@ fn every_warning_is_explained() {
     assert!(logged.len() > 20, "the lines were not found");
     for line in logged {
         assert!(page.contains(line), "docs/on-call.md does not explain {line:?}");
+    }
+}
+
+/// Whoever gives a user what the documentation lists has no script that is refused halfway.
+#[test]
+fn every_command_of_a_script_is_among_the_permissions() {
+    let page = std::fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let rules: Vec<_> = page.lines().filter(|line| line.contains("ACL SETUSER app")).collect();
+    let scripts: String = lua::files().into_iter().map(|(_, text)| text).collect();
+    let calls = scripts.split("redis.").skip(1).filter_map(|call| call.split_once("call('"));
+    let commands: BTreeSet<_> = calls.map(|(_, name)| name.split('\'').next().unwrap().to_lowercase()).collect();
+    assert!(rules.len() == 3 && commands.len() > 15, "{commands:?}");
+    for command in commands {
+        for rule in &rules {
+            assert!(rule.split(' ').any(|word| word[1..] == command), "+{command} is not in {rule}");
+        }
     }
 }

@@ -6,6 +6,7 @@ const PRELUDES: &[(&str, &str)] = &[
     ("expire", include_str!("preludes/expire.lua")),
     ("held", include_str!("preludes/held.lua")),
     ("tell", include_str!("preludes/tell.lua")),
+    ("tell_first", include_str!("preludes/tell_first.lua")),
 ];
 
 /// The text of a script that consists of these files: first what they need, once and in the order in which they name

@@ -1,7 +1,6 @@
 //! What is swept, when, and how often.
 
 use super::*;
-use crate::base::error::{Error, Result};
 use crate::base::key::{Key, Naming};
 use crate::base::owner::OwnerId;
 use crate::base::time::Lease;

@@ -16,6 +16,7 @@ use crate::lock::RedLock;
 use crate::lock::engine::Engine;
 use crate::lock::patience::Terms;
 use crate::lock::primitive::{Primitive, Renewed, Take};
+use crate::lock::queue::Manner;
 use crate::store::Health;
 use crate::store::node::{Failure, Lane};
 use parking_lot::Mutex;
@@ -297,7 +298,7 @@ fn end_of(lease: Lease, now: Moment) -> Moment {
 }
 
 impl Primitive for Memory {
-    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, _: Moment) -> Result<Take, Failure> {
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, _: Manner<'_>, _: Moment) -> Result<Take, Failure> {
         self.with(tenure.key(), |locks, now| match locks.get(tenure.key().full()) {
             Some(entry) => Ok(Take::Busy(Some(entry.ends.since(now)))),
             None => {

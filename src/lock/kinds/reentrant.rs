@@ -39,7 +39,7 @@ impl ReentrantLock {
     pub fn new(client: &Client) -> Self {
         let engine = client.of_kind(&REENTRANT, || {
             let store = Arc::clone(client.store());
-            let keys = Keys::new(Arc::clone(&store), &client.space().config);
+            let keys = Keys::new(Arc::clone(&store), &client.space().config).in_turn(client.space());
             Engine::new(Arc::clone(client.space()), &REENTRANT, Arc::new(keys), store)
         });
         Self { client: client.clone(), engine }

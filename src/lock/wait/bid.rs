@@ -32,6 +32,17 @@ pub(crate) trait Bid {
     /// Has the semaphore released whenever asking again may be worth it. `None`: nobody tells, so it is polled.
     fn listen(&self, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>>;
 
+    /// Whether it is likely to be busy, and is listened for by this process already: then it listens before it asks.
+    fn expects_a_wait(&self) -> bool {
+        false
+    }
+
+    /// Until when a call sleeps, at most; it asks if that is past. It may be asked again while it sleeps, and has just been
+    /// `woken`, for whatever reason.
+    fn sleeps_until(&self, woken: bool) -> Moment {
+        looks_when_woken(woken)
+    }
+
     /// Whether everyone who could win is of this process, which tells of each change without being listened to.
     fn is_of_this_process(&self) -> bool {
         false
@@ -43,6 +54,11 @@ pub(crate) trait Bid {
     fn withdraw(&mut self) {}
 }
 
+/// At once when woken, and otherwise when the loop says so.
+pub(crate) fn looks_when_woken(woken: bool) -> Moment {
+    if woken { Moment(0) } else { Moment::MAX }
+}
+
 /// What asking found.
 pub(crate) enum Outcome<T> {
     Won(T),
@@ -50,6 +66,8 @@ pub(crate) enum Outcome<T> {
     Again,
     /// Not to be had for so long, by what the store knows; `None`: without an end.
     Busy(Option<Duration>),
+    /// Free, but for so long left to others.
+    Left(Duration),
 }
 
 /// One call that waits, whatever for.
@@ -64,7 +82,14 @@ pub(crate) struct Call<'a> {
 impl Call<'_> {
     /// Asks until the bid has won; `None` when the caller's time ended first.
     pub(crate) fn contend<B: Bid>(&self, bid: &mut B) -> Result<Option<B::Won>> {
-        Contender { call: self, open: Open { bid, asked: false }, news: News::NotAsked, hints: Hints::default() }.run()
+        Contender {
+            call: self,
+            open: Open { bid, asked: false },
+            news: News::NotAsked,
+            hints: Hints::default(),
+            gave_way: false,
+        }
+        .run()
     }
 }
 
@@ -97,6 +122,8 @@ struct Contender<'a, B: Bid> {
     open: Open<'a, B>,
     news: News,
     hints: Hints,
+    /// It was put off once because the lock was left to others.
+    gave_way: bool,
 }
 
 /// Whether a subscription tells the contender when to look.
@@ -118,6 +145,9 @@ impl<B: Bid> Contender<'_, B> {
     fn run(mut self) -> Result<Option<B::Won>> {
         let Call { config, stop, contention, semaphore } = *self.call;
         let give_up = stop.clock.now().plus(config.outage_budget);
+        if self.open.bid.expects_a_wait() {
+            self.news = News::Asked(self.open.bid.listen(semaphore));
+        }
         loop {
             // If the time ends while asleep, it is asked one more time.
             let last = stop.is_over();
@@ -133,6 +163,12 @@ impl<B: Bid> Contender<'_, B> {
                 // The answer itself may have taken longer than the caller waits.
                 _ if last || stop.is_over() => return Ok(None),
                 Outcome::Again => check_too_slow(stop, give_up)?,
+                // Nobody may come: it is not worth listening before that is known.
+                Outcome::Left(left) if matches!(self.news, News::NotAsked) && !self.gave_way => {
+                    self.gave_way = true;
+                    semaphore.acquire(stop.at_most(left));
+                }
+                Outcome::Left(left) => self.await_news(Some(left)),
                 Outcome::Busy(left) => {
                     self.hints.note_end(asked, stop.clock.now(), left);
                     self.await_news(left);
@@ -154,8 +190,22 @@ impl<B: Bid> Contender<'_, B> {
         let cap = if told { config.poll_cap } else { UNTOLD.min(config.poll_cap) };
         let jitter = Duration::from_micros(1_000 + stop.clock.now().micros() % 4_000);
         let left = left.map_or(cap, |left| left.saturating_add(jitter).min(cap));
-        if semaphore.acquire(stop.at_most(left)) {
+        if self.sleep(stop.clock.now().plus(left)) {
             self.pace(jitter);
+        }
+    }
+
+    /// Sleeps until then, or until the bid wants to look. Whether it was early: because of a hint.
+    fn sleep(&self, until: Moment) -> bool {
+        let Call { stop, semaphore, .. } = *self.call;
+        let mut woken = false;
+        loop {
+            let now = stop.clock.now();
+            let rest = self.open.bid.sleeps_until(woken).min(until).since(now);
+            if rest.is_zero() || stop.is_over() || stop.check().is_err() {
+                return now < until;
+            }
+            woken = semaphore.acquire(stop.at_most(rest));
         }
     }
 

@@ -181,7 +181,8 @@ fn a_force_unlock_ends_also_what_another_hold_came_after() {
     let first = lock(&engine);
     assert!(engine.primitive.force_unlock(&key, engine.space.one_answer()).unwrap());
     let second = elsewhere(|| {
-        let taken = engine.try_take(&mut engine.space.tenure(&key), Asked::Usual, &engine.patience(NAME)).unwrap();
+        let taken =
+            engine.try_take(&mut engine.space.tenure(&key), Asked::Usual, Manner::Try, &engine.patience(NAME)).unwrap();
         let Outcome::Won(hold) = taken else { panic!("it was free") };
         hold
     });
@@ -216,8 +217,8 @@ struct Gated {
 }
 
 impl Primitive for Gated {
-    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, until: Moment) -> Result<Take, Failure> {
-        self.store.take(tenure, lease, until)
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, until: Moment) -> Result<Take, Failure> {
+        self.store.take(tenure, lease, manner, until)
     }
 
     fn reenter(&self, t: &Arc<Tenure>, count: usize, lease: Lease, until: Moment) -> Result<Option<Moment>, Failure> {

@@ -1,6 +1,11 @@
 //! What it changes that other clients were told of a release, or that none was.
 
 use super::*;
+use crate::lease::tenure::Audience;
+
+fn audience(others: bool) -> Audience {
+    if others { Audience::Others } else { Audience::Nobody }
+}
 
 #[test]
 fn the_next_to_contend_gives_way_when_others_were_told_of_the_release() {
@@ -8,7 +13,7 @@ fn the_next_to_contend_gives_way_when_others_were_told_of_the_release() {
         let (space, map, hold, [second]) = scene([true]);
         assert!(hold.tenure().end());
         if let Some(others) = told {
-            hold.tenure().note_audience(others);
+            hold.tenure().note_audience(audience(others));
         }
         map.clear(space, &hold);
         assert!(matches!(map.turn(space, "n", &second), Entered::Head));
@@ -24,7 +29,7 @@ fn passes_after(told: Option<bool>, lost: bool) -> usize {
     let (space, map, last, waiters) = scene([true; 7]);
     assert!(last.tenure().end());
     if let Some(others) = told {
-        last.tenure().note_audience(others);
+        last.tenure().note_audience(audience(others));
     }
     map.clear(space, &last);
     if lost {

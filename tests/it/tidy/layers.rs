@@ -17,7 +17,7 @@ const LAYERS: &[Layer] = &[
     together(&["lease::hold", "lease::nodes", "lease::tenure"]),
     apart(&["lease::sweeper", "lease::watchdog", "registry"]),
     apart(&["client"]),
-    apart(&["lock::primitive"]),
+    together(&["lock::primitive", "lock::queue"]),
     together(&["lock"]),
     apart(&["lock::kinds::local", "lock::kinds::quorum", "lock::kinds::reentrant"]),
 ];

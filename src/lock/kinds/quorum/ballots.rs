@@ -7,6 +7,7 @@ use crate::base::say::say;
 use crate::base::time::{Lease, Moment};
 use crate::lease::tenure::{Standing, Tenure};
 use crate::lock::primitive::{Primitive, Take};
+use crate::lock::queue::Manner;
 use crate::store::node::{Failure, Lane};
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ pub(super) fn take_at(
     let over = || matches!(tenure.standing(), Standing::Ended | Standing::Lost);
     let taken = ready.and_then(|()| match over() {
         true => Err(at.unreached("the round is over")),
-        false => at.keys.take(tenure, lease, answer_by),
+        false => at.keys.take(tenure, lease, Manner::Try, answer_by),
     });
     let nodes = tenure.nodes();
     match &taken {
@@ -30,7 +31,7 @@ pub(super) fn take_at(
             let open_until = if let Failure::Unknown { open_until, .. } = failure { *open_until } else { tenure.now() };
             tenure.leave_open(open_until, lease);
         }
-        Ok(Take::Busy(_)) | Err(_) => drop(nodes.miss(at.node)),
+        Ok(Take::Busy(_) | Take::Left(_)) | Err(_) => drop(nodes.miss(at.node)),
     }
     taken
 }

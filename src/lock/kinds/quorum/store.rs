@@ -10,6 +10,7 @@ use crate::base::time::{Clock, Lease, Moment};
 use crate::client::Space;
 use crate::lease::tenure::{Keeper, Tenure};
 use crate::lock::primitive::{Primitive, Renewed, Take};
+use crate::lock::queue::Manner;
 use crate::store::Health;
 use crate::store::node::{Failure, GRACE, Lane};
 use crossbeam_channel::{Receiver, bounded};
@@ -233,7 +234,7 @@ impl Quorum {
 }
 
 impl Primitive for Quorum {
-    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, answer_by: Moment) -> Result<Take, Failure> {
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, _: Manner<'_>, answer_by: Moment) -> Result<Take, Failure> {
         let ears = self.ears.of(tenure.key());
         if let Some(ears) = &ears {
             // Not on the waiter's semaphore: the hints that would end it come from those it has to keep apart from.
@@ -253,6 +254,10 @@ impl Primitive for Quorum {
                 }
                 Take::Busy(left) => {
                     locked.push(left);
+                    false
+                }
+                Take::Left(left) => {
+                    locked.push(Some(left));
                     false
                 }
             }));

@@ -1,0 +1,28 @@
+-- Tells a ticket on its ear what rank it has. One whose ear has no listener is of a process that is gone: it is removed,
+-- and the next is told in its place. Whether there is one.
+local function tell_rank(queue, rank)
+  local ticket = redis.call('ZRANGE', queue, rank, rank)[1]
+  while ticket do
+    local ear = 'redlatch_ear:' .. string.match(ticket, '^[^:]*')
+    if redis.call('PUBLISH', ear, ticket .. ' ' .. rank) > 0 then
+      return true
+    end
+    redis.call('ZREM', queue, ticket)
+    ticket = redis.call('ZRANGE', queue, rank, rank)[1]
+  end
+  return false
+end
+
+-- Tells the head of the queue that the lock is free, if there is one, and leaves it the turn for so many ms. The second
+-- is told, too, if it may not come by itself soon enough should the head not come.
+local function tell_first(queue, mark, turn, second)
+  if not tell_rank(queue, 0) then
+    return false
+  end
+  if second then
+    tell_rank(queue, 1)
+  end
+  redis.call('SET', mark, 'head', 'PX', turn)
+  return true
+end
+

@@ -1,0 +1,17 @@
+-- Takes a ticket out of the queue; if that leaves a free lock to the next, tells it.
+--
+-- preludes tell_first
+-- KEYS[1]  the lock
+-- ARGV[1]  the queue: zset, ticket -> arrival, us on the server's clock
+-- ARGV[2]  the mark: string, who has the turn
+-- ARGV[3]  how long the turn is left to the head of the queue, ms
+-- ARGV[4]  the ticket
+-- reply    1: it was there; 0: it was not
+local lock = KEYS[1]
+local queue, mark, turn, ticket = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+local left = redis.call('ZREM', queue, ticket)
+if left == 1 and redis.call('PTTL', lock) == -2 then
+  tell_first(queue, mark, turn, true)
+end
+return left

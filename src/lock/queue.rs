@@ -1,0 +1,379 @@
+//! The queue of processes beside a lock (docs/protocol.md, 8): who waits, in order, and whose turn it is.
+//!
+//! It is advice among clients of ours. Who holds the lock is said by the lock's own key alone, so that whatever happens to
+//! the queue costs time, and never safety.
+
+mod company;
+mod ears;
+mod foreigners;
+#[cfg(test)]
+mod tests;
+mod ticket;
+
+use super::primitive::Take;
+use crate::base::config::Config;
+use crate::base::key::Key;
+use crate::base::say::say;
+use crate::base::signal::{Ear, Listening, Semaphore};
+use crate::base::time::{Clock, Moment};
+use crate::lease::tenure::Tenure;
+use crate::store::Store;
+use crate::store::node::{Answer, Arg, Failure, Reply};
+use company::Company;
+use ears::Ears;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use ticket::{Channel, MARGIN, ROUNDING, Standing};
+use uuid::Uuid;
+
+pub(crate) use ticket::Ticket;
+
+/// How a call comes to a lock.
+#[derive(Clone, Copy)]
+pub(crate) enum Manner<'a> {
+    /// It tries, and takes what is free.
+    Try,
+    /// It would wait, and has not had to yet.
+    Newcomer,
+    /// It waits.
+    Queued(&'a Arc<Ticket>),
+}
+
+/// What a client knows of the queues of its locks.
+pub(crate) struct Queue {
+    store: Arc<dyn Store>,
+    clock: Clock,
+    company: Company,
+    ears: Arc<Ears>,
+    tickets: AtomicU64,
+    /// TTL of a queue that nobody joins any more, ms.
+    ttl: u64,
+    /// As in [`HandOff`](crate::HandOff), ms.
+    give_way: u64,
+    releases: AtomicU64,
+    /// What a round trip takes lately, us.
+    trip: AtomicU64,
+    /// The server refuses the queue, and that was said.
+    refused: AtomicBool,
+}
+
+/// Whoever waits looks at the lock once a poll cap, and so joins again: after so many of them nobody waits.
+const POLL_CAPS: u32 = 3;
+
+/// How long the turn is left to the head of the queue, besides two round trips; and at most, ms.
+const TURN: u64 = 2;
+const LONGEST_TURN: u64 = 50;
+
+/// So many times as long as another process of ours may need to come is left to a JVM.
+const FOREIGN: u64 = 4;
+
+/// One release in turn of so many is told to all.
+const TO_ALL: u64 = 32;
+
+/// What an ask in turn and a release in turn hand over besides what the plain scripts get.
+pub(super) type Asking<'a> = [Arg<'a>; 6];
+pub(super) type Releasing<'a> = [Arg<'a>; 7];
+
+/// What PTTL says of a lock that is free.
+const FREE: i64 = -2;
+
+/// What a release in turn says instead of how many were told.
+const LEFT_TO_FOREIGNERS: i64 = -1;
+const REFUSED: i64 = -2;
+
+/// A release in turn was answered.
+pub(super) struct Told {
+    /// What `tell` said.
+    pub(super) all: i64,
+    /// Whether there is an order in which others come.
+    pub(super) in_order: bool,
+}
+
+impl Queue {
+    pub(super) fn new(client: Uuid, store: Arc<dyn Store>, config: &Config) -> Self {
+        let ttl = config.poll_cap.saturating_mul(POLL_CAPS).as_millis();
+        let give_way = config.hand_off.give_way.as_micros().div_ceil(1_000);
+        Self {
+            store,
+            clock: Clock::Boot,
+            company: Company::default(),
+            ears: Arc::new(Ears::new(client)),
+            tickets: AtomicU64::new(1),
+            ttl: u64::try_from(ttl).unwrap_or(u64::MAX).min(LONGEST_TTL),
+            give_way: u64::try_from(give_way).unwrap_or(u64::MAX).min(LONGEST_GIVE_WAY),
+            releases: AtomicU64::new(0),
+            trip: AtomicU64::new(0),
+            refused: AtomicBool::new(false),
+        }
+    }
+
+    /// A ticket for one wait, which may be told through this semaphore.
+    pub(crate) fn ticket(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Arc<Ticket> {
+        let number = self.tickets.fetch_add(1, Relaxed);
+        let turn = self.company.turn(key);
+        Arc::new(Ticket::new(key.clone(), number, Arc::clone(semaphore), self.clock.clone(), turn))
+    }
+
+    /// Whether a call is likely to have to wait, and listens already: then it can join with its first ask.
+    pub(crate) fn expects_a_wait(&self, key: &Key) -> bool {
+        self.company.had_to_wait(key, self.clock.now()) && self.store.hears(&key.channel())
+    }
+
+    /// Listens to all that a ticket can be told.
+    pub(crate) fn listen(&self, ticket: &Arc<Ticket>) -> io::Result<Box<dyn Listening>> {
+        let key = ticket.key();
+        let all = self.store.listen(&key.channel(), Arc::<Ticket>::clone(ticket))?;
+        if all.is_confirmed() {
+            ticket.is_heard_on(Channel::All);
+        }
+        let own = Own { ears: Arc::clone(&self.ears), ticket: Arc::clone(ticket) };
+        self.ears.open(ticket, &*self.store)?;
+        self.count(ticket);
+        Ok(Box::new(Subscribed { _own: own, all }))
+    }
+
+    /// Whether the lock is to be asked for in turn. Who is alone need not.
+    pub(super) fn matters(&self, key: &Key, manner: Manner<'_>) -> bool {
+        match manner {
+            Manner::Try => false,
+            Manner::Newcomer => self.has_company(key),
+            // Whoever cannot have a place is not to wait for those who have: it takes what is free, as a foreigner does.
+            Manner::Queued(ticket) => !ticket.is_outside() && !self.ears.are_refused(),
+        }
+    }
+
+    /// Whether others may wait for a lock, and are told in turn when it is given up.
+    pub(super) fn has_company(&self, key: &Key) -> bool {
+        self.company.is_expected(key, self.clock.now())
+    }
+}
+
+/// Beyond this a mark would not be believed, ms.
+const LONGEST_GIVE_WAY: u64 = 200;
+
+/// No queue outlives its waiters for longer, ms: a day.
+const LONGEST_TTL: u64 = 86_400_000;
+
+/// Asking.
+impl Queue {
+    /// A ticket as the queue has it.
+    pub(super) fn member_of(&self, ticket: &Ticket) -> String {
+        self.ears.member(ticket)
+    }
+
+    /// The same of a call; nothing for who has none.
+    pub(super) fn member(&self, manner: Manner<'_>) -> String {
+        if let Manner::Queued(ticket) = manner { self.member_of(ticket) } else { String::new() }
+    }
+
+    /// The arguments of an ask in turn. A ticket joins once whatever it is told will be heard.
+    pub(super) fn asking<'a>(&self, key: &'a Key, manner: Manner<'_>, member: &'a str) -> Asking<'a> {
+        let arrival = match manner {
+            Manner::Queued(ticket) => self.joining(ticket),
+            Manner::Try | Manner::Newcomer => None,
+        };
+        let arrival = arrival.map_or(Arg::Text("-1"), Arg::Number);
+        let (queue, mark) = (Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()));
+        [queue, mark, Arg::Text(member), arrival, Arg::Number(self.ttl), Arg::Number(self.turn())]
+    }
+
+    /// The arrival with which a ticket joins, if it may.
+    fn joining(&self, ticket: &Ticket) -> Option<u64> {
+        let joins = self.ears.are_open() && self.store.hears(&ticket.key().channel());
+        ticket.asks(joins);
+        joins.then(|| ticket.arrival())
+    }
+
+    /// The lock was asked for and granted.
+    pub(super) fn won(&self, key: &Key, manner: Manner<'_>) {
+        if let Manner::Queued(ticket) = manner {
+            self.company.note_won(key, self.clock.now(), ticket.waited());
+        }
+    }
+
+    /// The lock was asked for and not granted, without a word of the queue.
+    pub(super) fn not_won(&self, key: &Key, manner: Manner<'_>) {
+        if !matches!(manner, Manner::Try) {
+            self.company.note_wait(key, self.clock.now());
+        }
+    }
+
+    /// The lock was asked for in turn and not granted.
+    pub(super) fn not_won_in_turn(&self, key: &Key, manner: Manner<'_>, said: &[Reply]) -> Result<Take, Failure> {
+        let [left, rank, promised, arrival, foreign] = said else { return Err(Failure::not_understood()) };
+        let (left, promised) = (left.number()?, u64::try_from(promised.number()?).unwrap_or(0));
+        let standing = Standing {
+            rank: u32::try_from(rank.number()?).ok(),
+            promised: Duration::from_millis(promised),
+            arrival: u64::try_from(arrival.number()?).unwrap_or(0),
+        };
+        if foreign.number()? == 1 {
+            self.company.note_foreign_hold(key, self.clock.now());
+        }
+        match manner {
+            Manner::Queued(ticket) => self.note_standing(ticket, standing),
+            _ if left == FREE => return Ok(Take::Left(standing.promised + ROUNDING)),
+            _ => {}
+        }
+        self.company.note_wait(key, self.clock.now());
+        // Who has a ticket knows when to come, and it is no lease that it waits for.
+        Ok(if left == FREE { Take::Busy(Some(Duration::MAX)) } else { Take::busy(left) })
+    }
+}
+
+impl Queue {
+    /// One more of ours listens to a lock's channel, and can be told in turn. If it cannot, because it is refused to listen,
+    /// that may have been said before it counted.
+    fn count(&self, ticket: &Ticket) {
+        ticket.count_as(self.store.listen(&ticket.key().members(), Arc::new(Silence)).ok());
+        if ticket.is_outside() || self.ears.are_refused() {
+            ticket.count_as(None);
+        }
+    }
+
+    /// Who has a place is told in turn. Who has none, because the server refuses the queue or the ear, is told with everybody,
+    /// and so must not be counted as one of ours.
+    fn note_standing(&self, ticket: &Ticket, standing: Standing) {
+        ticket.saw(standing);
+        match standing.rank {
+            Some(_) if ticket.is_counted() => {}
+            Some(_) => self.count(ticket),
+            None => {
+                ticket.count_as(None);
+                ticket.has_no_place();
+            }
+        }
+    }
+}
+
+/// Giving up.
+impl Queue {
+    /// The arguments of a release in turn.
+    pub(super) fn releasing<'a>(&self, tenure: &'a Tenure) -> Releasing<'a> {
+        let (key, now) = (tenure.key(), self.clock.now());
+        let (queue, mark) = (Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()));
+        let to_all = self.releases.fetch_add(1, Relaxed) % TO_ALL == TO_ALL - 1;
+        let foreign_turn = if self.company.owes_foreigners(key, now) { self.foreign_turn() } else { 0 };
+        let (members, to_all) = (Arg::Parts(key.members_parts()), Arg::Number(u64::from(to_all)));
+        let second = now.since(tenure.acquire_sent()) >= MARGIN || self.company.was_slow(key);
+        [
+            queue,
+            mark,
+            Arg::Number(self.turn()),
+            members,
+            Arg::Number(foreign_turn),
+            to_all,
+            Arg::Number(u64::from(second)),
+        ]
+    }
+
+    /// The arguments of a leave.
+    pub(super) fn leaving<'a>(&self, key: &'a Key, member: &'a str) -> [Arg<'a>; 4] {
+        let (queue, mark) = (Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()));
+        [queue, mark, Arg::Number(self.turn()), Arg::Text(member)]
+    }
+
+    /// What a release in turn said.
+    pub(super) fn told(&self, key: &Key, said: &[Reply]) -> Result<Told, Failure> {
+        let [all, queued, more] = said else { return Err(Failure::not_understood()) };
+        let queued = queued.number()?;
+        if let (REFUSED, Reply::Text(error)) = (queued, more) {
+            self.say_refused(key, error);
+        }
+        let now = self.clock.now();
+        match (queued, more) {
+            (LEFT_TO_FOREIGNERS, Reply::Number(ours)) => self.company.note_left_to_foreigners(key, now, *ours),
+            (0, _) => self.company.note_no_queue(key, now),
+            _ => self.company.note_queue(key, now),
+        }
+        Ok(Told { all: all.number()?, in_order: queued > 0 || queued == LEFT_TO_FOREIGNERS })
+    }
+
+    /// A release reached so many others that may wait.
+    pub(super) fn note_told(&self, key: &Key, told: i64) {
+        self.company.note_told(key, self.clock.now(), told);
+    }
+
+    /// A release reached nobody.
+    pub(super) fn note_alone(&self, key: &Key) {
+        self.company.note_alone(key);
+    }
+
+    /// A release in turn reached so many others, and none of them is in the queue.
+    pub(super) fn note_bystanders(&self, key: &Key, told: i64) {
+        self.company.note_bystanders(key, self.clock.now(), told);
+    }
+
+    fn say_refused(&self, key: &Key, error: &[u8]) {
+        if !self.refused.swap(true, Relaxed) {
+            let (queue, error) = (key.queue_parts().concat(), String::from_utf8_lossy(error));
+            say!(warn, "the server refuses the queue {queue:?}, so processes are served in no order: {error}");
+        }
+    }
+
+    /// How long the head of the queue may need to come, ms.
+    fn turn(&self) -> u64 {
+        (TURN + self.trips()).min(LONGEST_TURN)
+    }
+
+    /// The same for foreigners; zero: they get no turns.
+    fn foreign_turn(&self) -> u64 {
+        if self.give_way == 0 { 0 } else { self.give_way * FOREIGN + self.trips() }
+    }
+
+    /// What two round trips take, ms.
+    fn trips(&self) -> u64 {
+        (2 * self.trip.load(Relaxed)).div_ceil(1_000)
+    }
+
+    /// An answer came: what a round trip takes follows, an eighth of the way each time.
+    pub(super) fn note_trip(&self, answer: &Answer) {
+        let (known, took) = (self.trip.load(Relaxed), self.clock.now().since(answer.sent).as_micros() as u64);
+        self.trip.store(if known == 0 { took } else { (7 * known + took) / 8 }, Relaxed);
+    }
+}
+
+/// All that a ticket listens to, until it is dropped: it is counted as one of ours no longer than it listens to all.
+struct Subscribed {
+    _own: Own,
+    all: Box<dyn Listening>,
+}
+
+impl Listening for Subscribed {
+    fn is_confirmed(&self) -> bool {
+        self.all.is_confirmed()
+    }
+}
+
+struct Own {
+    ears: Arc<Ears>,
+    ticket: Arc<Ticket>,
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.ticket.count_as(None);
+        self.ears.close(&self.ticket);
+    }
+}
+
+/// On a channel that is only counted.
+struct Silence;
+
+impl Ear for Silence {
+    fn hear(&self, _: &[u8]) {}
+
+    fn missed(&self) {}
+
+    /// Who may not listen to this counts as a foreigner, and is told with them.
+    fn refused(&self) -> Option<&'static str> {
+        None
+    }
+}
+
+/// Until when a place in a queue may last that was taken at `now`.
+pub(crate) fn stays(config: &Config, now: Moment) -> Moment {
+    now.plus(config.poll_cap.saturating_mul(POLL_CAPS))
+}

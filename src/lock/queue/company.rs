@@ -1,0 +1,171 @@
+//! Which locks others were lately seen to want: only those are asked for and given up in turn, which costs some more.
+
+use super::foreigners::Foreigners;
+use super::ticket::Waited;
+use crate::base::key::Key;
+use crate::base::time::Moment;
+use parking_lot::Mutex;
+use smol_str::SmolStr;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+#[cfg(test)]
+mod tests;
+
+/// How long it is remembered.
+const LATELY: Duration = Duration::from_secs(2);
+
+/// So many names are kept before old ones are looked for.
+const KEPT: usize = 64;
+
+/// The company of each name.
+#[derive(Default)]
+pub(super) struct Company {
+    names: Mutex<HashMap<SmolStr, Seen>>,
+    /// Old names are looked for when there are more than that.
+    kept: AtomicUsize,
+    /// As many as there are names, so that whoever is alone looks at nothing else.
+    count: AtomicUsize,
+}
+
+/// What this client saw of a lock.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    /// When it last found the lock busy.
+    waited: Option<Moment>,
+    /// How long a turn took in its last wait.
+    turn: Duration,
+    /// Whether it asked in vain in it.
+    slow: bool,
+    /// When it last told others that it had given the lock up.
+    told: Option<Moment>,
+    /// So many were told, and none of them waited.
+    bystanders: Option<i64>,
+    foreigners: Foreigners,
+}
+
+fn is_late(seen: Option<Moment>, now: Moment) -> bool {
+    seen.is_some_and(|seen| now.since(seen) < LATELY)
+}
+
+impl Seen {
+    fn is_over(&self, now: Moment) -> bool {
+        !is_late(self.waited, now) && !is_late(self.told, now)
+    }
+
+    /// Whether others may wait for the lock, or be about to. Beside bystanders it is looked at now and then.
+    fn is_company(&self, now: Moment) -> bool {
+        !self.is_over(now) && (self.bystanders.is_none() || self.foreigners.are_awaited(now))
+    }
+
+    /// More than there were: one of them may wait.
+    fn note_told(&mut self, told: i64, now: Moment) {
+        if self.bystanders.is_some_and(|known| told > known) {
+            self.foreigners = Foreigners::default();
+        }
+        self.told = Some(now);
+        self.bystanders = self.bystanders.filter(|known| told <= *known).map(|_| told);
+    }
+}
+
+impl Company {
+    fn of(&self, key: &Key) -> Option<Seen> {
+        if self.count.load(Relaxed) == 0 {
+            return None;
+        }
+        self.names.lock().get(key.full()).copied()
+    }
+
+    /// Whether others may wait for the lock, or be about to.
+    pub(super) fn is_expected(&self, key: &Key, now: Moment) -> bool {
+        self.of(key).is_some_and(|seen| seen.is_company(now))
+    }
+
+    /// Whether this client had to wait for the lock lately, and most likely has to again.
+    pub(super) fn had_to_wait(&self, key: &Key, now: Moment) -> bool {
+        self.of(key).is_some_and(|seen| is_late(seen.waited, now))
+    }
+
+    /// How long a turn took in the last wait for the lock; zero if that is not known.
+    pub(super) fn turn(&self, key: &Key) -> Duration {
+        self.of(key).map_or(Duration::ZERO, |seen| seen.turn)
+    }
+
+    /// Whether its last wait was slower than it had expected, as may be that of those who wait still.
+    pub(super) fn was_slow(&self, key: &Key) -> bool {
+        self.of(key).is_some_and(|seen| seen.slow)
+    }
+
+    /// It has to wait.
+    pub(super) fn note_wait(&self, key: &Key, now: Moment) {
+        self.note(key, now, |seen| (seen.waited, seen.bystanders) = (Some(now), None));
+    }
+
+    /// It had to wait until now.
+    pub(super) fn note_won(&self, key: &Key, now: Moment, wait: Waited) {
+        self.note(key, now, |seen| {
+            (seen.waited, seen.bystanders, seen.slow) = (Some(now), None, wait.slow);
+            seen.turn = wait.turn.unwrap_or(seen.turn);
+        });
+    }
+
+    /// So many others were told that it is free.
+    pub(super) fn note_told(&self, key: &Key, now: Moment, told: i64) {
+        self.note(key, now, |seen| seen.note_told(told, now));
+    }
+
+    /// Nobody was told: it is alone, as far as it knows.
+    pub(super) fn note_alone(&self, key: &Key) {
+        if self.count.load(Relaxed) > 0 {
+            let mut names = self.names.lock();
+            names.remove(key.full());
+            self.count.store(names.len(), Relaxed);
+        }
+    }
+
+    /// So many were told, nobody was in the queue, and no foreigner takes the turns that are left to it.
+    pub(super) fn note_bystanders(&self, key: &Key, now: Moment, told: i64) {
+        self.note(key, now, |seen| seen.bystanders = Some(told).filter(|_| !seen.foreigners.are_active()));
+    }
+
+    /// Whether the turn is to be left to foreigners, if any listen.
+    pub(super) fn owes_foreigners(&self, key: &Key, now: Moment) -> bool {
+        self.of(key).is_some_and(|seen| seen.foreigners.are_due(now))
+    }
+
+    /// The turn was left to them, beside so many of ours.
+    pub(super) fn note_left_to_foreigners(&self, key: &Key, now: Moment, ours: i64) {
+        self.note(key, now, |seen| {
+            seen.told = Some(now);
+            seen.foreigners.note_left(now, ours);
+        });
+    }
+
+    /// The turn was left to the head of the queue.
+    pub(super) fn note_queue(&self, key: &Key, now: Moment) {
+        self.note(key, now, |seen| {
+            (seen.told, seen.bystanders) = (Some(now), None);
+            seen.foreigners.note_queue();
+        });
+    }
+
+    /// A release in turn found nobody in the queue.
+    pub(super) fn note_no_queue(&self, key: &Key, now: Moment) {
+        self.note(key, now, |seen| seen.foreigners.note_no_queue(now));
+    }
+
+    pub(super) fn note_foreign_hold(&self, key: &Key, now: Moment) {
+        self.note(key, now, |seen| seen.foreigners.note_hold(now));
+    }
+
+    fn note(&self, key: &Key, now: Moment, note: impl FnOnce(&mut Seen)) {
+        let mut names = self.names.lock();
+        note(names.entry(key.shared()).or_default());
+        if names.len() > self.kept.load(Relaxed).max(KEPT) {
+            names.retain(|_, seen| !seen.is_over(now));
+            self.kept.store(2 * names.len(), Relaxed);
+        }
+        self.count.store(names.len(), Relaxed);
+    }
+}

@@ -1,0 +1,136 @@
+//! Who is in company, and for how long, by moments that are made up.
+
+use super::*;
+use crate::base::key::Naming;
+
+fn key(name: &str) -> Key {
+    Key::new(Naming::Redisson, "", name)
+}
+
+fn at(millis: u64) -> Moment {
+    Moment(60_000_000_000).plus(Duration::from_millis(millis))
+}
+
+/// When the company of that name is last expected, ms.
+fn lasts(company: &Company, name: &str) -> Option<u64> {
+    (0..10_000).rev().find(|millis| company.is_expected(&key(name), at(*millis)))
+}
+
+#[test]
+fn whoever_saw_nobody_is_alone() {
+    let company = Company::default();
+    assert!(!company.is_expected(&key("n"), at(0)) && !company.had_to_wait(&key("n"), at(0)));
+    assert_eq!(company.turn(&key("n")), Duration::ZERO);
+    company.note_alone(&key("n"));
+    assert_eq!(lasts(&company, "n"), None);
+}
+
+#[test]
+fn a_wait_is_company_for_two_seconds() {
+    let company = Company::default();
+    company.note_wait(&key("n"), at(100));
+    assert_eq!(lasts(&company, "n"), Some(2_099));
+    assert!(company.had_to_wait(&key("n"), at(2_099)) && !company.had_to_wait(&key("n"), at(2_100)));
+    assert_eq!(lasts(&company, "m"), None, "of another name");
+}
+
+#[test]
+fn who_was_told_is_company_for_two_seconds_and_no_wait() {
+    let company = Company::default();
+    company.note_told(&key("n"), at(100), 1);
+    assert_eq!(lasts(&company, "n"), Some(2_099));
+    assert!(!company.had_to_wait(&key("n"), at(100)));
+}
+
+#[test]
+fn whoever_told_nobody_is_alone_at_once() {
+    let company = Company::default();
+    for name in ["n", "m"] {
+        company.note_wait(&key(name), at(0));
+        company.note_told(&key(name), at(0), 3);
+    }
+    company.note_alone(&key("n"));
+    assert_eq!(lasts(&company, "n"), None);
+    assert_eq!(lasts(&company, "m"), Some(1_999));
+}
+
+#[test]
+fn the_turn_of_the_last_wait_is_known_while_its_name_is() {
+    let (company, turn) = (Company::default(), Duration::from_millis(7));
+    company.note_won(&key("n"), at(0), Waited { turn: Some(turn), slow: false });
+    company.note_wait(&key("n"), at(1));
+    assert_eq!(company.turn(&key("n")), turn);
+    company.note_alone(&key("n"));
+    assert_eq!(company.turn(&key("n")), Duration::ZERO);
+}
+
+/// Those who listen and never wait: a release in turn for them now and then, and not each time.
+#[test]
+fn bystanders_are_no_company() {
+    let company = Company::default();
+    company.note_told(&key("n"), at(0), 2);
+    for time in 0..20 {
+        company.note_left_to_foreigners(&key("n"), at(time), 1);
+    }
+    company.note_bystanders(&key("n"), at(20), 2);
+    assert!(!company.is_expected(&key("n"), at(21)));
+    company.note_told(&key("n"), at(30), 2);
+    assert!(!company.is_expected(&key("n"), at(31)), "the same ones");
+    assert!(company.is_expected(&key("n"), at(1_900)), "it looks again");
+    company.note_told(&key("n"), at(40), 3);
+    assert!(company.is_expected(&key("n"), at(41)), "somebody came");
+}
+
+#[test]
+fn a_wait_tells_that_they_are_no_bystanders() {
+    let company = Company::default();
+    company.note_told(&key("n"), at(0), 2);
+    (0..9).for_each(|time| company.note_left_to_foreigners(&key("n"), at(time), 1));
+    company.note_bystanders(&key("n"), at(9), 2);
+    assert!(!company.is_expected(&key("n"), at(10)));
+    company.note_wait(&key("n"), at(10));
+    assert!(company.is_expected(&key("n"), at(11)));
+}
+
+#[test]
+fn foreigners_who_take_their_turns_get_them_again_soon() {
+    let company = Company::default();
+    let owes = |millis| company.owes_foreigners(&key("n"), at(millis));
+    assert!(!owes(0), "nothing is known of the name");
+    company.note_told(&key("n"), at(0), 1);
+    assert!(owes(0));
+    company.note_left_to_foreigners(&key("n"), at(0), 1);
+    company.note_queue(&key("n"), at(1));
+    assert!(!owes(99) && owes(100));
+    company.note_left_to_foreigners(&key("n"), at(0), 8);
+    company.note_queue(&key("n"), at(1));
+    assert!(!owes(3_199) && owes(3_200), "eight of ours leave no more turns than one");
+    company.note_foreign_hold(&key("n"), at(200));
+    assert!(!owes(208), "the queue has the next turn");
+    company.note_queue(&key("n"), at(201));
+    assert!(!owes(231) && owes(232), "eight times 4 ms");
+}
+
+#[test]
+fn foreigners_who_never_take_their_turns_get_them_ever_more_seldom() {
+    let company = Company::default();
+    company.note_told(&key("n"), at(0), 1);
+    for pause in [100, 400, 1_600, 1_600, 1_600] {
+        company.note_left_to_foreigners(&key("n"), at(0), 1);
+        company.note_no_queue(&key("n"), at(1));
+        assert!(!company.owes_foreigners(&key("n"), at(pause - 1)), "{pause}");
+        assert!(company.owes_foreigners(&key("n"), at(pause)), "{pause}");
+    }
+}
+
+/// Names of which nothing is expected any more are not kept.
+#[test]
+fn old_names_are_forgotten() {
+    let company = Company::default();
+    for number in 0..100_000 {
+        company.note_wait(&key(&number.to_string()), at(number));
+    }
+    let kept = company.names.lock().len();
+    assert!(kept <= 2 * 4_096, "{kept} names");
+    assert_eq!(company.count.load(Relaxed), kept);
+}

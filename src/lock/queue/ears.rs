@@ -1,0 +1,113 @@
+//! The ear of a client: the channel on which others tell it, and nobody else, which of its tickets is where.
+
+use super::ticket::{self, Ticket};
+use crate::base::signal::{Ear, Listening};
+use crate::store::Store;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use uuid::Uuid;
+
+#[cfg(test)]
+mod tests;
+
+/// All tickets of a client by their numbers. It listens while there is any.
+///
+/// Two locks, because the subscriber tells while it keeps its own, under which listening begins and ends: `tickets` is the
+/// one that it takes, and nobody calls the subscriber with it.
+pub(super) struct Ears {
+    /// What the channel's name and each ticket end and begin with.
+    client: String,
+    tickets: Mutex<HashMap<u64, Arc<Ticket>>>,
+    channel: Mutex<Channel>,
+    /// The server refuses the channel, and that was said.
+    refused: AtomicBool,
+}
+
+#[derive(Default)]
+struct Channel {
+    wanted: usize,
+    listening: Option<Box<dyn Listening>>,
+}
+
+/// A message: the ticket, and its rank; -1: it was passed over. What nobody of ours published is nothing.
+fn understood(payload: &[u8]) -> Option<(&str, u64, Option<u32>)> {
+    let (ticket, rank) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
+    let (client, number) = ticket.split_once(':')?;
+    let rank = if rank == "-1" { None } else { Some(rank.parse().ok()?) };
+    Some((client, number.parse().ok()?, rank))
+}
+
+impl Ears {
+    pub(super) fn new(client: Uuid) -> Self {
+        Self {
+            client: client.hyphenated().to_string(),
+            tickets: Mutex::default(),
+            channel: Mutex::default(),
+            refused: AtomicBool::default(),
+        }
+    }
+
+    /// The ticket as the queue has it.
+    pub(super) fn member(&self, ticket: &Ticket) -> String {
+        format!("{}:{}", self.client, ticket.number())
+    }
+
+    /// From now on the ticket hears what is told to it.
+    pub(super) fn open(self: &Arc<Self>, ticket: &Arc<Ticket>, store: &dyn Store) -> io::Result<()> {
+        self.tickets.lock().insert(ticket.number(), Arc::clone(ticket));
+        let mut channel = self.channel.lock();
+        channel.wanted += 1;
+        if channel.listening.is_none() {
+            channel.listening = Some(store.listen(&format!("redlatch_ear:{}", self.client), Arc::<Self>::clone(self))?);
+        }
+        if channel.listening.as_ref().is_some_and(|listening| listening.is_confirmed()) {
+            ticket.is_heard_on(ticket::Channel::Own);
+        }
+        Ok(())
+    }
+
+    pub(super) fn close(&self, ticket: &Ticket) {
+        self.tickets.lock().remove(&ticket.number());
+        let mut channel = self.channel.lock();
+        channel.wanted -= 1;
+        if channel.wanted == 0 {
+            channel.listening = None;
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<Ticket>> {
+        self.tickets.lock().values().map(Arc::clone).collect()
+    }
+
+    /// Whether the server does not let this client listen.
+    pub(super) fn are_refused(&self) -> bool {
+        self.refused.load(Relaxed) && !self.are_open()
+    }
+
+    /// Whether what is told from now on will be heard.
+    pub(super) fn are_open(&self) -> bool {
+        self.channel.lock().listening.as_ref().is_some_and(|listening| listening.is_confirmed())
+    }
+}
+
+impl Ear for Ears {
+    /// Whoever waits is told with everybody, and so no ticket counts as one of ours. Worth one line for each client.
+    fn refused(&self) -> Option<&'static str> {
+        let is_known = self.refused.swap(true, Relaxed);
+        self.all().iter().for_each(|ticket| ticket.count_as(None));
+        (!is_known).then_some("so this client waits out of turn")
+    }
+
+    fn hear(&self, payload: &[u8]) {
+        let Some((client, number, rank)) = understood(payload) else { return };
+        let ticket = self.tickets.lock().get(&number).filter(|_| client == self.client).map(Arc::clone);
+        ticket.into_iter().for_each(|ticket| ticket.hear_rank(rank));
+    }
+
+    fn missed(&self) {
+        self.all().iter().for_each(|ticket| ticket.missed_on(ticket::Channel::Own));
+    }
+}

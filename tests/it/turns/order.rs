@@ -1,0 +1,192 @@
+//! In which order those who wait are served, and that nobody gets in before them.
+//!
+//! The turn of who is first ends after some milliseconds, because it may be dead: on a machine that gives its thread no core
+//! for so long the next is served. So one round out of many has to be in order, or most of them.
+
+use super::{CHANNEL, MARK, MINUTE, Over, QUEUE, eventually_empty, holder, line, pass, patient, queued};
+use crate::server::Server;
+use crate::threads::{LONG, Mark, eventually, finish, ms};
+use redlatch::{RedLock, RedLockExt, ReentrantLock};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread::scope;
+
+const ROUNDS: usize = 20;
+
+/// The numbers of clients in the order in which they got the lock; they were queued in the order of their numbers.
+fn served(server: &Server, clients: &[ReentrantLock]) -> Vec<usize> {
+    let (holder, served) = (holder(server), Mutex::new(Vec::new()));
+    scope(|scope| {
+        for (number, locks) in clients.iter().enumerate() {
+            let served = &served;
+            queued(scope, server, move || {
+                assert!(locks.try_lock_for("n", LONG).unwrap());
+                served.lock().unwrap().push(number);
+                locks.unlock("n").unwrap();
+            });
+        }
+        holder.unlock("n").unwrap();
+    });
+    eventually_empty(server);
+    served.into_inner().unwrap()
+}
+
+#[test]
+fn clients_are_served_in_the_order_they_came() {
+    let server = Server::start();
+    let clients = [(); 8].map(|()| patient(&server));
+    let mut seen = Vec::new();
+    let in_order = (0..ROUNDS).any(|_| {
+        seen.push(served(&server, &clients));
+        seen.last().unwrap().is_sorted()
+    });
+    assert!(seen.iter().all(|round| round.len() == clients.len()));
+    println!("{} rounds: {seen:?}", seen.len());
+    assert!(in_order, "{seen:?}");
+}
+
+#[test]
+fn who_unlocks_and_locks_again_at_once_comes_after_one_that_waits() {
+    let server = Server::start();
+    let (locks, other) = (holder(&server), patient(&server));
+    let mut slipped = 0;
+    for _ in 0..ROUNDS {
+        scope(|scope| {
+            let waiter = queued(scope, &server, || {
+                other.lock("n").unwrap();
+                let got = Mark::now();
+                other.unlock("n").unwrap();
+                got
+            });
+            locks.unlock("n").unwrap();
+            locks.lock("n").unwrap();
+            slipped += usize::from(!line(&server).is_empty());
+            locks.unlock("n").unwrap();
+            finish(waiter);
+        });
+        locks.lock("n").unwrap();
+    }
+    println!("it came first {slipped} times of {ROUNDS}");
+    assert!(slipped <= ROUNDS / 2, "{slipped} times of {ROUNDS}");
+    locks.unlock("n").unwrap();
+}
+
+/// A try waits for nobody.
+#[test]
+fn a_try_takes_what_is_promised_to_another() {
+    let server = Server::start();
+    let (locks, other) = (holder(&server), patient(&server));
+    let mut stranger = server.connection();
+    let mut ear = stranger.as_pubsub();
+    ear.subscribe("redlatch_ear:stranger").unwrap();
+    server.ask::<i64>(&["ZADD", QUEUE, "1", "stranger:1"]);
+    server.ask::<i64>(&["PEXPIRE", QUEUE, "60000"]);
+    for locks in [&locks, &other] {
+        locks.force_unlock("n").unwrap();
+        server.ask::<String>(&["SET", MARK, "head", "PX", "900"]);
+        let _ = locks.unlock("n");
+        assert!(locks.try_lock("n").unwrap());
+        assert_eq!(line(&server).len(), 1, "it passes nobody");
+        locks.unlock("n").unwrap();
+    }
+    server.ask::<i64>(&["DEL", QUEUE, MARK]);
+}
+
+/// Who has just waited, and comes again, leaves the lock to the one whose turn it is, until that is over.
+#[test]
+fn a_newcomer_that_knows_of_others_waits_while_the_lock_is_promised() {
+    let server = Server::start();
+    let locks = holder(&server);
+    let mut stranger = server.connection();
+    let mut ear = stranger.as_pubsub();
+    ear.subscribe("redlatch_ear:stranger").unwrap();
+    server.ask::<i64>(&["ZADD", QUEUE, "1", "stranger:1"]);
+    server.ask::<i64>(&["PEXPIRE", QUEUE, "60000"]);
+    locks.unlock("n").unwrap();
+    assert_eq!(ear.get_message().unwrap().get_payload::<String>().unwrap(), "stranger:1 0");
+    server.ask::<String>(&["SET", MARK, "head", "PX", "800"]);
+    locks.lock("n").unwrap();
+    assert_eq!(server.pttl(MARK), -2, "it waited until the turn was over");
+    assert_eq!(line(&server), [], "and then passed the stranger");
+    assert_eq!(ear.get_message().unwrap().get_payload::<String>().unwrap(), "stranger:1 -1");
+    locks.unlock("n").unwrap();
+}
+
+/// Each gets about as many turns as the others, and none is served twice in a row while others wait.
+#[test]
+fn clients_that_come_again_at_once_take_turns() {
+    const TURNS: usize = 300;
+    let server = Server::start();
+    let clients = [(); 4].map(|()| patient(&server));
+    let (over, last, passed) = (AtomicBool::new(false), AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
+    let counts = [(); 4].map(|()| AtomicUsize::new(0));
+    let work = |number: usize| {
+        while !over.load(SeqCst) {
+            clients[number].lock("n").unwrap();
+            passed.fetch_add(usize::from(last.swap(number, SeqCst) != number), SeqCst);
+            counts[number].fetch_add(1, SeqCst);
+            clients[number].unlock("n").unwrap();
+        }
+    };
+    let sum = || counts.iter().map(|count| count.load(SeqCst)).sum::<usize>();
+    scope(|scope| {
+        (0..clients.len()).for_each(|number| drop(scope.spawn(move || work(number))));
+        let _over = Over(&over);
+        eventually(LONG, "all had their turns", || sum() >= TURNS);
+    });
+    let counts = counts.map(AtomicUsize::into_inner);
+    println!("{counts:?}, {passed:?} passed to another");
+    let (least, all) = (counts.iter().min().unwrap(), counts.iter().sum::<usize>());
+    assert!(4 * least >= all / 2, "{counts:?}");
+    assert!(2 * passed.into_inner() >= all, "{counts:?}");
+}
+
+/// Threads of one process are one contender, however many they are.
+#[test]
+fn the_threads_of_a_client_have_one_place() {
+    let server = Server::start();
+    let (holder, crowd, other) = (holder(&server), patient(&server), patient(&server));
+    scope(|scope| {
+        let first = queued(scope, &server, || pass(&crowd));
+        let more: Vec<_> = (0..4).map(|_| crate::threads::spawn_asleep(scope, || pass(&crowd))).collect();
+        assert_eq!(line(&server).len(), 1);
+        let last = queued(scope, &server, || pass(&other));
+        assert_eq!(line(&server).len(), 2);
+        assert_eq!(server.subscribers(CHANNEL), 3, "the holder too, which waited before");
+        holder.unlock("n").unwrap();
+        assert!(more.into_iter().chain([first, last]).all(|waiter| finish(waiter).0));
+    });
+    eventually_empty(&server);
+}
+
+/// A lease of its own, renewed or not, changes nothing of how it is waited for.
+#[test]
+fn every_form_of_a_wait_queues() {
+    let server = Server::start();
+    let (holder, other) = (holder(&server), patient(&server));
+    let token = redlatch::CancelToken::new();
+    let forms: [&(dyn Fn() + Sync); 6] = [
+        &|| other.lock("n").unwrap(),
+        &|| other.lock_with_lease("n", MINUTE).unwrap(),
+        &|| assert!(other.try_lock_for_with_lease("n", LONG, MINUTE).unwrap()),
+        &|| other.lock_cancellable("n", &token).unwrap(),
+        &|| std::mem::forget(other.request("n").renewed_lease(MINUTE).guard().unwrap().unwrap()),
+        &|| std::mem::forget(other.request("n").wait(LONG).guard().unwrap().unwrap()),
+    ];
+    for form in forms {
+        scope(|scope| {
+            let waiter = queued(scope, &server, || {
+                form();
+                assert!(server.pttl("n") > 30_000);
+                other.unlock("n").is_ok()
+            });
+            std::thread::sleep(ms(1));
+            let unlocked = Mark::now();
+            holder.unlock("n").unwrap();
+            super::assert_served(waiter, unlocked);
+        });
+        eventually_empty(&server);
+        holder.lock("n").unwrap();
+    }
+    holder.unlock("n").unwrap();
+}
