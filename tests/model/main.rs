@@ -29,6 +29,7 @@ use source::{base, lease};
 mod belief;
 mod mutants;
 mod protocol;
+mod queue;
 mod search;
 mod server;
 mod state;
