@@ -17,6 +17,9 @@ const LONGEST: u64 = 60_000 * MS;
 /// How long the scene is played without the mutant, at least; otherwise twice as long as it took to catch it.
 const CLEAN: u64 = 2_000 * MS;
 
+/// How often a call may be passed over by others that came later, and for how long, in ms.
+const PASSES: (usize, u64) = (16, 500);
+
 /// So many scenes at a time.
 const LANES: usize = 3;
 
@@ -162,12 +165,67 @@ fn scenes() -> Vec<Scene> {
                 stage.perform(crate::nemesis::Step { act: Act::OutOfMemory, whom: 0, lasts: 100, pause: 100, seed: 0 })
             },
         },
+        // Who is next sleeps on, and those behind it come first.
+        Scene {
+            mutant: "head_never_asks",
+            plan: Plan { hold: (15, 20), pause: (0, 1), ..plan() },
+            workers: 4,
+            set_up: rest,
+            act: rest,
+        },
+        // Who is next is stopped, and what was left to it stays its own.
+        Scene {
+            mutant: "mark_never_ends",
+            plan: Plan { hold: (30, 50), pause: (0, 1), watchdog: 5_000, ..plan() },
+            workers: 3,
+            set_up: rest,
+            act: |stage| stop_the_next(stage, Duration::from_millis(900)),
+        },
+        // All who wait are killed but the last, who gives those before it a turn each before it comes unasked. It takes some
+        // turns until it knows how long one is.
+        Scene {
+            mutant: "dead_never_skipped",
+            plan: Plan { hold: (150, 200), pause: (0, 1), watchdog: 5_000, ..plan() },
+            workers: 8,
+            set_up: rest,
+            act: |stage| {
+                if stage.is_complete() {
+                    std::thread::sleep(Duration::from_millis(1_800));
+                    stage.lose_all_but_the_last();
+                }
+            },
+        },
+        // Two who waited were killed, and their tickets stand for listeners that nobody tells: a JVM. The lock is given up
+        // for a while.
+        Scene {
+            mutant: "counts_by_subscribers",
+            plan: Plan { hold: (600, 650), pause: (900, 900), watchdog: 3_000, poll: 1_000, ..plan() },
+            workers: 1,
+            set_up: |stage| stage.invite_foreigner(150, 5),
+            act: |stage| {
+                stage.lose_two_beside_a_foreigner(Duration::from_millis(500));
+                std::thread::sleep(Duration::from_millis(1_300));
+            },
+        },
     ]
 }
 
 fn hold_up_all(stage: &mut Stage, millis: u64, fits: fn(&[u8]) -> bool) {
     for proxy in &stage.proxies {
         hold_up(proxy, Duration::from_millis(millis), 1, fits);
+    }
+}
+
+/// Stops the worker that is next to get the first lock for a while, as soon as one is. First all have to have met, for
+/// nobody queues who knows of no other.
+fn stop_the_next(stage: &mut Stage, span: Duration) {
+    std::thread::sleep(Duration::from_millis(100));
+    let end = now() + 1_000 * MS;
+    while now() < end {
+        if let Some(next) = stage.stop_next() {
+            return stage.thaw_client(next, span);
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -202,7 +260,8 @@ impl Scene {
     fn open(&self, dir: &Path, seed: u64, mutant: Option<&'static str>) -> Stage {
         let dir = dir.join(mutant.map_or_else(|| format!("without-{}", self.mutant), str::to_owned));
         let (plan, workers) = (self.plan.clone(), self.workers);
-        let mut stage = Stage::open(Setting { plan, workers, keeps_data: true, mutant, seed, dir, free: 500 });
+        let mut stage =
+            Stage::open(Setting { plan, workers, keeps_data: true, mutant, seed, dir, free: 500, passes: PASSES });
         (self.set_up)(&mut stage);
         stage.start();
         stage
@@ -219,10 +278,13 @@ impl Scene {
         let mut caught = None;
         while caught.is_none() && now() - stage.started < LONGEST {
             self.step(&mut stage);
+            if stage.has_lost_a_worker() {
+                return None;
+            }
             let findings = stage.judge_so_far().findings();
-            caught = findings.into_iter().next().map(|finding| {
-                (format!("{}: {}", finding.checker, finding.what), finding.at.saturating_sub(stage.started) / MS)
-            });
+            let took = (now() - stage.started) / MS;
+            caught =
+                findings.into_iter().next().map(|finding| (format!("{}: {}", finding.checker, finding.what), took));
         }
         stage.abort();
         caught
@@ -233,8 +295,13 @@ impl Scene {
         while now() - stage.started < span {
             self.step(&mut stage);
         }
+        let started = stage.started;
         let end = stage.finish();
-        let findings = end.verdict.findings().into_iter().map(|found| format!("{}: {}", found.checker, found.what));
-        (findings.chain(end.leaks).collect(), end.verdict.pairs)
+        let found = crate::findings(&end, started);
+        if !found.is_empty() {
+            let name = format!("without-{}", self.mutant);
+            crate::keep_logs(&dir.join(&name), &name, &found);
+        }
+        (found, end.verdict.pairs)
     }
 }

@@ -5,10 +5,12 @@ use harness::{proxy, server, threads};
 
 mod classes;
 mod controls;
+mod foreigner;
 #[allow(dead_code, unused_imports, reason = "its tests are run by tests/it")]
 mod history;
 mod nemesis;
 mod plan;
+mod queue;
 mod reaper;
 mod report;
 mod rules;
@@ -25,11 +27,18 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Worker processes of a round.
-const WORKERS: usize = 3;
+const WORKERS: usize = 5;
 
 /// How long a waiter may sleep beside a free lock when nemeses are at work, in ms: a lease that nobody knew of, a
 /// poll, an outage that is being ridden out.
 const FREE: u64 = 3_500;
+
+/// How often a call may be passed over by others that came later, and for how long, in ms, where no nemesis is at work.
+const PASSES: (usize, u64) = (24, 500);
+
+/// How long one who waits as a JVM does has its lock, and how long not, in ms.
+const FOREIGN_HOLD: u64 = 5;
+const FOREIGN_PAUSE: u64 = 5;
 
 /// How many findings of a checker are shown for a round.
 const SHOWN: usize = 5;
@@ -134,9 +143,21 @@ fn rounds(options: &Options, start: Instant, dir: &Path, report: &mut Report) {
 fn play(class: Class, seed: u64, span: Duration, dir: &Path, report: &mut Report) {
     let (plan, dir_of_logs) = (class.plan(), dir.to_owned());
     let keeps_data = class.keeps_data();
-    let mut stage =
-        Stage::open(Setting { plan, workers: WORKERS, keeps_data, mutant: None, seed, dir: dir_of_logs, free: FREE });
+    let mut stage = Stage::open(Setting {
+        plan,
+        workers: WORKERS,
+        keeps_data,
+        mutant: None,
+        seed,
+        dir: dir_of_logs,
+        free: FREE,
+        passes: PASSES,
+    });
     stage.start();
+    // It does not know of the quarantine that strict clients keep.
+    if class != Class::Strict {
+        stage.invite_foreigner(FOREIGN_HOLD, FOREIGN_PAUSE);
+    }
     let mut acts = Vec::new();
     for step in nemesis::schedule(seed, class, WORKERS) {
         if u128::from(now() - stage.started) > span.as_nanos() {
@@ -158,12 +179,7 @@ fn play(class: Class, seed: u64, span: Duration, dir: &Path, report: &mut Report
     shown(&found).for_each(|found| println!("  {found}"));
     report.add(class, &end, &acts, found.len());
     if !found.is_empty() {
-        let kept = output().join(seed.to_string());
-        std::fs::write(dir.join("findings.txt"), found.join("\n")).expect("room for the findings");
-        println!(
-            "  logs: {}",
-            keep(dir, &kept).map_or_else(|error| error.to_string(), |()| kept.display().to_string())
-        );
+        keep_logs(dir, &seed.to_string(), &found);
     }
     let _ = std::fs::remove_dir_all(dir);
 }
@@ -173,6 +189,12 @@ fn shown(found: &[String]) -> impl Iterator<Item = &String> {
     let checker = |found: &str| found.split(" at ").next().map(str::to_owned);
     let of_same = move |at: usize| found[..at].iter().filter(|other| checker(other) == checker(&found[at])).count();
     found.iter().enumerate().filter(move |(at, _)| of_same(*at) < SHOWN).map(|(_, found)| found)
+}
+
+fn keep_logs(dir: &Path, name: &str, found: &[String]) {
+    let kept = output().join(name);
+    std::fs::write(dir.join("findings.txt"), found.join("\n")).expect("room for the findings");
+    println!("  logs: {}", keep(dir, &kept).map_or_else(|error| error.to_string(), |()| kept.display().to_string()));
 }
 
 /// Logs are written where the system keeps what is temporary, which may be in memory.

@@ -39,11 +39,13 @@ pub(crate) fn is_release(data: &[u8]) -> bool {
     contains(data, "EVALSHA") && contains(data, "redisson_lock__channel")
 }
 
-/// Acquire and re-enter have 8 parts; a renewal of n locks has 5 + 2n.
+/// Acquire, re-enter and leave have 8 parts, and an acquire in turn names the queue; a renewal of n locks has 5 + 2n.
 pub(crate) fn is_renewal(data: &[u8]) -> bool {
-    contains(data, "EVALSHA") && !contains(data, "redisson_lock__channel") && !data.starts_with(b"*8\r\n")
+    let of_others = ["redisson_lock__channel", "redlatch_queue"];
+    contains(data, "EVALSHA") && !of_others.iter().any(|word| contains(data, word)) && !data.starts_with(b"*8\r\n")
 }
 
+/// To the channel of a lock, not to those that come with it.
 pub(crate) fn is_subscribe(data: &[u8]) -> bool {
-    contains(data, "\r\nSUBSCRIBE\r\n")
+    contains(data, "\r\nSUBSCRIBE\r\n") && contains(data, "redisson_lock__channel")
 }

@@ -1,8 +1,9 @@
 //! A server, a proxy for each worker, the workers, and what a nemesis does to them.
 
-use crate::history::record::{Log, MACHINE, MS, Trail, now};
-use crate::history::waits::{Bounds, Span};
-use crate::history::{Verdict, judge};
+use crate::foreigner::{Foreigner, Habit};
+use crate::history::record::{self, FOREIGNER, Log, MACHINE, MS, Trail, now};
+use crate::history::waits::Bounds;
+use crate::history::{Deaf, Events, Verdict, judge};
 use crate::nemesis::{Act, Step};
 use crate::plan::{Order, Plan};
 use crate::proxy::Proxy;
@@ -19,10 +20,14 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+mod crowd;
+
 pub(crate) const ORDER: &str = "REDLATCH_TORTURE_WORKER";
 
 /// How soon a worker has ended once it is told to, and what is left on the server is gone.
 const END: Duration = Duration::from_secs(20);
+
+const FOREIGN_LOG: &str = "foreigner.log";
 
 const LOGIN: &str = "?user=torture&pass=torture";
 const GRANT: &[&str] = &["ACL", "SETUSER", "torture", "on", ">torture", "~*", "&*", "+@all"];
@@ -37,6 +42,8 @@ pub(crate) struct Setting {
     pub(crate) dir: PathBuf,
     /// How long a waiter may sleep beside a free lock, in ms.
     pub(crate) free: u64,
+    /// How often a call may be passed over, and for how long, in ms.
+    pub(crate) passes: (usize, u64),
 }
 
 pub(crate) struct Stage {
@@ -44,16 +51,23 @@ pub(crate) struct Stage {
     server: Option<Server>,
     pub(crate) proxies: Vec<Proxy>,
     crew: Vec<Worker>,
-    /// Every worker so far, and whether it was ended by force.
-    numbers: Vec<(u64, bool)>,
-    rough: Vec<Span>,
-    /// When the server lost its data.
-    losses: Vec<Span>,
+    /// That of every worker so far by its number.
+    fates: Vec<Fate>,
+    foreigner: Option<Foreigner>,
+    events: Events,
     /// The nemeses' log, for people.
-    events: File,
+    notes: File,
     pub(crate) started: u64,
     beats: Arc<AtomicBool>,
     heart: PathBuf,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Fate {
+    /// When it was ended by force.
+    killed: Option<u64>,
+    /// It was seen to have no lock then.
+    empty_handed: bool,
 }
 
 struct Worker {
@@ -68,6 +82,17 @@ pub(crate) struct End {
     pub(crate) leaks: Vec<String>,
 }
 
+/// Whom a nemesis leaves deaf, and for how long after it. A subscriber that lost its connection has one again after half
+/// a second; it finds out about one that swallows what it is told within 4 s, and so long a channel stays refused.
+fn deafens(act: Act) -> (bool, u64) {
+    match act {
+        Act::Delay | Act::Cut | Act::Swallow | Act::Linger => (true, 4_000 * MS),
+        Act::RevokeChannels | Act::RevokeAll => (false, 4_000 * MS),
+        Act::KillServer | Act::KillPubsub | Act::FreezeServer | Act::Pause => (false, 600 * MS),
+        _ => (false, 0),
+    }
+}
+
 impl Stage {
     pub(crate) fn open(setting: Setting) -> Self {
         std::fs::create_dir_all(&setting.dir).expect("a directory for the logs");
@@ -77,8 +102,8 @@ impl Stage {
         reaper::tidy(server.socket().parent().expect("a directory"));
         let _: String = server.ask(GRANT);
         let proxies = (0..setting.workers).map(|_| Proxy::new(server.socket())).collect();
-        let events = File::create(setting.dir.join("nemeses.txt")).expect("a log file");
-        let (crew, numbers, rough, losses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let notes = File::create(setting.dir.join("nemeses.txt")).expect("a log file");
+        let (crew, fates, events) = (Vec::new(), Vec::new(), Events::default());
         let (beats, heart) = (Arc::new(AtomicBool::new(true)), setting.dir.join("orchestrator.log"));
         let (log, beating) = (Log::new(&heart), Arc::clone(&beats));
         std::thread::spawn(move || worker::beat(log, &beating, &Cancels::default()));
@@ -89,24 +114,39 @@ impl Stage {
             server: Some(server),
             proxies,
             crew,
-            numbers,
-            rough,
-            losses,
+            fates,
+            foreigner: None,
             events,
+            notes,
             started: now(),
         }
     }
 
     pub(crate) fn start(&mut self) {
-        for place in 0..self.setting.workers {
-            let worker = self.hire(place);
-            self.crew.push(worker);
-        }
+        (0..self.setting.workers).for_each(|place| self.engage(place));
         self.started = now();
     }
 
+    /// One more worker, whose connections go through this proxy.
+    pub(crate) fn engage(&mut self, place: usize) {
+        let worker = self.hire(place);
+        self.crew.push(worker);
+    }
+
+    fn end_by_force(&mut self, worker: &mut Worker) {
+        end_by_force(&mut worker.child);
+        self.fates[worker.number as usize].killed = Some(now());
+    }
+
+    /// From now on somebody waits for the first lock as a JVM does, which has it for so many ms and then not for so many.
+    pub(crate) fn invite_foreigner(&mut self, hold: u64, pause: u64) {
+        let (log, ms) = (Log::new(&self.setting.dir.join(FOREIGN_LOG)), Duration::from_millis);
+        let habit = Habit { lease: ms(self.setting.plan.watchdog), hold: ms(hold), pause: ms(pause) };
+        self.foreigner = Some(Foreigner::start(&self.server().url(), log, habit));
+    }
+
     fn hire(&mut self, place: usize) -> Worker {
-        let number = self.numbers.len() as u64;
+        let number = self.fates.len() as u64;
         let order = Order {
             dir: self.setting.dir.display().to_string(),
             url: self.proxies[place].url() + LOGIN,
@@ -119,7 +159,7 @@ impl Stage {
         command.envs(self.setting.mutant.map(|name| ("REDLATCH_MUTANT", name)));
         let child = command.spawn().expect("a process");
         reaper::watch(child.id());
-        self.numbers.push((number, false));
+        self.fates.push(Fate::default());
         Worker { number, child }
     }
 
@@ -131,12 +171,15 @@ impl Stage {
     pub(crate) fn perform(&mut self, step: Step) {
         let from = now();
         self.act(step);
-        self.rough.push((from, now()));
+        self.events.rough.push((from, now()));
+        let (is_one, span) = deafens(step.act);
+        let process = is_one.then(|| self.crew[step.whom].number as usize);
+        self.events.deaf.push(Deaf { process, span: (from, now() + span) });
         if step.act == Act::FlushAll || (step.act == Act::KillServer && !self.setting.keeps_data) {
-            self.losses.push((from, now()));
+            self.events.losses.push((from, now()));
         }
         let (begin, end) = (from.saturating_sub(self.started) / MS, now().saturating_sub(self.started) / MS);
-        writeln!(self.events, "{begin:6} to {end:6} ms: {:?} of {}", step.act, step.whom).expect("room for the log");
+        writeln!(self.notes, "{begin:6} to {end:6} ms: {:?} of {}", step.act, step.whom).expect("room for the log");
         sleep(Duration::from_millis(step.pause));
     }
 
@@ -200,17 +243,19 @@ impl Stage {
     }
 
     pub(crate) fn freeze_client(&mut self, whom: usize, span: Duration) {
-        let pid = self.crew[whom].child.id();
-        signal("-STOP", pid);
-        sleep(span);
-        signal("-CONT", pid);
+        signal("-STOP", self.crew[whom].child.id());
+        self.thaw_client(whom, span);
     }
 
-    fn kill_client(&mut self, whom: usize) {
-        let worker = &mut self.crew[whom];
-        end_by_force(&mut worker.child);
-        self.numbers[worker.number as usize].1 = true;
-        self.crew[whom] = self.hire(whom);
+    pub(crate) fn kill_client(&mut self, whom: usize) {
+        let next = self.hire(whom);
+        let mut worker = std::mem::replace(&mut self.crew[whom], next);
+        self.end_by_force(&mut worker);
+    }
+
+    /// Whether a worker has ended by itself: then nothing else that is found says anything.
+    pub(crate) fn has_lost_a_worker(&mut self) -> bool {
+        self.crew.iter_mut().any(|worker| worker.child.try_wait().expect("a child's state").is_some())
     }
 
     /// What the logs tell so far. Calls under way are no findings yet.
@@ -220,22 +265,41 @@ impl Stage {
 
     fn judge(&self, trails: &[Trail]) -> Verdict {
         let lease = self.setting.plan.watchdog.max(self.setting.plan.lease) * MS;
-        let bounds = Bounds { free: self.setting.free * MS, lease, strict: self.setting.plan.strict };
-        judge(trails, &self.rough, &self.losses, &bounds)
+        let Setting { free, passes: (passes, passed), .. } = self.setting;
+        let bounds = Bounds { free: free * MS, lease, passes, passed: passed * MS, strict: self.setting.plan.strict };
+        judge(trails, &self.events, &bounds)
     }
 
     fn trails(&self, under_way: bool) -> Vec<Trail> {
-        let threads = 0..=self.setting.plan.threads;
-        let all = self.numbers.iter().flat_map(|number| threads.clone().map(move |thread| (number, thread)));
-        let paths =
-            all.map(|(&(number, killed), thread)| (log_path(&self.setting.dir, number, thread), number, killed));
-        let there = paths.filter(|(path, ..)| path.exists());
-        let trails = there.map(|(path, number, killed)| Trail::read(&path, number as usize, killed || under_way));
-        trails.chain([Trail::read(&self.heart, MACHINE, true)]).collect()
+        let plan = &self.setting.plan;
+        let mut trails =
+            vec![Trail { process: MACHINE, killed: true, records: record::read(&self.heart), ..Trail::default() }];
+        let until = now();
+        for (number, fate) in (0..).zip(&self.fates) {
+            let paths = (0..=plan.threads).map(|thread| log_path(&self.setting.dir, number, thread));
+            trails.extend(paths.filter(|path| path.exists()).map(|path| Trail {
+                process: number as usize,
+                killed: fate.killed.is_some() || under_way,
+                empty_handed: fate.empty_handed,
+                until: fate.killed.unwrap_or(until),
+                queues: worker::queues(plan, number),
+                records: record::read(&path),
+            }));
+        }
+        let foreign = self.setting.dir.join(FOREIGN_LOG);
+        trails.extend(foreign.exists().then(|| Trail {
+            process: FOREIGNER,
+            killed: true,
+            until,
+            records: record::read(&foreign),
+            ..Trail::default()
+        }));
+        trails
     }
 
     /// Ends the workers as they are.
     pub(crate) fn abort(mut self) {
+        self.foreigner = None;
         for worker in &mut self.crew {
             end_by_force(&mut worker.child);
         }
@@ -254,6 +318,8 @@ impl Stage {
         for worker in std::mem::take(&mut self.crew) {
             leaks.extend(self.see_off(worker, end));
         }
+        self.foreigner = None;
+        leaks.extend(self.left_queues());
         leaks.extend(self.left_on_server());
         let verdict = self.judge(&self.trails(false));
         self.proxies.clear();

@@ -1,7 +1,7 @@
 //! A worker process: its threads, its heartbeat, and what it leaves behind.
 
 use crate::history::record::{Kind, Log, MS, Record, now};
-use crate::plan::Order;
+use crate::plan::{Order, Plan};
 use crate::threads::of_redlatch;
 use crate::work::{Cancels, Hand};
 use fastrand::Rng;
@@ -31,6 +31,11 @@ pub(crate) fn log_path(dir: &Path, number: u64, thread: u64) -> PathBuf {
     dir.join(format!("{number}-{thread}.log"))
 }
 
+/// Where a worker says which client it is.
+pub(crate) fn client_path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("{number}.client"))
+}
+
 /// Where a worker says what it left behind.
 pub(crate) fn leaks_path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("{number}.leaks"))
@@ -38,6 +43,12 @@ pub(crate) fn leaks_path(dir: &Path, number: u64) -> PathBuf {
 
 /// Works until its standard input ends, which it also does when the orchestrator dies.
 pub(crate) fn run(order: &Order) {
+    let says = std::panic::take_hook();
+    // A thread that panics is the end of all, also where the library would go on: its mistake is not to be overlooked.
+    std::panic::set_hook(Box::new(move |panic| {
+        says(panic);
+        std::process::abort();
+    }));
     let dir = PathBuf::from(&order.dir);
     let counters = OpenOptions::new().read(true).write(true).open(dir.join("counters")).expect("the counters");
     let mut logs: Vec<_> =
@@ -56,7 +67,10 @@ pub(crate) fn run(order: &Order) {
 
 /// The client lives in here alone.
 fn work(order: &Order, counters: &std::fs::File, logs: Vec<Log>, heart: Log) -> Vec<String> {
-    let locks = ReentrantLock::new(&client(order));
+    let client = client(order);
+    std::fs::write(client_path(Path::new(&order.dir), order.number), format!("{client:?}")).expect("room for its name");
+    let locks = ReentrantLock::new(&client);
+    drop(client);
     let (cancels, stop, beats) =
         (Cancels::default(), &*Box::leak(Box::new(AtomicBool::new(false))), AtomicBool::new(true));
     std::thread::spawn(|| {
@@ -87,19 +101,24 @@ fn work(order: &Order, counters: &std::fs::File, logs: Vec<Log>, heart: Log) -> 
     leaks
 }
 
-/// One worker passes locks on as usual, the next in order of arrival, the third never.
-fn hand_off(order: &Order) -> HandOff {
-    match order.number % 3 {
-        1 if order.plan.mixed => HandOff::default().in_order(),
-        2 if order.plan.mixed => HandOff::off(),
+/// Of five workers three pass locks on as usual, one in order of arrival, and one never.
+fn hand_off(plan: &Plan, number: u64) -> HandOff {
+    match number % 5 {
+        1 if plan.mixed => HandOff::default().in_order(),
+        2 if plan.mixed => HandOff::off(),
         _ => HandOff::default(),
     }
+}
+
+/// Whether a worker has a place in the queue of each lock that it waits for.
+pub(crate) fn queues(plan: &Plan, number: u64) -> bool {
+    hand_off(plan, number) != HandOff::off()
 }
 
 fn client(order: &Order) -> Client {
     let (ms, plan) = (Duration::from_millis, &order.plan);
     let builder = Client::builder(&order.url)
-        .hand_off(hand_off(order))
+        .hand_off(hand_off(plan, order.number))
         .watchdog_timeout(ms(plan.watchdog))
         .response_timeout(ms(plan.response));
     let builder = builder.connect_timeout(ms(plan.response)).outage_budget(ms(plan.outage)).poll_cap(ms(plan.poll));

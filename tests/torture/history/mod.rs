@@ -7,6 +7,7 @@ pub(crate) mod counter;
 pub(crate) mod depth;
 pub(crate) mod excuses;
 pub(crate) mod record;
+pub(crate) mod turns;
 pub(crate) mod waits;
 
 use record::{MS, Op, Trail};
@@ -28,12 +29,38 @@ pub(crate) struct Verdict {
     pub(crate) answers: Vec<(u64, String)>,
     pub(crate) late: Vec<waits::Late>,
     pub(crate) missed: Vec<waits::Late>,
+    pub(crate) passed: Vec<turns::Passed>,
     pub(crate) longest: HashMap<Op, u64>,
 }
 
-/// Runs every checker. `rough` is when a nemesis was at work, `losses` when every lock was taken away.
-/// What a hold loses then is no finding; that two believe in it is none either, unless the client is strict.
-pub(crate) fn judge(trails: &[Trail], rough: &[Span], losses: &[Span], bounds: &Bounds) -> Verdict {
+/// When what was done to the workers and their server.
+#[derive(Default)]
+pub(crate) struct Events {
+    /// A nemesis was at work.
+    pub(crate) rough: Vec<Span>,
+    /// Some cannot hear what they are told.
+    pub(crate) deaf: Vec<Deaf>,
+    /// Every lock was taken away. What a hold loses then is no finding; that two believe in it is none either, unless the
+    /// client is strict.
+    pub(crate) losses: Vec<Span>,
+}
+
+/// A process does not hear what it is told, or each of them; without its knowing it, and beyond the end of the nemesis.
+pub(crate) struct Deaf {
+    pub(crate) process: Option<usize>,
+    pub(crate) span: Span,
+}
+
+impl Events {
+    fn deaf(&self, process: usize) -> Vec<Span> {
+        let hits = |deaf: &&Deaf| deaf.process.is_none_or(|hit| hit == process);
+        self.deaf.iter().filter(hits).map(|deaf| deaf.span).collect()
+    }
+}
+
+/// Runs every checker.
+pub(crate) fn judge(trails: &[Trail], events: &Events, bounds: &Bounds) -> Verdict {
+    let Events { rough, losses, .. } = events;
     let excuses = excuses::Excuses::new(losses, trails, bounds.lease);
     let shared = excuses::Excuses::new(if bounds.strict { &[] } else { losses }, trails, bounds.lease);
     let beliefs = belief::beliefs(trails);
@@ -56,6 +83,7 @@ pub(crate) fn judge(trails: &[Trail], rough: &[Span], losses: &[Span], bounds: &
         answers: answers::wrong(trails),
         late,
         missed: waits::missed(trails, rough, bounds),
+        passed: turns::passed_over(trails, events, bounds),
         longest,
     }
 }
@@ -93,6 +121,11 @@ impl Verdict {
                 note(checker, late.at, what);
             }
         }
+        for passed in &self.passed {
+            let (name, turns, waited) = (passed.name, passed.turns, passed.waited / MS);
+            let what = format!("a call for lock {name}: {turns} turns of others that came later, in {waited} ms");
+            note("C6 passed over", passed.at, what);
+        }
         found
     }
 
@@ -118,8 +151,8 @@ mod tests {
     #[test]
     fn a_loss_excuses_two_believers_unless_the_clients_are_strict() {
         for strict in [false, true] {
-            let bounds = Bounds { free: 1_000, lease: 100, strict };
-            let verdict = judge(&two_believers(), &[], &[(40, 45)], &bounds);
+            let bounds = Bounds { free: 1_000, lease: 100, passes: 0, passed: 0, strict };
+            let verdict = judge(&two_believers(), &Events { losses: vec![(40, 45)], ..Events::default() }, &bounds);
             assert_eq!((verdict.overlaps.len(), verdict.expected_overlaps.len()), if strict { (1, 0) } else { (0, 1) });
         }
     }

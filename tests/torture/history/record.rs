@@ -163,6 +163,9 @@ impl Log {
 /// The process number of the orchestrator: when it stands still, so does everything.
 pub(crate) const MACHINE: usize = usize::MAX;
 
+/// That of the thread which waits as a JVM does.
+pub(crate) const FOREIGNER: usize = usize::MAX - 1;
+
 /// All that a thread did.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Trail {
@@ -170,15 +173,19 @@ pub(crate) struct Trail {
     pub(crate) process: usize,
     /// It was ended by force, perhaps in the middle of something.
     pub(crate) killed: bool,
+    /// Nothing was granted to it then that its records do not tell of.
+    pub(crate) empty_handed: bool,
+    /// Until when it can have done anything: a call that has not returned was under way until then.
+    pub(crate) until: u64,
+    /// Its process has a place in the queue of each lock that it waits for.
+    pub(crate) queues: bool,
     pub(crate) records: Vec<Record>,
 }
 
-impl Trail {
-    /// A process that is killed may leave half a record at the end.
-    pub(crate) fn read(path: &Path, process: usize, killed: bool) -> Self {
-        let bytes = std::fs::read(path).expect("a log file");
-        Self { process, killed, records: bytes.chunks_exact(LENGTH).map(Record::from_bytes).collect() }
-    }
+/// A process that is killed may leave half a record at the end.
+pub(crate) fn read(path: &Path) -> Vec<Record> {
+    let bytes = std::fs::read(path).expect("a log file");
+    bytes.chunks_exact(LENGTH).map(Record::from_bytes).collect()
 }
 
 #[cfg(test)]

@@ -20,6 +20,9 @@ pub(crate) struct Bounds {
     pub(crate) free: u64,
     /// The longest lease.
     pub(crate) lease: u64,
+    /// How often a call may be passed over that waits for longer than `passed`.
+    pub(crate) passes: usize,
+    pub(crate) passed: u64,
     /// A server that lost its data grants nothing until every forgotten lease is over.
     pub(crate) strict: bool,
 }
@@ -35,12 +38,12 @@ pub(crate) struct Late {
 }
 
 /// A call from its begin to its end. `None`: it never came back.
-struct Call<'a> {
-    begin: &'a Record,
-    done: Option<&'a Record>,
+pub(super) struct Call<'a> {
+    pub(super) begin: &'a Record,
+    pub(super) done: Option<&'a Record>,
 }
 
-fn calls(trail: &Trail) -> Vec<Call<'_>> {
+pub(super) fn calls(trail: &Trail) -> Vec<Call<'_>> {
     let mut found: Vec<Call<'_>> = Vec::new();
     for record in &trail.records {
         match record.kind {
@@ -57,7 +60,7 @@ fn calls(trail: &Trail) -> Vec<Call<'_>> {
 }
 
 /// The stalls of each process.
-fn stalls(trails: &[Trail]) -> HashMap<usize, Vec<Span>> {
+pub(super) fn stalls(trails: &[Trail]) -> HashMap<usize, Vec<Span>> {
     let mut found = HashMap::<usize, Vec<Span>>::from([(MACHINE, Vec::new())]);
     for trail in trails {
         let of_trail = trail.records.iter().filter(|record| record.kind == Kind::Stall);
@@ -67,7 +70,7 @@ fn stalls(trails: &[Trail]) -> HashMap<usize, Vec<Span>> {
 }
 
 /// How much of a span is covered by any of the others, which may lie over each other.
-fn covered(span: Span, by: &[&[Span]]) -> u64 {
+pub(super) fn covered(span: Span, by: &[&[Span]]) -> u64 {
     if span.1 - span.0 < SHORT {
         return 0;
     }
@@ -115,9 +118,8 @@ pub(crate) fn missed(trails: &[Trail], rough: &[Span], bounds: &Bounds) -> Vec<L
     let mut found = Vec::new();
     for trail in trails {
         for call in calls(trail).iter().filter(|call| call.begin.op.acquires()) {
-            let Some(done) = call.done else { continue };
-            let waits = (call.begin.at, done.at);
-            if call.begin.depth > 0 || waits.1 - waits.0 <= bounds.free {
+            let waits = (call.begin.at, call.done.map_or(trail.until, |done| done.at));
+            if call.begin.depth > 0 || waits.1.saturating_sub(waits.0) <= bounds.free {
                 continue;
             }
             for gap in gaps(busy.get(&call.begin.name).map_or(&[], Vec::as_slice), waits) {
@@ -136,6 +138,10 @@ fn busy(trails: &[Trail], lease: u64) -> HashMap<u8, Vec<Span>> {
     let mut found = HashMap::<u8, Vec<Span>>::new();
     for trail in trails {
         held(&trail.records, lease, |name, span| found.entry(name).or_default().push(span));
+        // What was granted to one that was killed may not be in its log.
+        let calls = calls(trail).into_iter().filter(|_| !trail.empty_handed);
+        let granted = calls.filter(|call| call.done.is_none() && call.begin.op.acquires());
+        granted.for_each(|call| found.entry(call.begin.name).or_default().push((trail.until, trail.until + lease)));
     }
     for spans in found.values_mut() {
         spans.sort_unstable();
@@ -256,7 +262,12 @@ mod tests {
         let out = Record { outcome: Outcome::Yes, ..record(100, Kind::Done, release) };
         let holder = trail(&[acquired(0), out]);
         let waiter = trail(&[record(50, Kind::Call, Op::Lock), acquired(until)]);
-        missed(&[holder, waiter], rough, &Bounds { free: 500 * MS, lease: 300 * MS, strict: false }).len()
+        missed(
+            &[holder, waiter],
+            rough,
+            &Bounds { free: 500 * MS, lease: 300 * MS, passes: 0, passed: 0, strict: false },
+        )
+        .len()
     }
 
     #[test]
@@ -266,5 +277,17 @@ mod tests {
         assert_eq!(missed_by(601, Op::Unlock, &[(200 * MS, 300 * MS)]), 0);
         assert_eq!(missed_by(900, Op::Drop, &[]), 0, "a drop does not say whether it released");
         assert_eq!(missed_by(901, Op::Drop, &[]), 1);
+    }
+    /// One holds from 0 to 100, a second is killed at 200 while it waits, a third is given the lock at 701.
+    #[test]
+    fn what_was_granted_to_one_that_was_killed_may_not_be_in_its_log() {
+        let out = Record { outcome: Outcome::Yes, ..record(100, Kind::Done, Op::Unlock) };
+        let (holder, waits) = (trail(&[acquired(0), out]), record(50, Kind::Call, Op::Lock));
+        let bounds = Bounds { free: 500 * MS, lease: 300 * MS, passes: 0, passed: 0, strict: false };
+        for empty_handed in [false, true] {
+            let killed = Trail { killed: true, until: 200 * MS, empty_handed, ..trail(&[waits]) };
+            let found = missed(&[holder.clone(), killed, trail(&[waits, acquired(701)])], &[], &bounds);
+            assert_eq!(found.len(), usize::from(empty_handed));
+        }
     }
 }

@@ -1,0 +1,30 @@
+//! What the server shows of the queues of processes beside the locks.
+
+use crate::server::Server;
+use crate::work::resource;
+
+/// The tickets of a lock in order.
+pub(crate) fn tickets(server: &Server, name: u64) -> Vec<String> {
+    let queue = format!("redlatch_queue:{{{}}}", resource(name as u8));
+    server.ask(&["ZRANGE", &queue, "0", "-1"])
+}
+
+/// Every queue and mark.
+pub(crate) fn left(server: &Server) -> Vec<String> {
+    ["redlatch_queue:*", "redlatch_turn:*"].iter().flat_map(|keys| server.ask::<Vec<String>>(&["KEYS", keys])).collect()
+}
+
+/// How many wait for a lock without a place in its queue.
+pub(crate) fn foreigners(server: &Server, name: u64) -> i64 {
+    let resource = resource(name as u8);
+    server.subscribers(&channel(&resource)) - server.subscribers(&format!("redlatch_members:{{{resource}}}"))
+}
+
+pub(crate) fn channel(resource: &str) -> String {
+    format!("redisson_lock__channel:{{{resource}}}")
+}
+
+/// Who has a lock.
+pub(crate) fn owner(server: &Server, name: u64) -> Option<String> {
+    server.ask::<Vec<String>>(&["HKEYS", &resource(name as u8)]).pop()
+}

@@ -1,0 +1,132 @@
+//! What happens to those who queue, and what is left of their queues.
+
+use super::{Stage, Worker};
+use crate::queue;
+use crate::server::signal;
+use crate::worker::client_path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// What a worker asked before it was stopped or killed is answered by then.
+const ANSWERED: Duration = Duration::from_millis(5);
+
+/// How long a scene waits for what comes about soon.
+const WAIT: Duration = Duration::from_secs(2);
+
+/// How much longer than its time a queue may stay, in ms.
+const LATE: u64 = 1_000;
+
+impl Stage {
+    /// Kills workers that none replaces, and looks whether one of them had the first lock.
+    fn dismiss(&mut self, whom: &[usize]) {
+        let crew = std::mem::take(&mut self.crew).into_iter().enumerate();
+        let (mut gone, stay): (Vec<_>, Vec<_>) = crew.partition(|(place, _)| whom.contains(place));
+        self.crew = stay.into_iter().map(|(_, worker)| worker).collect();
+        gone.iter_mut().for_each(|(_, worker)| self.end_by_force(worker));
+        sleep(ANSWERED);
+        let owner = queue::owner(self.server(), 0).unwrap_or_default();
+        for (_, worker) in gone {
+            self.fates[worker.number as usize].empty_handed = !self.is_of(&owner, &worker);
+        }
+    }
+
+    /// Whether none was dismissed.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.crew.len() == self.setting.workers
+    }
+
+    /// While the first worker has the lock that it waited for, and a foreigner waits, two more come to wait, and are killed.
+    /// Not if that does not come about soon.
+    pub(crate) fn lose_two_beside_a_foreigner(&mut self, soon: Duration) {
+        if !self.comes_about(WAIT, |stage| stage.first_in_queue(0) == Some(0))
+            || !self.comes_about(WAIT, |stage| stage.has(0))
+        {
+            return;
+        }
+        (0..2).for_each(|_| self.engage(0));
+        self.comes_about(soon, |stage| {
+            queue::tickets(stage.server(), 0).len() == 2 && queue::foreigners(stage.server(), 0) > 0
+        });
+        self.dismiss(&[1, 2]);
+    }
+
+    /// Kills all who wait for the first lock but the last of them, right after it was passed on.
+    pub(crate) fn lose_all_but_the_last(&mut self) {
+        let waiting = self.crew.len() - 1;
+        let waits = |stage: &mut Self| queue::tickets(stage.server(), 0).len();
+        if self.comes_about(WAIT, |stage| waits(stage) < waiting)
+            && self.comes_about(WAIT, |stage| waits(stage) == waiting)
+        {
+            let tickets = queue::tickets(self.server(), 0);
+            let places = tickets[..waiting - 1].iter().filter_map(|ticket| self.place_of(ticket));
+            self.dismiss(&places.collect::<Vec<_>>());
+        }
+    }
+
+    /// Whether a worker has the first lock.
+    fn has(&mut self, whom: usize) -> bool {
+        let owner = queue::owner(self.server(), 0);
+        owner.is_some_and(|owner| self.is_of(&owner, &self.crew[whom]))
+    }
+
+    /// Stops the worker that is next to get the first lock, while another has it; `None`: it got it before.
+    pub(crate) fn stop_next(&mut self) -> Option<usize> {
+        let next = self.first_in_queue(0)?;
+        let pid = self.crew[next].child.id();
+        signal("-STOP", pid);
+        sleep(ANSWERED);
+        let is_next =
+            self.first_in_queue(0) == Some(next) && queue::owner(self.server(), 0).is_some() && !self.has(next);
+        if !is_next {
+            signal("-CONT", pid);
+        }
+        is_next.then_some(next)
+    }
+
+    /// It goes on after so long.
+    pub(crate) fn thaw_client(&mut self, whom: usize, after: Duration) {
+        sleep(after);
+        signal("-CONT", self.crew[whom].child.id());
+    }
+
+    fn comes_about(&mut self, soon: Duration, mut so: impl FnMut(&mut Self) -> bool) -> bool {
+        let end = Instant::now() + soon;
+        while Instant::now() < end {
+            if so(self) {
+                return true;
+            }
+            sleep(Duration::from_millis(1));
+        }
+        false
+    }
+
+    /// Which worker is the first of those in the queue of a lock that live, if any is.
+    fn first_in_queue(&mut self, name: u64) -> Option<usize> {
+        let tickets = queue::tickets(self.server(), name);
+        tickets.iter().find_map(|ticket| self.place_of(ticket))
+    }
+
+    fn place_of(&self, ticket: &str) -> Option<usize> {
+        self.crew.iter().position(|worker| self.is_of(ticket, worker))
+    }
+
+    /// Whether a ticket, or the owner field of a lock, is a worker's.
+    fn is_of(&self, text: &str, worker: &Worker) -> bool {
+        let said = std::fs::read_to_string(client_path(&self.setting.dir, worker.number));
+        let client = text.split(':').next().filter(|client| !client.is_empty());
+        client.is_some_and(|client| said.is_ok_and(|said| said.contains(client)))
+    }
+
+    /// Whoever was killed has left a place in a queue, which goes with it: so long after the last of them came. Else none
+    /// is left.
+    pub(super) fn left_queues(&mut self) -> Option<String> {
+        let allowed =
+            if self.fates.iter().any(|fate| fate.killed.is_some()) { 3 * self.setting.plan.poll } else { 0 } + LATE;
+        let end = Instant::now() + Duration::from_millis(allowed);
+        while !queue::left(self.server()).is_empty() && Instant::now() < end {
+            sleep(Duration::from_millis(20));
+        }
+        let left = queue::left(self.server());
+        (!left.is_empty()).then(|| format!("queues that outlive their waiters by {allowed} ms: {left:?}"))
+    }
+}
