@@ -181,19 +181,13 @@ fn scenes() -> Vec<Scene> {
             set_up: rest,
             act: |stage| stop_the_next(stage, Duration::from_millis(900)),
         },
-        // All who wait are killed but the last, who gives those before it a turn each before it comes unasked. It takes some
-        // turns until it knows how long one is.
+        // Many who are gone stand before those who wait, and each of them is given some ms before a living one comes unasked.
         Scene {
             mutant: "dead_never_skipped",
-            plan: Plan { hold: (150, 200), pause: (0, 1), watchdog: 5_000, ..plan() },
-            workers: 8,
+            plan: Plan { hold: (15, 20), pause: (0, 1), watchdog: 5_000, ..plan() },
+            workers: 3,
             set_up: rest,
-            act: |stage| {
-                if stage.is_complete() {
-                    std::thread::sleep(Duration::from_millis(1_800));
-                    stage.lose_all_but_the_last();
-                }
-            },
+            act: |stage| stage.leave_dead(200),
         },
         // Two who waited were killed, and their tickets stand for listeners that nobody tells: a JVM. The lock is given up
         // for a while.

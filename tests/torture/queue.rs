@@ -3,10 +3,28 @@
 use crate::server::Server;
 use crate::work::resource;
 
+const DEAD: &str = "gone-";
+
 /// The tickets of a lock in order.
 pub(crate) fn tickets(server: &Server, name: u64) -> Vec<String> {
     let queue = format!("redlatch_queue:{{{}}}", resource(name as u8));
     server.ask(&["ZRANGE", &queue, "0", "-1"])
+}
+
+/// Tickets of so many processes that are gone, before all others of a lock: their ears have no listeners.
+pub(crate) fn leave_dead(server: &Server, name: u64, count: u64) {
+    let queue = format!("redlatch_queue:{{{}}}", resource(name as u8));
+    for number in 0..count {
+        let _: u64 = server.ask(&["ZADD", &queue, "1", &dead(number)]);
+    }
+}
+
+pub(crate) fn is_dead(ticket: &str) -> bool {
+    ticket.starts_with(DEAD)
+}
+
+fn dead(number: u64) -> String {
+    format!("{DEAD}{number}:1")
 }
 
 /// Every queue and mark.

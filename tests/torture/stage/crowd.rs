@@ -30,11 +30,6 @@ impl Stage {
         }
     }
 
-    /// Whether none was dismissed.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.crew.len() == self.setting.workers
-    }
-
     /// While the first worker has the lock that it waited for, and a foreigner waits, two more come to wait, and are killed.
     /// Not if that does not come about soon.
     pub(crate) fn lose_two_beside_a_foreigner(&mut self, soon: Duration) {
@@ -50,16 +45,14 @@ impl Stage {
         self.dismiss(&[1, 2]);
     }
 
-    /// Kills all who wait for the first lock but the last of them, right after it was passed on.
-    pub(crate) fn lose_all_but_the_last(&mut self) {
-        let waiting = self.crew.len() - 1;
-        let waits = |stage: &mut Self| queue::tickets(stage.server(), 0).len();
-        if self.comes_about(WAIT, |stage| waits(stage) < waiting)
-            && self.comes_about(WAIT, |stage| waits(stage) == waiting)
-        {
-            let tickets = queue::tickets(self.server(), 0);
-            let places = tickets[..waiting - 1].iter().filter_map(|ticket| self.place_of(ticket));
-            self.dismiss(&places.collect::<Vec<_>>());
+    /// Puts tickets of so many that are gone before those of the workers that wait for the first lock, and waits until they
+    /// are removed.
+    pub(crate) fn leave_dead(&mut self, count: u64) {
+        if self.comes_about(WAIT, |stage| !queue::tickets(stage.server(), 0).is_empty()) {
+            queue::leave_dead(self.server(), 0, count);
+            self.comes_about(WAIT, |stage| {
+                !queue::tickets(stage.server(), 0).iter().any(|ticket| queue::is_dead(ticket))
+            });
         }
     }
 
