@@ -35,6 +35,8 @@ pub(crate) enum Mutant {
     /// A release tells those who have no place in the queue only if more listen than the queue has tickets, those of the
     /// dead among them.
     CountsBySubscribers,
+    /// The turn in which a process may take the lock again has no end.
+    TurnNeverEnds,
 }
 
 /// Whether this mistake is to be made.
@@ -67,6 +69,7 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "mark_never_ends" => Mutant::MarkNeverEnds,
         "dead_never_skipped" => Mutant::DeadNeverSkipped,
         "counts_by_subscribers" => Mutant::CountsBySubscribers,
+        "turn_never_ends" => Mutant::TurnNeverEnds,
         _ => panic!("there is no mutant {name}"),
     })
 });

@@ -136,8 +136,15 @@ impl Keys {
         }
         let strict = usize::from(self.epoch.is_some());
         let Some(queue) = queue else { return self.call(by.at_once[strict], &keys, &args, limits) };
+        if queue.goes_on(key, manner) {
+            let answer = self.call(by.at_once[strict], &keys, &args, limits)?;
+            // Else whoever was faster has it, and it has to be waited for: that is another ask.
+            if answer.reply == Reply::Nil {
+                return Ok(answer);
+            }
+        }
         args.extend(queue.asking(key, manner, &member));
-        self.call(by.in_turn[strict], &keys, &args, limits).inspect(|answer| queue.note_trip(answer))
+        self.call(by.in_turn[strict], &keys, &args, limits).inspect(|answer| queue.answered(key, answer))
     }
 
     /// What a reply means that grants nothing: the holder's PTTL, or that the turn is another's, or in strict mode what is left

@@ -52,6 +52,8 @@ pub(crate) struct Queue {
     ttl: u64,
     /// As in [`HandOff`](crate::HandOff), ms.
     give_way: u64,
+    /// So long a process may take the lock again, also as there.
+    turn: Duration,
     releases: AtomicU64,
     /// What a round trip takes lately, us.
     trip: AtomicU64,
@@ -103,6 +105,7 @@ impl Queue {
             tickets: AtomicU64::new(1),
             ttl: u64::try_from(ttl).unwrap_or(u64::MAX).min(LONGEST_TTL),
             give_way: u64::try_from(give_way).unwrap_or(u64::MAX).min(LONGEST_GIVE_WAY),
+            turn: config.hand_off.turn,
             releases: AtomicU64::new(0),
             trip: AtomicU64::new(0),
             refused: AtomicBool::new(false),
@@ -144,6 +147,13 @@ impl Queue {
         }
     }
 
+    /// Whether this process may take the lock again, for its turn is short so far: no mark keeps it out. Who has a place must
+    /// give it up with the same script.
+    pub(super) fn goes_on(&self, key: &Key, manner: Manner<'_>) -> bool {
+        let is_queued = matches!(manner, Manner::Queued(ticket) if ticket.may_be_queued());
+        !is_queued && self.company.is_in_turn(key, self.clock.now(), self.turn)
+    }
+
     /// Whether others may wait for a lock, and are told in turn when it is given up.
     pub(super) fn has_company(&self, key: &Key) -> bool {
         self.company.is_expected(key, self.clock.now())
@@ -176,7 +186,7 @@ impl Queue {
         };
         let arrival = arrival.map_or(Arg::Text("-1"), Arg::Number);
         let (queue, mark) = (Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()));
-        [queue, mark, Arg::Text(member), arrival, Arg::Number(self.ttl), Arg::Number(self.turn())]
+        [queue, mark, Arg::Text(member), arrival, Arg::Number(self.ttl), Arg::Number(self.head_turn())]
     }
 
     /// The arrival with which a ticket joins, if it may.
@@ -255,13 +265,15 @@ impl Queue {
         let (key, now) = (tenure.key(), self.clock.now());
         let (queue, mark) = (Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()));
         let to_all = self.releases.fetch_add(1, Relaxed) % TO_ALL == TO_ALL - 1;
-        let foreign_turn = if self.company.owes_foreigners(key, now) { self.foreign_turn() } else { 0 };
+        let goes_on = self.company.is_in_turn(key, now, self.turn);
+        let foreign_turn = if !goes_on && self.company.owes_foreigners(key, now) { self.foreign_turn() } else { 0 };
+        let left_to_head = if goes_on { 0 } else { self.head_turn() };
         let (members, to_all) = (Arg::Parts(key.members_parts()), Arg::Number(u64::from(to_all)));
         let second = now.since(tenure.acquire_sent()) >= MARGIN || self.company.was_slow(key);
         [
             queue,
             mark,
-            Arg::Number(self.turn()),
+            Arg::Number(left_to_head),
             members,
             Arg::Number(foreign_turn),
             to_all,
@@ -272,7 +284,7 @@ impl Queue {
     /// The arguments of a leave.
     pub(super) fn leaving<'a>(&self, key: &'a Key, member: &'a str) -> [Arg<'a>; 4] {
         let (queue, mark) = (Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()));
-        [queue, mark, Arg::Number(self.turn()), Arg::Text(member)]
+        [queue, mark, Arg::Number(self.head_turn()), Arg::Text(member)]
     }
 
     /// What a release in turn said.
@@ -286,7 +298,7 @@ impl Queue {
         match (queued, more) {
             (LEFT_TO_FOREIGNERS, Reply::Number(ours)) => self.company.note_left_to_foreigners(key, now, *ours),
             (0, _) => self.company.note_no_queue(key, now),
-            _ => self.company.note_queue(key, now),
+            _ => self.company.note_queue(key, now, self.turn),
         }
         Ok(Told { all: all.number()?, in_order: queued > 0 || queued == LEFT_TO_FOREIGNERS })
     }
@@ -314,7 +326,7 @@ impl Queue {
     }
 
     /// How long the head of the queue may need to come, ms.
-    fn turn(&self) -> u64 {
+    fn head_turn(&self) -> u64 {
         (TURN + self.trips()).min(LONGEST_TURN)
     }
 
@@ -326,6 +338,15 @@ impl Queue {
     /// What two round trips take, ms.
     fn trips(&self) -> u64 {
         (2 * self.trip.load(Relaxed)).div_ceil(1_000)
+    }
+
+    /// An ask in turn was answered. If it got the lock, that begins a turn; what is taken again within it does not, or one turn
+    /// would follow upon the other.
+    pub(super) fn answered(&self, key: &Key, answer: &Answer) {
+        self.note_trip(answer);
+        if answer.reply == Reply::Nil {
+            self.company.note_turn(key, self.clock.now());
+        }
     }
 
     /// An answer came: what a round trip takes follows, an eighth of the way each time.

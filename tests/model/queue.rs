@@ -52,6 +52,12 @@ pub(crate) enum Mutant {
     ForgetsInHold,
     /// A client of ours that waits without a ticket counts as a member.
     BystanderIsMember,
+    /// A process takes the lock again as long as it likes.
+    TurnNeverEnds,
+    /// What is taken again within a turn begins another one.
+    TurnBeginsAnew,
+    /// Within its turn it takes the lock with the script that leaves no place, though it may have one.
+    LeavesItsPlace,
 }
 
 /// What is searched, and how often what is not the rule may happen. A limit is for all clients together.
@@ -73,6 +79,8 @@ pub(crate) struct Setup {
     pub(crate) foreign: u8,
     /// A release may give the turn to foreigners.
     pub(crate) yields: bool,
+    /// A turn may outlast a hold: then its process may take the lock again.
+    pub(crate) turns: bool,
     pub(crate) limits: Limits,
 }
 
@@ -175,6 +183,8 @@ pub(crate) struct Ask {
     awaited: bool,
     /// Without company: of the lock alone.
     plain: bool,
+    /// Within a turn: of the lock alone, and then as else.
+    again: bool,
     join: bool,
     arrival: Option<u8>,
 }
@@ -194,8 +204,12 @@ pub(crate) struct Client {
     /// As it was last answered, or 0 as it was told; without one it is no member.
     rank: Option<u8>,
     arrival: Option<u8>,
+    /// It asked to be queued.
+    joined: bool,
     /// Its last release gave the turn to foreigners.
     yielded: bool,
+    /// It has a turn, which goes on after a release.
+    turn: bool,
     comes: u8,
 }
 

@@ -173,6 +173,14 @@ fn scenes() -> Vec<Scene> {
             set_up: rest,
             act: rest,
         },
+        // One takes it again and again, for the others are told later than it asks.
+        Scene {
+            mutant: "turn_never_ends",
+            plan: Plan { hold: (25, 30), pause: (0, 0), ..plan() },
+            workers: 3,
+            set_up: |stage| stage.proxies[1..].iter().for_each(|proxy| proxy.delay(Duration::from_millis(5))),
+            act: rest,
+        },
         // Who is next is stopped, and what was left to it stays its own.
         Scene {
             mutant: "mark_never_ends",

@@ -8,7 +8,7 @@
 -- ARGV[3]  channel of the lock
 -- ARGV[4]  the queue: zset, ticket -> arrival, us on the server's clock
 -- ARGV[5]  the mark: string, who has the turn, 'head' or 'foreign'; it ends by its PTTL
--- ARGV[6]  how long the turn is left to the head of the queue, ms
+-- ARGV[6]  how long the turn is left to the head of the queue, ms; 0: it is told, and whoever comes first has it
 -- ARGV[7]  channel that each of our clients listens to beside that of the lock
 -- ARGV[8]  how long the turn is left to foreigners, if any listen, ms; 0: it is not
 -- ARGV[9]  1: everybody is told, whatever the counts say: they see nobody who listens at a replica

@@ -3,6 +3,7 @@
 use super::foreigners::Foreigners;
 use super::ticket::Waited;
 use crate::base::key::Key;
+use crate::base::mutant::{self, Mutant};
 use crate::base::time::Moment;
 use parking_lot::Mutex;
 use smol_str::SmolStr;
@@ -43,6 +44,8 @@ struct Seen {
     /// So many were told, and none of them waited.
     bystanders: Option<i64>,
     foreigners: Foreigners,
+    /// When the turn began that this process has or had last: then it took the lock in turn.
+    began: Option<Moment>,
 }
 
 fn is_late(seen: Option<Moment>, now: Moment) -> bool {
@@ -52,6 +55,10 @@ fn is_late(seen: Option<Moment>, now: Moment) -> bool {
 impl Seen {
     fn is_over(&self, now: Moment) -> bool {
         !is_late(self.waited, now) && !is_late(self.told, now)
+    }
+
+    fn is_in_turn(&self, now: Moment, turn: Duration) -> bool {
+        self.began.is_some_and(|began| now.since(began) < turn || mutant::is(Mutant::TurnNeverEnds))
     }
 
     /// Whether others may wait for the lock, or be about to. Beside bystanders it is looked at now and then.
@@ -110,6 +117,16 @@ impl Company {
         });
     }
 
+    /// It took the lock in turn.
+    pub(super) fn note_turn(&self, key: &Key, now: Moment) {
+        self.note(key, now, |seen| seen.began = Some(now));
+    }
+
+    /// Whether the turn, which is so long, goes on that began when this process took the lock.
+    pub(super) fn is_in_turn(&self, key: &Key, now: Moment, turn: Duration) -> bool {
+        self.of(key).is_some_and(|seen| seen.is_in_turn(now, turn))
+    }
+
     /// So many others were told that it is free.
     pub(super) fn note_told(&self, key: &Key, now: Moment, told: i64) {
         self.note(key, now, |seen| seen.note_told(told, now));
@@ -142,11 +159,13 @@ impl Company {
         });
     }
 
-    /// The turn was left to the head of the queue.
-    pub(super) fn note_queue(&self, key: &Key, now: Moment) {
+    /// The head of the queue was told, and the turn left to it unless that of this process, which is so long, goes on.
+    pub(super) fn note_queue(&self, key: &Key, now: Moment, turn: Duration) {
         self.note(key, now, |seen| {
             (seen.told, seen.bystanders) = (Some(now), None);
-            seen.foreigners.note_queue();
+            if !seen.is_in_turn(now, turn) {
+                seen.foreigners.note_queue();
+            }
         });
     }
 

@@ -219,7 +219,7 @@ fn the_turn_of_the_head_grows_with_the_round_trips() {
     let (queue, _) = queue();
     let turn_after = |trip: u64| {
         queue.trip.store(trip, Relaxed);
-        queue.turn()
+        queue.head_turn()
     };
     assert_eq!([0, 1, 500, 501, 10_000, 24_000, u64::MAX / 4].map(turn_after), [2, 3, 3, 4, 22, 50, 50]);
 }

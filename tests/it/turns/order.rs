@@ -3,10 +3,10 @@
 //! The turn of who is first ends after some milliseconds, because it may be dead: on a machine that gives its thread no core
 //! for so long the next is served. So one round out of many has to be in order, or most of them.
 
-use super::{CHANNEL, MARK, MINUTE, Over, QUEUE, eventually_empty, holder, line, pass, patient, queued};
+use super::{CHANNEL, MARK, MINUTE, Over, QUEUE, eventually_empty, holder, line, locks_of, pass, patient, queued};
 use crate::server::Server;
 use crate::threads::{LONG, Mark, eventually, finish, ms};
-use redlatch::{RedLock, RedLockExt, ReentrantLock};
+use redlatch::{Client, HandOff, RedLock, RedLockExt, ReentrantLock};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::scope;
@@ -112,12 +112,12 @@ fn a_newcomer_that_knows_of_others_waits_while_the_lock_is_promised() {
     locks.unlock("n").unwrap();
 }
 
-/// Each gets about as many turns as the others, and none is served twice in a row while others wait.
-#[test]
-fn clients_that_come_again_at_once_take_turns() {
+/// How often each of four clients had the lock that come again at once, and how often it went to another.
+fn turns_of_four(hand_off: HandOff) -> ([usize; 4], usize) {
     const TURNS: usize = 300;
     let server = Server::start();
-    let clients = [(); 4].map(|()| patient(&server));
+    let client = || Client::builder(&server.url()).poll_cap(MINUTE).watchdog_timeout(MINUTE).hand_off(hand_off);
+    let clients = [(); 4].map(|()| locks_of(client()));
     let (over, last, passed) = (AtomicBool::new(false), AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
     let counts = [(); 4].map(|()| AtomicUsize::new(0));
     let work = |number: usize| {
@@ -132,13 +132,27 @@ fn clients_that_come_again_at_once_take_turns() {
     scope(|scope| {
         (0..clients.len()).for_each(|number| drop(scope.spawn(move || work(number))));
         let _over = Over(&over);
+        // What came before all had connected says nothing.
+        eventually(LONG, "all are there", || counts.iter().all(|count| count.load(SeqCst) > 0));
+        counts.iter().chain([&passed]).for_each(|count| count.store(0, SeqCst));
         eventually(LONG, "all had their turns", || sum() >= TURNS);
     });
-    let counts = counts.map(AtomicUsize::into_inner);
-    println!("{counts:?}, {passed:?} passed to another");
+    let (counts, passed) = (counts.map(AtomicUsize::into_inner), passed.into_inner());
+    println!("{counts:?}, {passed} passed to another");
     let (least, all) = (counts.iter().min().unwrap(), counts.iter().sum::<usize>());
-    assert!(4 * least >= all / 2, "{counts:?}");
-    assert!(2 * passed.into_inner() >= all, "{counts:?}");
+    assert!(4 * least >= all / 2, "each gets about as many turns as the others: {counts:?}");
+    (counts, passed)
+}
+
+#[test]
+fn clients_that_come_again_at_once_have_equal_shares() {
+    turns_of_four(HandOff::default());
+}
+
+#[test]
+fn clients_in_order_that_come_again_at_once_take_turns() {
+    let (counts, passed) = turns_of_four(HandOff::default().in_order());
+    assert!(2 * passed >= counts.iter().sum(), "{passed} of {counts:?}");
 }
 
 /// Threads of one process are one contender, however many they are.

@@ -18,6 +18,7 @@ pub(crate) const TWO: Setup = Setup {
     prompt: false,
     foreign: 0,
     yields: false,
+    turns: false,
     limits: NONE,
 };
 
@@ -27,9 +28,10 @@ pub(crate) const THREE: Setup = Setup { clients: 3, prompt: true, ..TWO };
 pub(crate) const ONCE: Setup = Setup { clients: 3, comes: Some(1), company: true, ..TWO };
 
 /// What is explored with each change of the crate.
-const SMALL: [(&str, Setup); 11] = [
+const SMALL: [(&str, Setup); 12] = [
     ("two", TWO),
     ("three", THREE),
+    ("two, in turns", Setup { turns: true, ..TWO }),
     ("a foreigner", Setup { prompt: true, foreign: 2, ..TWO }),
     ("turns for foreigners", Setup { prompt: true, foreign: 1, yields: true, ..TWO }),
     ("a bystander", Setup { clients: 2, bystanders: 1, ..ONCE }),
@@ -42,7 +44,11 @@ const SMALL: [(&str, Setup); 11] = [
 ];
 
 /// What is explored by hand: docs/model.md.
-const LARGE: [(&str, Setup); 12] = [
+const LARGE: [(&str, Setup); 16] = [
+    ("three, in turns", Setup { turns: true, ..THREE }),
+    ("three, in turns of any length", Setup { turns: true, comes: Some(1), prompt: false, ..THREE }),
+    ("turns and stops", Setup { turns: true, comes: Some(2), limits: Limits { stops: 1, ..NONE }, ..TWO }),
+    ("turns and foreigners", Setup { turns: true, prompt: true, foreign: 1, yields: true, ..TWO }),
     ("three", Setup { prompt: false, comes: Some(2), ..THREE }),
     ("four", Setup { clients: 4, comes: Some(1), ..TWO }),
     ("three, lingering", Setup { lingers: true, ..THREE }),

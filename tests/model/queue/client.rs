@@ -18,9 +18,11 @@ impl Crowd {
         (sender.at, sender.permit, sender.soon) = (At::Asking, false, false);
         let heard = sender.link == Link::Up || self.has(Mutant::JoinsUnconfirmed);
         let (plain, arrival) = (!sender.company || !self.joins(client), sender.arrival);
-        let join = heard && !plain;
+        let keeps_place = sender.joined && !self.has(Mutant::LeavesItsPlace);
+        let (join, again) = (heard && !plain, sender.turn && !keeps_place && !plain);
+        sender.joined |= join;
         let name = Name { client, old: false };
-        state.wire.push(Request::Ask(Ask { name, awaited: true, plain, join, arrival }));
+        state.wire.push(Request::Ask(Ask { name, awaited: true, plain, again, join, arrival }));
     }
 
     /// An answer arrives.
@@ -66,6 +68,7 @@ impl Crowd {
     fn end_wait(&self, state: &mut State, client: u8) {
         let waiter = state.client(client);
         (waiter.permit, waiter.soon, waiter.rank, waiter.arrival) = (false, false, None, None);
+        waiter.joined = false;
         if !self.setup.lingers || waiter.link == Link::Asked {
             waiter.link = Link::Down;
             waiter.inbox.clear();
@@ -103,11 +106,12 @@ impl Crowd {
 
     pub(crate) fn release(&self, state: &mut State, client: u8, turn: Turn) {
         state.client(client).at = At::Away;
+        let goes_on = state.get(client).turn;
         let reached = match state.get(client).company && self.joins(client) {
-            true => self.release_in_turn(state, turn),
+            true => self.release_in_turn(state, turn, goes_on),
             false => Self::release_plain(state),
         };
-        let given = state.mark == Mark::Head;
+        let given = state.mark == Mark::Head && !goes_on;
         let holder = state.client(client);
         holder.company |= reached;
         holder.yielded = turn == Turn::Foreigners || holder.yielded && !given;
@@ -128,7 +132,7 @@ impl Crowd {
         state.stop_awaiting(client);
         self.end_wait(state, client);
         let dead = state.client(client);
-        (dead.at, dead.link, dead.stopped, dead.company) = (At::Dead, Link::Down, false, false);
+        (dead.at, dead.link, dead.stopped, dead.company, dead.turn) = (At::Dead, Link::Down, false, false, false);
         dead.comes = 0;
         dead.inbox.clear();
     }

@@ -13,7 +13,7 @@ const DEATHS: Limits = Limits { deaths: 1, ..NONE };
 /// Mutants, the bounds within which they are found, and what they break.
 type Refuted = (&'static [Mutant], Setup, &'static str);
 
-const SMALL: [Refuted; 19] = [
+const SMALL: [Refuted; 21] = [
     (&[Mutant::TurnIsHold], Setup { foreign: 1, ..TWO }, ONE),
     (&[Mutant::HeadNeverAsks], TWO, IDLE),
     (&[Mutant::MarkNeverEnds], Setup { comes: Some(2), limits: STOPS, ..TWO }, SERVED),
@@ -30,6 +30,8 @@ const SMALL: [Refuted; 19] = [
     (&[Mutant::YieldsAgain], Setup { foreign: 1, yields: true, prompt: true, ..TWO }, SERVED),
     (&[Mutant::ForgetsInHold, Mutant::PassesTheQueue], TWO, SERVED),
     (&[Mutant::BystanderIsMember], Setup { bystanders: 1, clients: 2, ..ONCE }, TOLD),
+    (&[Mutant::TurnNeverEnds], Setup { turns: true, ..TWO }, SERVED),
+    (&[Mutant::TurnBeginsAnew], Setup { turns: true, ..TWO }, SERVED),
     (&[Mutant::NotArmed], Setup { limits: STOPS, ..ONCE }, STUCK),
     (&[Mutant::HeadNotArmed], Setup { limits: Limits { stops: 1, breaks: 1, ..NONE }, ..ONCE }, STUCK),
     (&[Mutant::ArmedOnce], Setup { limits: STOPS, ..ONCE }, STUCK),
@@ -39,8 +41,9 @@ const SMALL: [Refuted; 19] = [
 const LARGE: [Refuted; 1] = [(&[Mutant::PassesTheQueue], Setup { limits: STOPS, ..THREE }, SERVED)];
 
 /// It takes more than this rule to break what is promised: docs/model.md.
-const BEYOND: [Refuted; 2] = [
+const BEYOND: [Refuted; 3] = [
     (&[Mutant::ForgetsInHold], TWO, SERVED),
+    (&[Mutant::LeavesItsPlace], Setup { turns: true, ..TWO }, GONE),
     (&[Mutant::KeepsStrangeTickets], Setup { lingers: true, limits: GHOST, clients: 2, ..ONCE }, GONE),
 ];
 

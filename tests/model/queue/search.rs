@@ -20,6 +20,7 @@ pub(crate) enum Action {
     Wake(u8),
     Ring(u8),
     Release(u8, Turn),
+    TurnEnds(u8),
     MarkEnds,
     /// The key of the queue ends with its TTL.
     QueueEnds,
@@ -55,7 +56,9 @@ impl Model for Crowd {
             soon: false,
             rank: None,
             arrival: None,
+            joined: false,
             yielded: false,
+            turn: false,
             comes: comes.unwrap_or(1),
         };
         let count = usize::from(clients + bystanders);
@@ -225,8 +228,10 @@ impl Crowd {
         may(Action::Release(at, Turn::Both), client.at == At::Holding && client.company && ends);
         let waits = matches!(state.foreigner, Foreigner::Waiting { .. });
         let again = client.yielded && !self.has(Mutant::YieldsAgain);
-        let yields = client.at == At::Holding && client.company && self.setup.yields && waits && !again && ends;
+        let may_yield = self.setup.yields && waits && !again && !client.turn;
+        let yields = client.at == At::Holding && client.company && may_yield && ends;
         may(Action::Release(at, Turn::Foreigners), yields);
+        may(Action::TurnEnds(at), client.turn && !self.has(Mutant::TurnNeverEnds));
     }
 
     fn may_release(&self, state: &State) -> bool {
@@ -278,6 +283,7 @@ impl Crowd {
             Action::Hear(client) => self.hear(state, client),
             Action::Wake(client) | Action::Ring(client) => self.ask(state, client),
             Action::Release(client, turn) => self.release(state, client, turn),
+            Action::TurnEnds(client) => state.client(client).turn = false,
             Action::MarkEnds => state.mark = Mark::None,
             Action::QueueEnds => state.queue.clear(),
             Action::Expire => Self::expire(state),
@@ -392,15 +398,16 @@ impl Fair for Crowd {
             Action::Wake(client) => (5, client),
             Action::Ring(client) => (6, client),
             Action::Release(client, _) => (7, client),
+            Action::TurnEnds(client) => (8, client),
             _ => return None,
         };
         Some(6 + kind * (state.clients.len() as u32) + u32::from(client))
     }
 
-    /// Time goes on whatever the others do: marks end, timers ring, and so do holds come to their end.
+    /// Time goes on whatever the others do: marks end, timers ring, and so do holds and turns come to their end.
     fn strong(&self) -> u64 {
         let clients = u32::from(self.setup.clients + self.setup.bystanders);
-        let timed = (0..2 * clients).fold(0, |all, timer| all | 1 << (6 + 6 * clients + timer));
+        let timed = (0..3 * clients).fold(0, |all, timer| all | 1 << (6 + 6 * clients + timer));
         0b1001 | timed
     }
 }

@@ -16,7 +16,14 @@ impl Crowd {
     }
 
     fn answer(&self, state: &mut State, ask: Ask) {
-        let reply = if ask.plain { Self::ask_plain(state, ask) } else { self.ask_in_turn(state, ask) };
+        if ask.again && state.lock != Lock::Free {
+            return state.wire.extend(ask.awaited.then_some(Request::Ask(Ask { again: false, ..ask })));
+        }
+        let alone = ask.plain || ask.again;
+        if ask.again && self.has(Mutant::TurnBeginsAnew) {
+            state.client(ask.name.client).turn = true;
+        }
+        let reply = if alone { Self::ask_plain(state, ask) } else { self.ask_in_turn(state, ask) };
         if ask.awaited {
             state.client(ask.name.client).at = At::Answered(reply);
         }
@@ -42,6 +49,7 @@ impl Crowd {
             true => {
                 self.remove_up_to(state, ask.name);
                 state.mark = Mark::None;
+                state.client(ask.name.client).turn = self.setup.turns && ask.awaited;
                 Self::take(state, ask)
             }
         }
@@ -84,7 +92,7 @@ impl Crowd {
     /// The first client is passed over if it had arrived before and could have asked.
     fn count_passing(state: &mut State, ask: Ask) {
         let first = state.get(0);
-        let waits = first.waits() && !first.believes() && ask.name.client != 0;
+        let waits = !ask.again && first.waits() && !first.believes() && ask.name.client != 0;
         let before = first.arrival.is_some_and(|first| ask.arrival.is_none_or(|arrival| first < arrival));
         if waits && before {
             let count = &mut state.passed[usize::from(ask.name.client)];
@@ -119,14 +127,17 @@ impl Crowd {
     }
 
     /// A release that tells the head of the queue, and those outside of it if it must or (`also`) may; or only the others.
-    pub(crate) fn release_in_turn(&self, state: &mut State, turn: Turn) -> bool {
+    pub(crate) fn release_in_turn(&self, state: &mut State, turn: Turn, goes_on: bool) -> bool {
         state.lock = Lock::Free;
         let foreign = self.foreigners_listen(state);
         if turn == Turn::Foreigners {
             state.mark = Mark::Foreigners;
             return Self::publish(state);
         }
+        let before = state.mark;
         let told = self.tell_the_first(state);
+        // Within its turn it may come again, and whoever is first has the lock.
+        state.mark = if goes_on { before } else { state.mark };
         let reached = (foreign || !told || turn == Turn::Both) && Self::publish(state);
         if self.has_untold(state) {
             state.fault = state.fault.or(Some(Fault::Untold));

@@ -3,7 +3,7 @@
 //! Processes that queue for a lock have it in the order in which they came. What may come first all the same is bounded: a
 //! call whose first ask finds the lock free, a call that was in the queue sooner than one that began before it, those behind
 //! a head that does not come in time, and whoever comes while a lease runs out. A turn is from one acquire at the server to
-//! the next: what is passed on in memory is of the same turn.
+//! the next by another process: what is passed on in memory is of the same turn, and so is what a process takes again soon.
 
 use super::Events;
 use super::record::{MACHINE, MS, Op, Outcome, Trail};
@@ -26,6 +26,9 @@ struct Turn {
     began: u64,
     at: u64,
 }
+
+/// So soon: half of it may pass until it asks again, the rest until it is answered.
+const TURN: u64 = MS;
 
 /// A process that stood still needs so long after that until it has asked again.
 const WAKES: u64 = 20 * MS;
@@ -91,6 +94,7 @@ fn turns(trails: &[Trail]) -> HashMap<u8, Vec<Turn>> {
     for turns in found.values_mut() {
         turns.sort_unstable_by_key(|turn| turn.at);
         turns.dedup_by_key(|turn| turn.owner);
+        turns.dedup_by(|again, turn| again.process == turn.process && again.at < turn.at + TURN);
     }
     found
 }
@@ -167,6 +171,14 @@ mod tests {
     fn what_is_passed_on_in_memory_is_one_turn() {
         let one = process(1, &[acquired(90, 100, 7), acquired(95, 101, 7), acquired(96, 102, 7)].concat());
         assert_eq!(found(process(0, &acquired(40, 500, 1)), [one, process(2, &[])], &[], 0), [1]);
+    }
+
+    /// The fourth comes a turn after the first.
+    #[test]
+    fn what_is_taken_again_soon_is_of_one_turn() {
+        let taken = |us: u64| acquired(90, 100, us).map(|record| Record { at: record.at + us * 1_000, ..record });
+        let one = process(1, &[100, 400, 999, 1_100].map(taken).concat());
+        assert_eq!(found(process(0, &acquired(40, 500, 1)), [one, process(2, &[])], &[], 0), [2]);
     }
 
     #[test]

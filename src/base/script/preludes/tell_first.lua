@@ -13,7 +13,7 @@ local function tell_rank(queue, rank)
   return false
 end
 
--- Tells the head of the queue that the lock is free, if there is one, and leaves it the turn for so many ms. The second
+-- Tells the head of the queue that the lock is free, if there is one, and leaves it the turn for so many ms, if any. The second
 -- is told, too, if it may not come by itself soon enough should the head not come.
 local function tell_first(queue, mark, turn, second)
   if not tell_rank(queue, 0) then
@@ -22,7 +22,9 @@ local function tell_first(queue, mark, turn, second)
   if second then
     tell_rank(queue, 1)
   end
-  redis.call('SET', mark, 'head', 'PX', turn)
+  if tonumber(turn) > 0 then
+    redis.call('SET', mark, 'head', 'PX', turn)
+  end
   return true
 end
 
