@@ -3,7 +3,7 @@
 use super::alone::{names, scripts_during};
 use super::{CHANNEL, MARK, MINUTE, QUEUE, ear_of, holder, locks_of};
 use crate::server::Server;
-use crate::threads::{LONG, ms};
+use crate::threads::{LONG, eventually, ms};
 use redlatch::{Client, HandOff, RedLock, ReentrantLock};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ fn in_turn(server: &Server, turn: Duration) -> ReentrantLock {
     let client = Client::builder(&server.url()).poll_cap(MINUTE).watchdog_timeout(MINUTE);
     let locks = locks_of(client.hand_off(HandOff::default().turn(turn)));
     pair(&locks);
+    eventually(LONG, "the turn is left to nobody", || server.pttl(MARK) == -2);
     assert_eq!(scripts_during(server, || locks.lock("n").unwrap()), ["asked+acquire+in_turn"]);
     locks
 }
