@@ -22,6 +22,20 @@ fn no_increment_is_lost_beside_jedis() {
     with_peer(|url| count_in_a_process(Family::Jedis, url), |start| count(Family::Jedis, start));
 }
 
+/// How often a thread counted, and how long it waited at most, ms, but for the first time.
+#[derive(Clone, Copy, Default)]
+struct Share {
+    count: u32,
+    longest: u64,
+}
+
+impl Share {
+    fn of(words: &str) -> Self {
+        let (count, longest) = words.split_once(' ').unwrap();
+        Self { count: count.parse().unwrap(), longest: longest.parse().unwrap() }
+    }
+}
+
 fn count(family: Family, start: &dyn Fn(&Server) -> Peer) {
     let server = Server::start_on_tcp();
     let file = server.socket().with_file_name("count");
@@ -34,29 +48,29 @@ fn count(family: Family, start: &dyn Fn(&Server) -> Peer) {
     let (began, java) = count_in_jvms(family, &jvms, &file, &server, &gate);
     let took = began.elapsed();
     let rust = peers.map(|peer| {
-        let counts = hear(&server);
+        let shares = hear(&server);
         peer.join();
-        counts.split(' ').map(|count| count.parse().unwrap()).collect()
+        shares.split(',').map(Share::of).collect()
     });
     assert_eq!(std::fs::read_to_string(&file).unwrap(), TARGET.to_string());
-    let counted: u32 = java.iter().chain(&rust).flatten().sum();
+    let counted: u32 = java.iter().chain(&rust).flatten().map(|share| share.count).sum();
     let figures = format!("{TARGET} in {took:.1?}; {}; {}", shares("JVMs", &java), shares("Rust processes", &rust));
     assert_eq!(counted, TARGET, "increments were lost: {figures}");
     record("2 + 2 processes count", family, "all", &figures);
 }
 
-/// Lets everybody in when everybody waits at the gate, and gives what the threads of each JVM counted.
+/// Lets everybody in when everybody waits at the gate, and gives what the threads of each JVM say.
 fn count_in_jvms(
     family: Family,
     jvms: &[Jvm; 2],
     file: &Path,
     server: &Server,
     gate: &ReentrantLock,
-) -> (Instant, [Vec<u32>; 2]) {
+) -> (Instant, [Vec<Share>; 2]) {
     let target = TARGET.to_string();
     let count = |jvm: &Jvm, thread: usize| {
         let words = ["count", "count", file.to_str().unwrap(), &target];
-        jvm.ask(&thread.to_string(), &words).0.unwrap().parse().unwrap()
+        Share::of(&jvm.ask(&thread.to_string(), &words).0.unwrap())
     };
     std::thread::scope(|scope| {
         let count = &count;
@@ -76,19 +90,27 @@ fn count_in_a_process(family: Family, url: &str) {
     let file = PathBuf::from(url.trim_start_matches("unix://")).with_file_name("count");
     let locks = family.locks(url, FOR_EVER, "");
     tell(url, "ready");
-    let counts: Vec<_> = std::thread::scope(|scope| {
+    let shares: Vec<_> = std::thread::scope(|scope| {
         let threads = [(); THREADS].map(|()| scope.spawn(|| count_in_a_thread(&locks, &file)));
-        threads.into_iter().map(|thread| finish(thread).to_string()).collect()
+        threads.into_iter().map(finish).map(|share| format!("{} {}", share.count, share.longest)).collect()
     });
-    tell(url, &counts.join(" "));
+    tell(url, &shares.join(","));
 }
 
-fn count_in_a_thread(locks: &ReentrantLock, file: &Path) -> u32 {
-    let mut mine = 0;
-    while locks.execute_in_lock("count", || increment(file)).unwrap() {
-        mine += 1;
+fn count_in_a_thread(locks: &ReentrantLock, file: &Path) -> Share {
+    let mut mine = Share::default();
+    loop {
+        let asked = Instant::now();
+        let waited_and_counted = || (asked.elapsed(), increment(file));
+        let (waited, counted) = locks.execute_in_lock("count", waited_and_counted).unwrap();
+        if mine.count > 0 {
+            mine.longest = mine.longest.max(waited.as_millis() as u64);
+        }
+        if !counted {
+            return mine;
+        }
+        mine.count += 1;
     }
-    mine
 }
 
 /// False when the target was reached.
@@ -101,9 +123,12 @@ fn increment(file: &Path) -> bool {
 }
 
 /// What each process of a kind got, and its threads at the ends.
-fn shares(who: &str, processes: &[Vec<u32>; 2]) -> String {
-    let sums: Vec<_> = processes.iter().map(|threads| threads.iter().sum::<u32>().to_string()).collect();
+fn shares(who: &str, processes: &[Vec<Share>; 2]) -> String {
+    let sum = |threads: &Vec<Share>| threads.iter().map(|share| share.count).sum::<u32>().to_string();
+    let sums: Vec<_> = processes.iter().map(sum).collect();
     let threads = || processes.iter().flatten();
-    let (least, most) = (threads().min().unwrap(), threads().max().unwrap());
-    format!("{who} {} (a thread {least} to {most})", sums.join(" + "))
+    let counts = || threads().map(|share| share.count);
+    let (least, most) = (counts().min().unwrap(), counts().max().unwrap());
+    let longest = threads().map(|share| share.longest).max().unwrap();
+    format!("{who} {} (a thread {least} to {most}, longest wait {longest} ms)", sums.join(" + "))
 }

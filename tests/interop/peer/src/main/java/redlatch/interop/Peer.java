@@ -91,14 +91,20 @@ public final class Peer {
         return "";
     }
 
-    /** Adds one to the number in a file under the lock, until it is the target; says how often it did. */
-    private int count(String name, Path file, int target) throws Exception {
+    /**
+     * Adds one to the number in a file under the lock, until it is the target; says how often it did, and how long it waited at
+     * most, ms, but for the first time, when nobody is let in yet.
+     */
+    private String count(String name, Path file, int target) throws Exception {
+        long longest = 0;
         for (int mine = 0;; mine++) {
+            long begin = System.nanoTime();
             locks.lock(name);
             try {
+                longest = mine == 0 ? 0 : Math.max(longest, System.nanoTime() - begin);
                 int number = Integer.parseInt(Files.readString(file));
                 if (number >= target) {
-                    return mine;
+                    return mine + " " + longest / 1_000_000;
                 }
                 Files.writeString(file, String.valueOf(number + 1));
             } finally {
