@@ -26,8 +26,9 @@ pub enum Reentry {
 ///
 /// Processes that wait for a [`ReentrantLock`](crate::ReentrantLock) queue, and are served in the order in which they
 /// came: an unlock on the wire wakes the first of them, and for some milliseconds nobody else of them takes the lock but by a
-/// try. Within a `turn` from when it came first a process may be faster and take it again. One that was stopped or is gone is passed over within milliseconds. Programs on Redisson, which know no queue, are
-/// left the turn now and then, four times `give_way` long.
+/// try. Within a `turn` from when it came first a process may be faster and take it again. One that was stopped or is
+/// gone is passed over within milliseconds. Programs on Redisson, which know no queue, are left the turn now and then,
+/// four times `give_way` long.
 ///
 /// Only locks that the watchdog renews are passed on, none that is Suspect, has less than half of `watchdog_timeout`
 /// left, or was taken or extended for longer than that.
