@@ -31,5 +31,6 @@ pub mod process;
 pub mod proxy;
 pub mod queue;
 pub mod quorum;
+pub mod sentinel;
 pub mod server;
 pub mod threads;

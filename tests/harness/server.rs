@@ -303,7 +303,7 @@ impl Drop for Server {
 }
 
 /// The server program: Redis, or Valkey where a system has only that.
-fn redis_program() -> &'static str {
+pub(crate) fn redis_program() -> &'static str {
     static PROGRAM: std::sync::LazyLock<&str> = std::sync::LazyLock::new(|| {
         let runs = |name: &&str| Command::new(name).arg("--version").stdout(Stdio::null()).status().is_ok();
         ["redis-server", "valkey-server"].into_iter().find(runs).unwrap_or("redis-server")

@@ -34,6 +34,7 @@ mod regressions;
 mod renewed_lease;
 mod retries;
 mod scripts;
+mod sentinel;
 mod shutdowns;
 mod stats;
 mod strict;

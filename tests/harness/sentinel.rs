@@ -1,0 +1,355 @@
+//! The harness's Sentinel groups: a master, two replicas and three sentinels, each a process of its own.
+
+use crate::server::{redis_program, signal};
+use crate::threads::{LONG, eventually, ms};
+use redis::FromRedisValue;
+use redlatch::{Client, ClientBuilder};
+use std::fmt::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+/// What the sentinels call the group.
+pub const NAME: &str = "mymaster";
+
+const NODES: usize = 3;
+const SENTINELS: usize = 3;
+
+/// How long a process may be silent before a sentinel calls it down. Half of it was too short on a busy machine: a node that
+/// has just been promoted, which closes the sentinels' connections, was replaced in its turn.
+pub const DOWN_AFTER: Duration = Duration::from_secs(1);
+
+/// A sentinel that did not become the leader tries again after twice this.
+const FAILOVER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long an answer of one that is frozen is waited for.
+const ANSWER: Duration = Duration::from_secs(1);
+
+static NUMBER: AtomicUsize = AtomicUsize::new(0);
+
+/// A group whose first node is the master in the beginning.
+///
+/// Nodes and sentinels know each other from the start, as after a restart with their files, and are told nothing by hand
+/// that real ones would find out later. When it is dropped all are killed; if the test panics their logs are printed.
+pub struct Group {
+    dir: PathBuf,
+    pub nodes: Vec<Member>,
+    pub sentinels: Vec<Member>,
+}
+
+/// One process of a group, on a TCP port of 127.0.0.1.
+pub struct Member {
+    name: String,
+    dir: PathBuf,
+    port: u16,
+    kind: &'static [&'static str],
+    child: Option<Child>,
+    admin: Mutex<Option<redis::Connection>>,
+}
+
+/// A port below those that the system gives to outgoing connections: who connects to one of those while nobody listens there
+/// may be connected to itself, and a process that was killed would not get its port back.
+fn port() -> u16 {
+    loop {
+        let number = std::process::id() as usize * 64 + NUMBER.fetch_add(1, SeqCst);
+        let port = u16::try_from(10_000 + number % 20_000).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+impl Member {
+    /// Its file is what it is started with, and where it writes what it becomes.
+    fn new(group: &Path, name: String, kind: &'static [&'static str]) -> Self {
+        let dir = group.join(&name);
+        std::fs::create_dir_all(&dir).expect("a directory for a process");
+        Self { name, dir, port: port(), kind, child: None, admin: Mutex::default() }
+    }
+
+    fn configure(&self, lines: &str) {
+        let (port, dir) = (self.port, self.dir.display());
+        let text = format!("port {port}\nbind 127.0.0.1\ndir {dir}\nlogfile log\n{lines}");
+        std::fs::write(self.file(), text).unwrap();
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.join("conf")
+    }
+
+    fn spawn(&mut self) {
+        assert!(self.child.is_none(), "{} is running", self.name);
+        let mut command = Command::new(redis_program());
+        command.arg(self.file()).args(self.kind).current_dir(&self.dir);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.child = Some(command.spawn().expect("redis-server or valkey-server is on the PATH"));
+    }
+
+    /// Starts it, also again after a [`kill`](Self::kill): with what it wrote into its file, and no data.
+    pub fn restart(&mut self) {
+        self.spawn();
+        eventually(LONG, "it answers", || self.try_ask::<String>(&["PING"]).is_ok());
+    }
+
+    pub fn kill(&mut self) {
+        *self.admin.lock().unwrap() = None;
+        let mut child = self.child.take().expect("it is running");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// It keeps its connections and answers nothing until [`thaw`](Self::thaw).
+    pub fn freeze(&self) {
+        signal("-STOP", self.child.as_ref().expect("it is running").id());
+    }
+
+    pub fn thaw(&self) {
+        signal("-CONT", self.child.as_ref().expect("it is running").id());
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://{}/", self.address())
+    }
+
+    pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        self.try_ask(words).unwrap_or_else(|error| panic!("{}: {words:?}: {error}", self.name))
+    }
+
+    /// One that is frozen or gone costs a second at most. A sentinel has the connections to a node closed that it demotes:
+    /// then it is asked again.
+    pub fn try_ask<T: FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
+        let mut admin = self.admin.lock().unwrap();
+        let is_new = admin.is_none();
+        match self.ask_on(&mut admin, words) {
+            Err(error) if !is_new && !error.is_timeout() && error.code().is_none() => self.ask_on(&mut admin, words),
+            answer => answer,
+        }
+    }
+
+    fn ask_on<T: FromRedisValue>(
+        &self,
+        admin: &mut Option<redis::Connection>,
+        words: &[&str],
+    ) -> redis::RedisResult<T> {
+        let mut connection = admin.take().map_or_else(|| connect(&self.url()), Ok)?;
+        let answer = redis::cmd(words[0]).arg(&words[1..]).query(&mut connection);
+        if answer.as_ref().err().is_none_or(|error| error.code().is_some()) {
+            *admin = Some(connection);
+        }
+        answer
+    }
+
+    /// What is left of a key's time, in ms; -1: no end; -2: no key.
+    pub fn pttl(&self, key: &str) -> i64 {
+        self.ask(&["PTTL", key])
+    }
+
+    /// How many connections are subscribed to a channel.
+    pub fn subscribers(&self, channel: &str) -> i64 {
+        self.ask::<(String, i64)>(&["PUBSUB", "NUMSUB", channel]).1
+    }
+
+    /// How a node calls itself: `master` or `slave`.
+    pub fn role(&self) -> String {
+        let redis::Value::Array(role) = self.ask(&["ROLE"]) else { panic!("a role is an array") };
+        redis::from_redis_value(role.into_iter().next().unwrap()).unwrap()
+    }
+
+    /// Has a node that is a replica what its master has, as far as both know?
+    fn is_linked(&self) -> bool {
+        self.ask::<String>(&["INFO", "replication"]).contains("master_link_status:up")
+    }
+
+    /// Which port a sentinel names as that of the master.
+    pub fn names(&self) -> Option<u16> {
+        let named: (String, u16) = self.try_ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]).ok()?;
+        Some(named.1)
+    }
+
+    /// Whether a sentinel knows all others and would carry a failover out.
+    fn is_ready(&self) -> bool {
+        let usable = format!("OK {SENTINELS} usable");
+        let replicas: Vec<Vec<String>> = self.try_ask(&["SENTINEL", "REPLICAS", NAME]).unwrap_or_default();
+        let is_up = |replica: &Vec<String>| {
+            let pairs: Vec<_> = replica.chunks(2).map(|pair| (pair[0].as_str(), pair[1].as_str())).collect();
+            pairs.contains(&("flags", "slave")) && pairs.contains(&("master-link-status", "ok"))
+        };
+        replicas.len() == NODES - 1
+            && replicas.iter().all(is_up)
+            && self.try_ask::<String>(&["SENTINEL", "CKQUORUM", NAME]).is_ok_and(|said| said.starts_with(&usable))
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if self.child.is_some() {
+            self.kill();
+        }
+    }
+}
+
+fn connect(url: &str) -> redis::RedisResult<redis::Connection> {
+    let connection = redis::Client::open(url)?.get_connection_with_timeout(ANSWER)?;
+    connection.set_read_timeout(Some(ANSWER))?;
+    Ok(connection)
+}
+
+/// The run id of a sentinel by its number: known before it starts, so that the others can be given it.
+fn id(sentinel: usize) -> String {
+    format!("{sentinel:040x}")
+}
+
+impl Group {
+    pub fn start() -> Self {
+        let number = NUMBER.fetch_add(1, SeqCst);
+        let dir = std::env::temp_dir().join(format!("redlatch-group-{}-{number}", std::process::id()));
+        let nodes = (0..NODES).map(|number| Member::new(&dir, format!("node-{number}"), &[])).collect();
+        let sentinel = |number| Member::new(&dir, format!("sentinel-{number}"), &["--sentinel"]);
+        let mut group = Self { nodes, sentinels: (0..SENTINELS).map(sentinel).collect(), dir };
+        group.start_nodes();
+        group.start_sentinels();
+        group
+    }
+
+    /// A replica that finds no master tries again after a second: so the master comes first.
+    fn start_nodes(&mut self) {
+        let master = self.nodes[0].port;
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            let follows = if number == 0 { String::new() } else { format!("replicaof 127.0.0.1 {master}\n") };
+            node.configure(&format!("save \"\"\nrepl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n{follows}"));
+            if number == 0 { node.restart() } else { node.spawn() }
+        }
+        let linked = |node: &Member| node.try_ask::<String>(&["PING"]).is_ok() && node.is_linked();
+        eventually(LONG, "the replicas are linked", || self.nodes[1..].iter().all(linked));
+    }
+
+    fn start_sentinels(&mut self) {
+        for number in 0..SENTINELS {
+            self.sentinels[number].configure(&self.file_of(number));
+        }
+        self.sentinels.iter_mut().for_each(Member::spawn);
+        eventually(LONG, "the sentinels are ready", || self.sentinels.iter().all(Member::is_ready));
+    }
+
+    /// What a sentinel would have written into its file in an earlier life.
+    fn file_of(&self, sentinel: usize) -> String {
+        let (down, failover) = (DOWN_AFTER.as_millis(), FAILOVER_TIMEOUT.as_millis());
+        let mut text = format!(
+            "sentinel myid {}\nsentinel monitor {NAME} 127.0.0.1 {} 2\n\
+             sentinel down-after-milliseconds {NAME} {down}\nsentinel failover-timeout {NAME} {failover}\n",
+            id(sentinel),
+            self.nodes[0].port
+        );
+        for node in &self.nodes[1..] {
+            writeln!(text, "sentinel known-replica {NAME} 127.0.0.1 {}", node.port).unwrap();
+        }
+        for (number, other) in self.sentinels.iter().enumerate().filter(|(number, _)| *number != sentinel) {
+            writeln!(text, "sentinel known-sentinel {NAME} 127.0.0.1 {} {}", other.port, id(number)).unwrap();
+        }
+        text
+    }
+
+    /// What a client is given to find the master.
+    pub fn url(&self) -> String {
+        let hosts: Vec<_> = self.sentinels.iter().map(Member::address).collect();
+        format!("redis+sentinel://{}/{NAME}", hosts.join(","))
+    }
+
+    pub fn builder(&self) -> ClientBuilder {
+        Client::builder(&self.url())
+    }
+
+    /// The node that a sentinel names; nothing while it does not answer.
+    pub fn named_by(&self, sentinel: usize) -> Option<usize> {
+        let port = self.sentinels[sentinel].names()?;
+        self.nodes.iter().position(|node| node.port == port)
+    }
+
+    /// The node that the first of the sentinels names which answers.
+    pub fn master(&self) -> usize {
+        (0..SENTINELS).find_map(|sentinel| self.named_by(sentinel)).expect("a sentinel answers")
+    }
+
+    /// Has a sentinel replace a master that is well, and waits until it names another one. A sentinel that knows no replica which
+    /// is well now refuses, or gives up later, and is asked again.
+    #[track_caller]
+    pub fn fail_over(&self, sentinel: usize) {
+        let old = self.named_by(sentinel).expect("it answers");
+        self.eventually("a sentinel replaces the master", || {
+            let named = self.named_by(sentinel)?;
+            if named != old {
+                return Some(());
+            }
+            let _ = self.sentinels[sentinel].try_ask::<String>(&["SENTINEL", "FAILOVER", NAME]);
+            None
+        });
+    }
+
+    /// Waits until a sentinel names another node than this one; which.
+    #[track_caller]
+    pub fn replaced(&self, node: usize) -> usize {
+        self.eventually("a sentinel names another master", || {
+            (0..SENTINELS).filter_map(|sentinel| self.named_by(sentinel)).find(|named| *named != node)
+        })
+    }
+
+    /// Waits until every sentinel names the same node, which says so itself, and the others that answer follow it.
+    #[track_caller]
+    pub fn settled(&self) -> usize {
+        self.eventually("all agree", || {
+            let master = self.named_by(0)?;
+            let follows = |node: &Member| node.role() == "slave" && node.is_linked();
+            let others =
+                self.nodes.iter().enumerate().filter(|(number, node)| *number != master && node.child.is_some());
+            let agreed = (1..SENTINELS).all(|sentinel| self.named_by(sentinel) == Some(master));
+            let is_so = agreed && self.nodes[master].role() == "master" && others.map(|(_, node)| node).all(follows);
+            is_so.then_some(master)
+        })
+    }
+
+    /// Waits until the replicas of a master have all that it has now.
+    #[track_caller]
+    pub fn replicated(&self, master: usize) {
+        let running = self.nodes.iter().filter(|node| node.child.is_some()).count() - 1;
+        let wait = || self.nodes[master].ask::<usize>(&["WAIT", &running.to_string(), "100"]);
+        eventually(LONG, "the replicas have it", || wait() == running);
+    }
+
+    #[track_caller]
+    fn eventually<T>(&self, what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+        let mut found = None;
+        eventually(LONG, what, || {
+            std::thread::sleep(ms(5));
+            found = find();
+            found.is_some()
+        });
+        found.unwrap()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let members = || self.nodes.iter().chain(&self.sentinels);
+        if std::thread::panicking() {
+            members().for_each(|member| eprintln!("{}, {}:\n{}", member.name, member.address(), member.log()));
+        }
+        self.nodes.clear();
+        self.sentinels.clear();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}

@@ -1,0 +1,31 @@
+//! The groups that the other tests rely on.
+
+use crate::harness::sentinel::Group;
+use crate::threads::{LONG, eventually, ms, timed};
+
+#[test]
+fn a_group_starts_and_its_sentinels_replace_a_master_that_is_well_and_one_that_dies() {
+    let (mut group, took) = timed(Group::start);
+    assert!(took <= ms(3_000), "it took {took:?}");
+    assert_eq!((group.master(), group.settled()), (0, 0));
+    group.fail_over(1);
+    let second = group.replaced(0);
+    assert_eq!(group.settled(), second, "the old one follows");
+    group.nodes[second].kill();
+    group.replaced(second);
+    group.nodes[second].restart();
+    assert_ne!(group.settled(), second);
+}
+
+/// What it had been told while it was stopped is lost, and it takes what it is told until a sentinel demotes it.
+#[test]
+fn a_master_that_comes_back_takes_writes_until_it_is_demoted() {
+    let group = Group::start();
+    group.nodes[0].freeze();
+    let other = group.replaced(0);
+    group.nodes[0].thaw();
+    assert_eq!(group.nodes[0].ask::<String>(&["SET", "n", "1"]), "OK");
+    eventually(LONG, "it is demoted", || group.nodes[0].role() == "slave");
+    assert_eq!(group.settled(), other);
+    assert_eq!(group.nodes[0].ask::<Option<String>>(&["GET", "n"]), None);
+}
