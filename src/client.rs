@@ -126,7 +126,7 @@ impl Space {
     /// `Config` when the system gives no thread for their pools.
     pub(crate) fn common(&self) -> Result<Common> {
         let (config, counters) = (self.config.clone(), Arc::clone(&self.counters));
-        Ok(Common { config, counters, worker: pool_worker()? })
+        Ok(Common { config, counters, worker: pool_worker()?, moved: self.watchdog.alarm() })
     }
 
     /// Puts a tenure with a new owner id in the place of one that ended.
@@ -267,6 +267,10 @@ impl Client {
 
     /// Settings for the server at `url`: `redis://[user:password@]host[:port][/database]`,
     /// `unix:///path/to/socket[?db=n&user=..&pass=..]` or the same with `redis+unix://`.
+    ///
+    /// For a group of a master and replicas that is kept by sentinels:
+    /// `redis+sentinel://[user:password@]host[:port],host[:port]/master-name[/database]`. User and password are those of the
+    /// nodes; what the sentinels want for themselves goes behind it, as `?sentinel_username=..&sentinel_password=..`.
     pub fn builder(url: &str) -> ClientBuilder {
         ClientBuilder::for_servers(vec![url.to_owned()])
     }

@@ -322,6 +322,7 @@ fn advice(code: &str) -> &'static str {
         "WRONGTYPE" => "the key holds something that is not a lock, choose another name",
         "OOM" => "free memory on the server",
         "LOADING" | "BUSY" => "it cannot serve now, try later",
+        "NOMASTER" => "give the name that SENTINEL MASTERS lists",
         "MISMATCH" => "give all strict clients of the server the same watchdog_timeout",
         "READONLY" => "connect to the master",
         "MISCONF" | "NOREPLICAS" => "the server does not accept writes now, see its log",

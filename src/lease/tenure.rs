@@ -388,6 +388,9 @@ pub(crate) trait Keeper: Send + Sync {
     /// Asks the server to prolong all of them by the same lease, and books each answer at its tenure.
     fn renew(&self, batch: &[Arc<Tenure>]);
 
+    /// Asks the server whether it still has all of them, and books each answer. None is prolonged by that.
+    fn verify(&self, batch: &[Arc<Tenure>]);
+
     /// Makes one attempt to free the key of a tenure that is over.
     fn sweep(&self, tenure: &Arc<Tenure>) -> Result<()>;
 

@@ -12,7 +12,7 @@ use crate::lease::tenure::{Keeper, LossCause, Standing, Tenure};
 use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 #[cfg(test)]
@@ -55,6 +55,8 @@ struct Schedule {
     burst_until: Moment,
     /// When the timer thread wakes by itself; a job due later need not wake it.
     wakes_at: Moment,
+    /// When every hold had last to be asked for anew. What was asked before that may have been said by a master that is none.
+    alarmed_at: Moment,
     timer_runs: bool,
     /// Whether a worker of each lane runs.
     workers_run: [bool; LANES],
@@ -66,8 +68,19 @@ struct Schedule {
 enum Task {
     /// Prolong it.
     Renew,
+    /// Ask whether it is still there, and prolong it if that is wanted.
+    Verify,
     /// Find it lost, unless its deadline was moved meanwhile.
     Expire,
+}
+
+/// What a tenure needs before its deadline, and how soon.
+#[derive(Clone, Copy)]
+enum Next {
+    Nothing,
+    /// If it is watched.
+    Renew(Duration),
+    Verify(Duration),
 }
 
 #[derive(Clone)]
@@ -86,6 +99,7 @@ impl Watchdog {
             planned: HashMap::default(),
             burst_until: Moment(0),
             wakes_at: Moment::MAX,
+            alarmed_at: Moment(0),
             timer_runs: false,
             workers_run: [false; LANES],
             work: Some([usual, short]),
@@ -109,8 +123,15 @@ impl Watchdog {
     /// When the timer thread cannot be started.
     pub(crate) fn keep(&self, tenure: &Arc<Tenure>, keeper: Arc<dyn Keeper>) -> std::io::Result<()> {
         self.shared.start(&mut self.shared.schedule.lock())?;
-        self.shared.plan(tenure, keeper, Some(self.shared.interval(tenure)));
+        self.shared.plan(tenure, keeper, Next::Renew(self.shared.interval(tenure)), tenure.acquire_sent());
         Ok(())
+    }
+
+    /// What makes it ask for every hold at once: locks may have been lost, by a master that gave way to another one. It does
+    /// not keep the watchdog alive.
+    pub(crate) fn alarm(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let shared: Weak<Shared> = Arc::downgrade(&self.shared);
+        Arc::new(move || shared.upgrade().into_iter().for_each(|shared| shared.alarm()))
     }
 
     /// Forgets a tenure that ended.
@@ -182,11 +203,12 @@ impl Shared {
     }
 
     /// Sets a tenure's next job: its renewal when it is watched, at the latest when half of what is left of its lease is
-    /// over (its acquire or its last renewal may have been answered late), or else its deadline.
+    /// over (its acquire or its last renewal may have been answered late), or else its deadline. What is known of it was
+    /// asked for then: if there was an alarm since, it is verified at once.
     ///
     /// Whether it ended is asked under the lock of the schedule, and whoever ends a tenure removes its job
     /// after that; so a job that comes too late is either not planned or removed.
-    fn plan(&self, tenure: &Arc<Tenure>, keeper: Arc<dyn Keeper>, renew_in: Option<Duration>) {
+    fn plan(&self, tenure: &Arc<Tenure>, keeper: Arc<dyn Keeper>, next: Next, asked: Moment) {
         let mut schedule = self.schedule.lock();
         schedule.forget(tenure.serial());
         if matches!(tenure.standing(), Standing::Ended | Standing::Pending) {
@@ -195,9 +217,26 @@ impl Shared {
         let now = self.clock.now();
         let deadline = tenure.deadline().unwrap_or(now);
         let left = deadline.since(now);
-        let renewal = renew_in.filter(|_| tenure.is_watched() && left > TOO_LATE).map(|span| span.min(left / 2));
-        let (due, task) = renewal.map_or((deadline, Task::Expire), |span| (now.plus(span), Task::Renew));
+        let (due, task) = match next {
+            _ if left <= TOO_LATE => (deadline, Task::Expire),
+            _ if asked < schedule.alarmed_at => (now, Task::Verify),
+            Next::Renew(span) if tenure.is_watched() => (now.plus(span.min(left / 2)), Task::Renew),
+            Next::Verify(span) => (now.plus(span.min(left / 2)), Task::Verify),
+            _ => (deadline, Task::Expire),
+        };
         self.insert(&mut schedule, due, Job { task, tenure: Arc::clone(tenure), keeper });
+    }
+
+    /// Has every tenure verified now. Those whose command is under way, or that are just being booked, are not in the schedule:
+    /// [`plan`](Self::plan) sees that they were asked for before.
+    fn alarm(&self) {
+        let mut schedule = self.schedule.lock();
+        let now = self.clock.now();
+        schedule.alarmed_at = now;
+        schedule.planned.clear();
+        for job in std::mem::take(&mut schedule.due).into_values() {
+            self.insert(&mut schedule, now, Job { task: Task::Verify, ..job });
+        }
     }
 
     /// Whether a renewal then is within the cap; says once when it no longer is.
@@ -262,15 +301,20 @@ impl Shared {
         match job.tenure.standing() {
             Standing::Ended | Standing::Pending => {}
             Standing::Lost => job.keeper.lost(&job.tenure, job.tenure.expiry()),
-            Standing::Held | Standing::Suspect => {
-                // Until a renewal is answered, the next thing to happen is the deadline.
-                self.plan(&job.tenure, Arc::clone(&job.keeper), None);
-                // A deadline that was moved meanwhile, by an extension, is a reason to renew too.
-                if job.tenure.is_watched() && self.may_renew(&job, self.clock.now()) && !self.dispatch(job.clone()) {
-                    job.tenure.suspect();
-                    self.plan(&job.tenure, job.keeper, Some(self.again(&job.tenure)));
-                }
-            }
+            Standing::Held | Standing::Suspect => self.ask(job),
+        }
+    }
+
+    /// Has a worker ask the store for a tenure, if there is reason to.
+    fn ask(self: &Arc<Self>, job: Job) {
+        // Until that is answered, the next thing to happen is the deadline.
+        self.plan(&job.tenure, Arc::clone(&job.keeper), Next::Nothing, Moment::MAX);
+        // A deadline that was moved meanwhile, by an extension, is a reason to renew too.
+        let renews = job.tenure.is_watched() && self.may_renew(&job, self.clock.now());
+        let task = if renews { Task::Renew } else { job.task };
+        if (renews || task == Task::Verify) && !self.dispatch(Job { task, ..job.clone() }) {
+            job.tenure.suspect();
+            self.plan(&job.tenure, job.keeper, Next::Renew(self.again(&job.tenure)), Moment::MAX);
         }
     }
 
@@ -302,29 +346,32 @@ impl Shared {
         let queue = &self.queues[lane];
         while let Ok(first) = queue.recv() {
             let jobs = std::iter::once(first).chain(queue.try_iter().take(BATCH - 1));
-            for (keeper, tenures) in by_keeper(jobs.collect()) {
-                self.renew(&keeper, &tenures);
+            for group in by_keeper(jobs.collect()) {
+                self.carry_out(&group);
             }
         }
     }
 
-    fn renew(&self, keeper: &Arc<dyn Keeper>, tenures: &[Arc<Tenure>]) {
+    fn carry_out(&self, Group { keeper, task, tenures }: &Group) {
         let doubted: Vec<_> = tenures.iter().map(|tenure| tenure.standing() == Standing::Suspect).collect();
-        if catch_unwind(AssertUnwindSafe(|| keeper.renew(tenures))).is_err() {
+        let asked = self.clock.now();
+        let ask = || if *task == Task::Verify { keeper.verify(tenures) } else { keeper.renew(tenures) };
+        if catch_unwind(AssertUnwindSafe(ask)).is_err() {
             fail_closed(&**keeper, tenures);
         }
         for (tenure, doubted) in tenures.iter().zip(doubted) {
-            self.plan(tenure, Arc::clone(keeper), Some(self.next_in(tenure, doubted)));
+            self.plan(tenure, Arc::clone(keeper), self.next(*task, tenure, doubted), asked);
         }
     }
 
-    /// When the next renewal is due. The first that fails is repeated at once: it may have met a connection that the
-    /// server had closed, or this process was stopped for longer than an answer is waited for.
-    fn next_in(&self, tenure: &Tenure, doubted: bool) -> Duration {
+    /// The first attempt that fails is repeated at once: it may have met a connection that the server had closed, or this
+    /// process was stopped for longer than an answer is waited for.
+    fn next(&self, task: Task, tenure: &Tenure, doubted: bool) -> Next {
+        let again = if doubted { self.again(tenure) } else { Duration::ZERO };
         match tenure.standing() {
-            Standing::Suspect if doubted => self.again(tenure),
-            Standing::Suspect => Duration::ZERO,
-            _ => self.interval(tenure),
+            Standing::Suspect if task == Task::Verify => Next::Verify(again),
+            Standing::Suspect => Next::Renew(again),
+            _ => Next::Renew(self.interval(tenure)),
         }
     }
 }
@@ -334,17 +381,26 @@ fn sleep_until(first: Option<Moment>, now: Moment) -> Duration {
     first.map_or(LONGEST, |due| due.since(now).min(LONGEST))
 }
 
-/// Tenures that one command can renew, by one lease, with their keeper.
-type Group = (Arc<dyn Keeper>, Vec<Arc<Tenure>>);
+/// Tenures that one command can ask for, by one lease, with their keeper.
+struct Group {
+    keeper: Arc<dyn Keeper>,
+    task: Task,
+    tenures: Vec<Arc<Tenure>>,
+}
+
+impl Group {
+    fn takes(&self, job: &Job) -> bool {
+        let is_alike = self.task == job.task && self.tenures[0].renewed_lease() == job.tenure.renewed_lease();
+        is_alike && Arc::ptr_eq(&self.keeper, &job.keeper)
+    }
+}
 
 fn by_keeper(jobs: Vec<Job>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for job in jobs {
-        let lease = job.tenure.renewed_lease();
-        let joins = |(keeper, of): &&mut Group| Arc::ptr_eq(keeper, &job.keeper) && of[0].renewed_lease() == lease;
-        match groups.iter_mut().find(joins) {
-            Some((_, tenures)) => tenures.push(job.tenure),
-            None => groups.push((job.keeper, vec![job.tenure])),
+        match groups.iter_mut().find(|group| group.takes(&job)) {
+            Some(group) => group.tenures.push(job.tenure),
+            None => groups.push(Group { keeper: job.keeper, task: job.task, tenures: vec![job.tenure] }),
         }
     }
     groups

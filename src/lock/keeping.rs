@@ -100,16 +100,14 @@ impl Engine {
     }
 }
 
-impl Keeper for Engine {
-    fn renew(&self, batch: &[Arc<Tenure>]) {
-        let usual = self.space.config.watchdog_lease;
-        // All asked for the same when they were put together; if one asks for more now, the others must not get it.
-        let lease = batch.iter().filter_map(|tenure| tenure.renewed_lease()).min().unwrap_or(usual);
+impl Engine {
+    fn renew_by(&self, batch: &[Arc<Tenure>], lease: Lease) {
         match self.primitive.renew(Lane::Renewals, batch, lease, self.renewal_ends(lease)) {
             Ok(renewed) => {
                 if self.space.counters.renewals_recover() {
                     say!(info, "renewals are confirmed again at {}", self.health.address());
                 }
+                let usual = self.space.config.watchdog_lease;
                 let booked = if mutant::is(Mutant::BooksUsualLease) { usual } else { lease };
                 for (tenure, answer) in batch.iter().zip(renewed) {
                     match answer {
@@ -120,10 +118,27 @@ impl Keeper for Engine {
             }
             // One key may be refused to us: that is no reason to lose the others.
             Err(failure) if batch.len() > 1 && !failure.may_pass() => {
-                batch.chunks(1).for_each(|one| self.renew(one));
+                batch.chunks(1).for_each(|one| self.renew_by(one, lease));
             }
             Err(failure) => self.renew_failed(batch, lease, failure),
         }
+    }
+}
+
+impl Keeper for Engine {
+    fn renew(&self, batch: &[Arc<Tenure>]) {
+        let usual = self.space.config.watchdog_lease;
+        // All asked for the same when they were put together; if one asks for more now, the others must not get it.
+        let lease = batch.iter().filter_map(|tenure| tenure.renewed_lease()).min().unwrap_or(usual);
+        self.renew_by(batch, lease);
+    }
+
+    /// By the renewal's script, which always writes, so that a master that was demoted refuses it; for as long as the one
+    /// has left that has least, as no script shortens a lease.
+    fn verify(&self, batch: &[Arc<Tenure>]) {
+        let now = self.space.clock.now();
+        let left = batch.iter().filter_map(|tenure| tenure.deadline()).map(|deadline| deadline.since(now)).min();
+        self.renew_by(batch, Lease::clamped(left.unwrap_or_default()));
     }
 
     fn sweep(&self, tenure: &Arc<Tenure>) -> Result<()> {

@@ -4,7 +4,7 @@ use super::{Answers, Common, Health, Store};
 use crate::base::error;
 use crate::base::signal::{Ear, Listening};
 use crate::base::time::Moment;
-use crate::store::node::{Answer, Backend, Failure, Lane, Limits, Request};
+use crate::store::node::{Answer, Backend, Failure, Lane, Limits, Request, Target};
 use crate::store::subscriber::{PubSub, Subscription};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,9 @@ pub(super) struct Fixed {
 }
 
 pub(super) fn open(url: &str, common: &Common) -> error::Result<Arc<dyn Store>> {
-    let node = Arc::new(Backend::new(url, &common.config, &common.counters, &common.worker)?);
-    let pubsub = PubSub::new(Arc::clone(&node));
+    let node = Arc::new(Backend::new(Target::of(url)?, &common.config, &common.counters, &common.worker));
+    let pubsub = PubSub::new();
+    pubsub.lead_to(Arc::clone(&node));
     Ok(Arc::new(Fixed { node, pubsub }))
 }
 
@@ -27,15 +28,15 @@ impl Health for Fixed {
     }
 
     fn outage(&self) -> Option<Duration> {
-        self.node.outage()
+        self.node.outage().lasted()
     }
 
     fn outage_ends(&self, now: Moment) -> Moment {
-        self.node.outage_ends(now)
+        self.node.outage().ends(now)
     }
 
     fn last_failure(&self) -> Option<Failure> {
-        self.node.last_failure()
+        self.node.outage().last_failure()
     }
 }
 
@@ -46,9 +47,7 @@ impl Store for Fixed {
 
     /// All keys are here, so one command is enough.
     fn attempt_all(&self, lane: Lane, request: &Request<'_>, _: usize, limits: Limits) -> Result<Answers, Failure> {
-        let Answer { reply, sent } = self.node.attempt(lane, request, limits)?;
-        let replies = reply.one_each(request.keys.len())?.into_iter();
-        Ok(replies.map(|reply| Ok(Answer { reply, sent })).collect())
+        self.node.attempt(lane, request, limits)?.one_each(request.keys.len())
     }
 
     fn listen(&self, channel: &str, ear: Arc<dyn Ear>) -> std::io::Result<Box<dyn Listening>> {

@@ -3,11 +3,12 @@
 //! Kinds of locks talk to a [`Store`] and know nothing below it. A new deployment is a file here that implements the
 //! trait, and a line in [`SCHEMES`]. What it builds on are *nodes* ([`Backend`](crate::store::node::Backend), the pools of one
 //! server) and their subscribers ([`PubSub`](crate::store::subscriber::PubSub)); [`fixed::Fixed`] has one of each. Where the master
-//! moves, a store has a `Fixed` for each *generation*, the time between two moves, and drops it with the connections
-//! that belong to it when the next one begins.
+//! moves, a store has a node for each *generation*, the time between two moves. When the next one begins, it retires the node, which
+//! closes every connection to it, and leads its subscriber to the new one; see [`sentinel`].
 
 mod fixed;
 pub(crate) mod node;
+mod sentinel;
 pub(crate) mod subscriber;
 #[cfg(test)]
 mod tests;
@@ -81,6 +82,9 @@ pub(crate) struct Common {
     pub(crate) config: Config,
     pub(crate) counters: Arc<Counters>,
     pub(crate) worker: Worker,
+    /// Called when the servers behind a store have changed, and may not know every lock that was held: has all of them
+    /// asked for at once.
+    pub(crate) moved: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// Makes the store of a URL. Nothing is connected yet.
@@ -97,7 +101,6 @@ use Scheme::{Opens, Refused};
 const NO_TLS: &str = "asks for TLS, which this version does not have: use redis:// or unix://";
 const NO_CLUSTER: &str =
     "is that of a cluster, which is not supported: give redis:// and one master outside of a cluster";
-const NO_SENTINEL: &str = "is that of a Sentinel, which is not supported: give redis:// and the address of the master";
 const A_SOCKET: &str = "is that of a socket: write unix:// before its path";
 const NOT_REDIS: &str = "is not that of a Redis server: write redis:// before the host";
 
@@ -116,10 +119,11 @@ const SCHEMES: &[(&str, Scheme)] = &[
     ("redis+cluster", Refused(NO_CLUSTER)),
     ("rediss-cluster", Refused(NO_CLUSTER)),
     ("rediss+cluster", Refused(NO_CLUSTER)),
-    ("redis-sentinel", Refused(NO_SENTINEL)),
-    ("redis+sentinel", Refused(NO_SENTINEL)),
-    ("rediss-sentinel", Refused(NO_SENTINEL)),
-    ("rediss+sentinel", Refused(NO_SENTINEL)),
+    ("redis+sentinel", Opens(sentinel::open)),
+    ("redis-sentinel", Opens(sentinel::open)),
+    ("valkey+sentinel", Opens(sentinel::open)),
+    ("rediss-sentinel", Refused(NO_TLS)),
+    ("rediss+sentinel", Refused(NO_TLS)),
     ("redis-socket", Refused(A_SOCKET)),
     ("redis+socket", Refused(A_SOCKET)),
     ("tcp", Refused(NOT_REDIS)),

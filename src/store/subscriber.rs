@@ -39,13 +39,12 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// subscribers, 32 MB unless configured.
 const LONGEST_PAYLOAD: usize = 64 * 1024;
 
-/// The subscriber of one node. Its thread starts with the first waiter.
+/// The subscriber of a node, or of one after the other where the master moves. Its thread starts with the first waiter.
 pub(crate) struct PubSub {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    backend: Arc<Backend>,
     clock: Clock,
     /// Made with the thread.
     bell: OnceCell<Bell>,
@@ -56,6 +55,8 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
+    /// Where it is told what is published; `None`: not known yet.
+    node: Option<Arc<Backend>>,
     channels: HashMap<String, Channel>,
     numbers: u64,
     running: bool,
@@ -109,9 +110,18 @@ impl Drop for Subscription {
 }
 
 impl PubSub {
-    pub(crate) fn new(backend: Arc<Backend>) -> Self {
+    /// Of no node, until it is led to one.
+    pub(crate) fn new() -> Self {
         let (bell, state, stirred) = (OnceCell::new(), Mutex::default(), Condvar::new());
-        Self { shared: Arc::new(Shared { backend, clock: Clock::Boot, bell, state, stirred }) }
+        Self { shared: Arc::new(Shared { clock: Clock::Boot, bell, state, stirred }) }
+    }
+
+    /// From now on it listens there. What was told elsewhere meanwhile is missed; whoever listens hears that now, and again
+    /// with each confirmation. Channels are subscribed in the order in which they were first wanted, there too.
+    pub(crate) fn lead_to(&self, node: Arc<Backend>) {
+        self.shared.state.lock().lead_to(node);
+        self.shared.stirred.notify_all();
+        self.shared.ring();
     }
 
     /// Puts an ear on a channel.
@@ -173,9 +183,46 @@ impl Channel {
     }
 }
 
+impl State {
+    fn lead_to(&mut self, node: Arc<Backend>) {
+        self.node = Some(node);
+        self.forget_confirmations();
+    }
+
+    fn is_led_to(&self, node: &Arc<Backend>) -> bool {
+        self.node.as_ref().is_some_and(|known| Arc::ptr_eq(known, node))
+    }
+
+    /// A channel, while this is where it is listened to.
+    fn channel_at(&mut self, node: &Arc<Backend>, name: &str) -> Option<&mut Channel> {
+        if self.is_led_to(node) { self.channels.get_mut(name) } else { None }
+    }
+
+    /// After a lost connection nothing is subscribed. Waiters who relied on it poll faster until it is again.
+    fn forget_confirmations(&mut self) {
+        for channel in self.channels.values_mut() {
+            channel.asked = false;
+            if channel.confirmed.swap(false, SeqCst) {
+                channel.missed();
+            }
+        }
+    }
+}
+
 impl Shared {
-    fn is_closed(&self) -> bool {
-        self.state.lock().closed
+    /// Whether a session with this node has to end.
+    fn is_over(&self, node: &Arc<Backend>) -> bool {
+        let state = self.state.lock();
+        state.closed || !state.is_led_to(node)
+    }
+
+    /// Where to connect to, as soon as that is known; `None`: closed.
+    fn next_node(&self) -> Option<Arc<Backend>> {
+        let mut state = self.state.lock();
+        while !state.closed && state.node.is_none() {
+            self.stirred.wait(&mut state);
+        }
+        if state.closed { None } else { state.node.clone() }
     }
 
     fn bell(&self) -> std::io::Result<&Bell> {
@@ -191,65 +238,47 @@ impl Shared {
     fn run(&self) {
         let mut pause = FIRST_PAUSE;
         let mut lost = false;
-        while !self.is_closed() {
-            let session = AssertUnwindSafe(|| self.session(&mut pause, lost));
+        while let Some(node) = self.next_node() {
+            let session = AssertUnwindSafe(|| self.session(&node, &mut pause, lost));
             let session = catch_unwind(session);
+            lost = true;
+            self.state.lock().forget_confirmations();
+            if self.is_over(&node) {
+                pause = FIRST_PAUSE;
+                continue;
+            }
             match session {
-                Ok(Ok(())) => return,
-                Ok(Err(error)) => self.log_loss(&error, pause),
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => log_loss(&node, &error, pause),
                 Err(_) => say!(error, "the subscriber thread panicked and starts again"),
             }
-            self.forget_confirmations();
-            self.rest(pause);
+            self.rest(&node, pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
-            lost = true;
         }
     }
 
-    /// Once an outage: a server that is away for an hour need not fill the log.
-    fn log_loss(&self, error: &RedisError, pause: Duration) {
-        let server = self.backend.server().address();
-        // The system's words for a time-out are of a lack of resources.
-        let why = if error.is_timeout() { "no answer in time".to_owned() } else { error.to_string() };
-        if pause == FIRST_PAUSE {
-            say!(warn, "the subscriber has no connection to {server}, waiters poll until it has one: {why}");
-        } else {
-            say!(debug, "the subscriber cannot connect to {server}: {why}");
-        }
-    }
-
-    /// Pauses, and then sleeps on while nobody waits for anything.
-    fn rest(&self, pause: Duration) {
+    /// Pauses, and then sleeps on while nobody waits for anything. Ends at once when it is led elsewhere.
+    fn rest(&self, node: &Arc<Backend>, pause: Duration) {
         let mut state = self.state.lock();
         let until = std::time::Instant::now() + pause;
-        while !state.closed && !self.stirred.wait_until(&mut state, until).timed_out() {}
-        while !state.closed && state.channels.values().all(|channel| channel.ears.is_empty()) {
+        let goes_on = |state: &State| !state.closed && state.is_led_to(node);
+        while goes_on(&state) && !self.stirred.wait_until(&mut state, until).timed_out() {}
+        while goes_on(&state) && state.channels.values().all(|channel| channel.ears.is_empty()) {
             state.channels.clear();
             self.stirred.wait(&mut state);
         }
     }
 
-    /// After a lost connection nothing is subscribed. Waiters who relied on it poll faster until it is again.
-    fn forget_confirmations(&self) {
-        let mut state = self.state.lock();
-        for channel in state.channels.values_mut() {
-            channel.asked = false;
-            if channel.confirmed.swap(false, SeqCst) {
-                channel.missed();
-            }
-        }
-    }
-
-    /// Lives as long as one connection does. `Ok`: closed.
-    fn session(&self, pause: &mut Duration, lost: bool) -> Result<(), RedisError> {
-        let mut line = Line::open(self)?;
+    /// Lives as long as one connection does. `Ok`: closed, or led elsewhere.
+    fn session(&self, node: &Arc<Backend>, pause: &mut Duration, lost: bool) -> Result<(), RedisError> {
+        let mut line = Line::open(self, node)?;
         if lost {
-            self.backend.server().count_reconnect();
-            say!(info, "the subscriber is connected to {} again", self.backend.server().address());
+            node.server().count_reconnect();
+            say!(info, "the subscriber is connected to {} again", node.server().address());
         }
         *pause = FIRST_PAUSE;
         let mut heard = self.clock.now();
-        while !self.is_closed() {
+        while !self.is_over(node) {
             self.update(&mut line)?;
             if line.next(heard.plus(PING_EVERY))? {
                 heard = self.clock.now();
@@ -269,8 +298,8 @@ impl Shared {
         }
         for name in wanted {
             let refused = line.subscribe(&name)?;
-            self.answered(&name, refused.is_none());
-            refused.into_iter().for_each(|why| self.refused(&name, &why));
+            self.answered(line.node, &name, refused.is_none());
+            refused.into_iter().for_each(|why| self.refused(line.node, &name, &why));
         }
         Ok(())
     }
@@ -293,9 +322,10 @@ impl Shared {
         (wanted.into_iter().map(ask).collect(), unwanted.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// Also of what is refused more cannot be known than now.
-    fn answered(&self, name: &str, confirmed: bool) {
-        if let Some(channel) = self.state.lock().channels.get_mut(name) {
+    /// Also of what is refused more cannot be known than now. What a node says from which the subscriber was led away counts
+    /// for nothing.
+    fn answered(&self, node: &Arc<Backend>, name: &str, confirmed: bool) {
+        if let Some(channel) = self.state.lock().channel_at(node, name) {
             channel.confirmed.store(confirmed, SeqCst);
             channel.refused_at = channel.refused_at.filter(|_| !confirmed);
             if !mutant::is(Mutant::NoTryAfterConfirm) {
@@ -306,9 +336,9 @@ impl Shared {
 
     /// Said once for each channel, as long as it is listened to. Who is told may leave another channel: this one's state
     /// is not locked meanwhile.
-    fn refused(&self, name: &str, why: &str) {
+    fn refused(&self, node: &Arc<Backend>, name: &str, why: &str) {
         let mut state = self.state.lock();
-        let Some(channel) = state.channels.get_mut(name) else { return };
+        let Some(channel) = state.channel_at(node, name) else { return };
         let is_known = channel.refused_at.replace(self.clock.now()).is_some();
         let ears = channel.ears.clone();
         drop(state);
@@ -330,17 +360,30 @@ impl Shared {
     }
 }
 
+/// Once an outage: a server that is away for an hour need not fill the log.
+fn log_loss(node: &Backend, error: &RedisError, pause: Duration) {
+    let server = node.server().address();
+    // The system's words for a time-out are of a lack of resources.
+    let why = if error.is_timeout() { "no answer in time".to_owned() } else { error.to_string() };
+    if pause == FIRST_PAUSE {
+        say!(warn, "the subscriber has no connection to {server}, waiters poll until it has one: {why}");
+    } else {
+        say!(debug, "the subscriber cannot connect to {server}: {why}");
+    }
+}
+
 /// The connection in subscribed mode.
 struct Line<'a> {
     shared: &'a Shared,
+    node: &'a Arc<Backend>,
     stream: Stream,
     bell: &'a Bell,
 }
 
 impl<'a> Line<'a> {
-    fn open(shared: &'a Shared) -> Result<Self, RedisError> {
-        let stream = shared.backend.server().connect(Moment::MAX)?.stream;
-        Ok(Self { shared, stream, bell: shared.bell()? })
+    fn open(shared: &'a Shared, node: &'a Arc<Backend>) -> Result<Self, RedisError> {
+        let stream = node.server().connect(Moment::MAX)?.stream;
+        Ok(Self { shared, node, stream, bell: shared.bell()? })
     }
 
     /// Why the server refuses, if it does.
@@ -354,7 +397,7 @@ impl<'a> Line<'a> {
     /// Sends a command and delivers the messages that come before its reply.
     fn command(&mut self, name: &str, arg: Option<&str>) -> Result<Value, RedisError> {
         let now = self.shared.clock.now();
-        self.stream.ends_by(now.plus(self.shared.backend.server().response_timeout()), now);
+        self.stream.ends_by(now.plus(self.node.server().response_timeout()), now);
         self.stream.send(&redis::cmd(name).arg(arg).get_packed_command())?;
         loop {
             let reply = self.stream.next()?;

@@ -3,7 +3,9 @@
 use super::*;
 use crate::base::config::Settings;
 use crate::base::script::{Count::AtLeast, Script};
-use crate::store::node::{Arg, Reply, Verb, pool_worker};
+use crate::base::time::Clock;
+use crate::store::node::{Arg, Backend, Reply, Target, Verb, pool_worker};
+use crate::store::subscriber::PubSub;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use redis::{Parser, Value};
 use std::io::Write;
@@ -35,7 +37,7 @@ fn noting() -> (Arc<dyn Ear>, Receiver<Option<Vec<u8>>>) {
 
 fn common() -> Common {
     let config = Settings::default().derive().unwrap();
-    Common { config, counters: Arc::default(), worker: pool_worker().unwrap() }
+    Common { config, counters: Arc::default(), worker: pool_worker().unwrap(), moved: Arc::new(|| ()) }
 }
 
 fn bulk(bytes: &[u8]) -> Vec<u8> {
@@ -55,6 +57,7 @@ fn answer(command: &[Vec<u8>]) -> Vec<u8> {
         b"TIME" => b"*2\r\n:1700000000\r\n:0\r\n".to_vec(),
         b"SUBSCRIBE" => [subscribed(&command[1]), message(&command[1], b"\xff 3")].concat(),
         b"EVALSHA" => b"*2\r\n:1\r\n:0\r\n".to_vec(),
+        b"SILENCE" => Vec::new(),
         _ => b"+OK\r\n".to_vec(),
     }
 }
@@ -104,6 +107,50 @@ fn what_is_asked_of_several_keys_is_answered_for_each() {
     let held = ask(&["a", "b"]).unwrap().into_iter().map(|answer| answer.unwrap().reply);
     assert_eq!(held.collect::<Vec<_>>(), [Reply::Number(1), Reply::Number(0)]);
     assert!(matches!(ask(&["a", "b", "c"]), Err(Failure::Refused { .. })), "of one key nothing was said");
+}
+
+fn node() -> Arc<Backend> {
+    let Common { config, counters, worker, .. } = common();
+    Arc::new(Backend::new(Target::of(&start()).unwrap(), &config, &counters, &worker))
+}
+
+#[test]
+fn a_subscriber_that_is_led_elsewhere_listens_there_and_says_that_it_missed_something() {
+    let ((ear, told), pubsub) = (noting(), PubSub::new());
+    let place = pubsub.listen("n", ear).unwrap();
+    assert!(!place.is_confirmed() && told.is_empty(), "nobody knows where yet");
+    let (old, new) = (node(), node());
+    let message = || Some(b"\xff 3".to_vec());
+    pubsub.lead_to(Arc::clone(&old));
+    assert_eq!([(); 2].map(|()| told.recv_timeout(LONG).unwrap()), [None, message()]);
+    old.server().retire();
+    pubsub.lead_to(new);
+    assert_eq!([(); 3].map(|()| told.recv_timeout(LONG).unwrap()), [None, None, message()], "moved, confirmed, told");
+    assert!(place.is_confirmed());
+    pubsub.close();
+}
+
+#[test]
+fn what_is_under_way_at_a_node_that_is_retired_ends_at_once_and_nothing_more_is_sent() {
+    let node = node();
+    let limits = Limits { answer_by: Moment::MAX, execute_within: LONG };
+    let ask = |node: &Backend, command| {
+        node.attempt(Lane::Calls, &Request { verb: Verb::Command(command), keys: &[], args: &[] }, limits)
+    };
+    assert!(ask(&node, "OTHER").is_ok());
+    std::thread::scope(|scope| {
+        let began = Clock::Boot.now();
+        let asking = scope.spawn(|| ask(&node, "SILENCE"));
+        std::thread::sleep(Duration::from_millis(50));
+        node.server().retire();
+        let Err(Failure::Unknown { open_until, broken }) = asking.join().unwrap() else { panic!("it was sent") };
+        assert!(open_until > began && !broken.timed_out);
+    });
+    assert!(
+        matches!(ask(&node, "OTHER"), Err(Failure::Unreached(_))),
+        "its idle connections are closed, and none is made"
+    );
+    assert!(node.outage().lasted().is_none(), "it is nobody's node any more");
 }
 
 /// A new one replaces a line, or comes before those that are refused.

@@ -27,6 +27,7 @@ pub mod counting;
 pub mod deployment;
 pub mod lateness;
 pub mod lua;
+pub mod oracle;
 pub mod process;
 pub mod proxy;
 pub mod queue;

@@ -160,6 +160,18 @@ impl Member {
         self.ask::<(String, i64)>(&["PUBSUB", "NUMSUB", channel]).1
     }
 
+    /// How many clients listen to a sentinel.
+    pub fn listeners(&self) -> usize {
+        self.ask::<String>(&["CLIENT", "LIST"]).lines().filter(|line| line.contains(" sub=2 ")).count()
+    }
+
+    /// The connections that are neither sentinels', nor replicas', nor the one that asks.
+    pub fn clients(&self) -> usize {
+        let list: String = self.ask(&["CLIENT", "LIST"]);
+        let known = ["name=sentinel", " flags=S ", " cmd=client"];
+        list.lines().filter(|line| !known.iter().any(|sign| line.contains(sign))).count()
+    }
+
     /// How a node calls itself: `master` or `slave`.
     pub fn role(&self) -> String {
         let redis::Value::Array(role) = self.ask(&["ROLE"]) else { panic!("a role is an array") };
@@ -328,6 +340,13 @@ impl Group {
         let running = self.nodes.iter().filter(|node| node.child.is_some()).count() - 1;
         let wait = || self.nodes[master].ask::<usize>(&["WAIT", &running.to_string(), "100"]);
         eventually(LONG, "the replicas have it", || wait() == running);
+    }
+
+    /// From now on the replicas of a master learn nothing, until one of them takes its place.
+    pub fn sever(&self, master: usize) {
+        for (_, node) in self.nodes.iter().enumerate().filter(|(number, _)| *number != master) {
+            let _: String = node.ask(&["REPLICAOF", "127.0.0.1", "1"]);
+        }
     }
 
     #[track_caller]

@@ -29,6 +29,8 @@ pub(crate) struct Nobody;
 
 impl Keeper for Nobody {
     fn renew(&self, _: &[Arc<Tenure>]) {}
+    fn verify(&self, _: &[Arc<Tenure>]) {}
+
     fn sweep(&self, _: &Arc<Tenure>) -> crate::base::error::Result<()> {
         Ok(())
     }

@@ -1,3 +1,28 @@
 //! Groups of a master, replicas and sentinels, which replace the master when it goes.
 
+mod failovers;
+mod finding;
 mod groups;
+mod sentinels;
+
+use crate::harness::sentinel::Group;
+use crate::threads::{LONG, eventually};
+use redlatch::{ClientBuilder, ReentrantLock};
+use std::time::Duration;
+
+/// A lease that is not renewed and does not end while a test runs.
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn locks_of(builder: ClientBuilder) -> ReentrantLock {
+    ReentrantLock::new(&builder.build().unwrap())
+}
+
+/// The locks of a client whose waits and renewals come so seldom that only news can be what makes it ask.
+fn patient(group: &Group) -> ReentrantLock {
+    locks_of(group.builder().poll_cap(MINUTE).watchdog_timeout(MINUTE).outage_budget(LONG))
+}
+
+#[track_caller]
+fn eventually_free(group: &Group) {
+    eventually(LONG, "the lock is free at the master", || group.nodes[group.master()].pttl("n") == -2);
+}

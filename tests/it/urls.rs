@@ -9,7 +9,8 @@ fn refusal(url: &str) -> String {
     assert!(matches!(error, Error::Config { .. }), "{url}: {error:?}");
     let text = error.to_string();
     assert!(text.starts_with("the server's URL ") && !text.contains(SECRET), "{url}: {text}");
-    assert!(text.ends_with("unix:///path/to/socket[?db=n&user=..&pass=..]"), "{url}: {text}");
+    let right = ["unix:///path/to/socket[?db=n&user=..&pass=..]", "?sentinel_username=..&sentinel_password=.."];
+    assert!(right.iter().any(|right| text.ends_with(right)), "{url}: {text}");
     text
 }
 
@@ -47,16 +48,11 @@ fn a_cluster_is_told_that_it_is_not_supported() {
 }
 
 #[test]
-fn a_sentinel_is_told_that_the_master_is_wanted() {
-    assert_told(
-        &["redis+sentinel://h:26379/mymaster", "redis-sentinel://h"],
-        "give redis:// and the address of the master",
-    );
-}
-
-#[test]
 fn tls_is_told_that_it_is_not_there() {
-    assert_told(&["rediss://h", "REDISS://h", "valkeys://h"], "asks for TLS, which this version does not have");
+    assert_told(
+        &["rediss://h", "REDISS://h", "valkeys://h", "rediss+sentinel://h/m"],
+        "asks for TLS, which this version does not have",
+    );
 }
 
 #[test]
@@ -112,6 +108,39 @@ fn a_password_with_a_number_sign_is_told_to_escape_it() {
     assert!(refusal("redis://u:12#Sesame-0815@h").contains("%23"));
     assert!(refusal("redis://h#Sesame-0815").contains("%23"));
     assert!(Client::connect("redis://u:12%23Sesame-0815@h").is_ok());
+}
+
+#[test]
+fn the_parts_of_a_sentinels_url_are_told_their_places() {
+    let told = [
+        (&["redis+sentinel://h", "redis-sentinel://h1:1,h2/", "redis+sentinel://h//3"][..], "has no name of a master"),
+        (&["redis+sentinel://h/a b", "redis+sentinel://h/a%20b"], "a master's name with a space"),
+        (
+            &["redis+sentinel://h/m/x", "redis+sentinel://h/0/mymaster", "redis+sentinel://h/m/-1"],
+            "goes a number from 0",
+        ),
+        (&["redis+sentinel:///m", "redis+sentinel://a,,b/m", "redis+sentinel://a,/m"], "no host"),
+        (&["redis+sentinel://a:1,b:port/m", "redis+sentinel://a:0/m", "redis+sentinel://[::1]:99999/m"], "1 to 65535"),
+        (&["redis-sentinel://h1,h2/0#mymaster"], "the master's name goes after the hosts and a slash"),
+        (&["redis+sentinel://h/m?db=3"], "after the master's name and a slash"),
+        (&["redis+sentinel://h/m?password=Sesame-0815"], "those of the sentinels are called"),
+        (&["redis+sentinel://h?master_name=m", "redis+sentinel://h/?master=m"], "name"),
+        (&["redis+sentinel://h/m?timeout=3"], "other than sentinel_username, sentinel_password"),
+        (&["redis+sentinel://h/m?sentinel_username=u"], "without a sentinel_password"),
+    ];
+    told.iter().for_each(|(urls, words)| assert_told(urls, words));
+    assert!(refusal("redis+sentinel://a,u:Sesame-0815@b/m").contains("once, before the first host"));
+    assert!(refusal("redis+sentinel://u:Sesame-0815/@b/m").contains("1 to 65535"));
+    assert!(refusal("redis+sentinel:h/m").contains("has no slashes"));
+}
+
+#[test]
+fn a_sentinels_url_that_is_right_is_taken() {
+    let urls = ["redis+sentinel://h/m", "redis-sentinel://a:1,[::1]:2,c/my-master.1/3", "valkey+sentinel://h/m/"];
+    let with_logins = "redis+sentinel://u:p%2F,@a,b/m?sentinel_username=s&sentinel_password=%26";
+    for url in urls.iter().chain(&[with_logins]) {
+        assert!(Client::connect(url).is_ok(), "{url}: {:?}", Client::connect(url));
+    }
 }
 
 #[test]

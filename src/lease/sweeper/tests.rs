@@ -23,6 +23,8 @@ impl Told {
 impl Keeper for Told {
     fn renew(&self, _: &[Arc<Tenure>]) {}
 
+    fn verify(&self, _: &[Arc<Tenure>]) {}
+
     fn sweep(&self, tenure: &Arc<Tenure>) -> Result<()> {
         let _ = self.sender.send(tenure.serial());
         if self.fails { Err(Error::closed("n")) } else { Ok(()) }

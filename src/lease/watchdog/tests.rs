@@ -35,6 +35,15 @@ impl Keeper for Told {
         }
     }
 
+    fn verify(&self, batch: &[Arc<Tenure>]) {
+        for tenure in batch {
+            if self.fails {
+                tenure.suspect()
+            }
+            self.tell("verify", tenure);
+        }
+    }
+
     fn sweep(&self, _: &Arc<Tenure>) -> Result<()> {
         Ok(())
     }
@@ -217,6 +226,8 @@ impl Keeper for Stuck {
         drop(self.gate.lock());
     }
 
+    fn verify(&self, _: &[Arc<Tenure>]) {}
+
     fn sweep(&self, _: &Arc<Tenure>) -> Result<()> {
         Ok(())
     }
@@ -249,4 +260,39 @@ fn a_short_lease_is_renewed_while_all_usual_workers_are_busy() {
     assert_eq!(told.recv_timeout(LONG).map(|(what, _)| what), Ok("renew"));
     drop(holding);
     scene.watchdog.close();
+}
+
+/// What was asked for before an alarm may have been said by who is not to be believed.
+#[test]
+fn an_alarm_has_every_tenure_asked_for_at_once() {
+    let (scene, (keeper, told)) = (Scene::new(), Told::new(false, false));
+    let (watched, fixed) = (scene.tenure(), tenure(scene.clock.clone(), false));
+    for tenure in [&watched, &fixed] {
+        scene.watchdog.keep(tenure, Arc::<Told>::clone(&keeper) as _).unwrap();
+    }
+    scene.go(10);
+    scene.watchdog.alarm()();
+    let mut asked = [(); 2].map(|()| told.recv_timeout(LONG).unwrap());
+    asked.sort_unstable();
+    assert_eq!(asked, [("renew", watched.serial()), ("verify", fixed.serial())]);
+    let late = tenure(scene.clock.clone(), false);
+    scene.go(10);
+    scene.watchdog.alarm()();
+    scene.watchdog.keep(&late, keeper).unwrap();
+    let verified = |(what, serial): &(_, u64)| (*what, *serial) == ("verify", late.serial());
+    assert!(told.iter().any(|said| verified(&said)), "it was acquired before");
+}
+
+#[test]
+fn what_cannot_be_verified_is_asked_for_again_and_lost_at_its_deadline() {
+    let (scene, (keeper, told)) = (Scene::new(), Told::new(false, true));
+    let tenure = tenure(scene.clock.clone(), false);
+    scene.watchdog.keep(&tenure, keeper).unwrap();
+    scene.go(10);
+    scene.watchdog.alarm()();
+    for _ in 0..2 {
+        assert_eq!(told.recv_timeout(LONG), Ok(("verify", tenure.serial())), "the second time at once");
+    }
+    scene.go(lease().millis());
+    assert_eq!(told.iter().find(|(what, _)| *what != "verify"), Some(("lost", tenure.serial())));
 }

@@ -26,6 +26,14 @@ impl Bell {
         let _ = (&self.rope).write(&[0]);
     }
 
+    /// Sleeps until it rings, or for so long.
+    pub(crate) fn sleep(&self, patience: Duration) {
+        let patience = Timespec::try_from(patience).ok();
+        // A signal ends it early, which is no harm: the caller looks and sleeps again.
+        let _ = poll(&mut [PollFd::new(&self.sound, PollFlags::IN)], patience.as_ref());
+        let _ = (&self.sound).read(&mut [0; 64]);
+    }
+
     /// Waits for data. False when the bell rang first, or when neither came in time.
     pub(super) fn is_quiet_until(&self, data: &impl AsFd, patience: Duration) -> io::Result<bool> {
         let mut both = [PollFd::new(&self.sound, PollFlags::IN), PollFd::new(data, PollFlags::IN)];

@@ -5,8 +5,10 @@
 //! and its untyped errors never come into play.
 
 mod bell;
+mod outage;
 mod resp;
 mod server;
+mod sockets;
 mod stream;
 mod url;
 mod wire;
@@ -16,16 +18,15 @@ use crate::base::error::{Applied, Cause, Error, Result, may_pass};
 use crate::base::script::Script;
 use crate::base::stats::Counters;
 use crate::base::time::{Clock, Moment};
-use parking_lot::Mutex;
 use scheduled_thread_pool::ScheduledThreadPool;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 pub(crate) use bell::Bell;
-pub(crate) use server::Server;
+pub(crate) use outage::Outage;
+pub(crate) use server::{Part, Server, Target};
 pub(crate) use stream::Stream;
-pub(crate) use url::{wrong as wrong_url, wrong_scheme};
+pub(crate) use url::{parse as parse_url, place, wrong as wrong_url, wrong_scheme};
 pub(crate) use wire::Wire;
 
 /// A command once sent gets at least this long for its answer, so that a timed wait ends in a clear answer.
@@ -106,6 +107,14 @@ impl Reply {
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
     pub(crate) sent: Moment,
+}
+
+impl Answer {
+    /// The same as one for each of so many keys that it is about.
+    pub(crate) fn one_each(self, count: usize) -> Result<Vec<Result<Self, Failure>>, Failure> {
+        let replies = self.reply.one_each(count)?.into_iter();
+        Ok(replies.map(|reply| Ok(Self { reply, sent: self.sent })).collect())
+    }
 }
 
 /// Why there was no answer.
@@ -224,33 +233,23 @@ pub(crate) struct Backend {
     server: Arc<Server>,
     clock: Clock,
     outage_budget: Duration,
-    /// A failure says something of the server for so long: as long as one more attempt may take, and a second.
-    telling: Duration,
-    outage_since: AtomicU64,
-    failed_at: AtomicU64,
-    last_failure: Mutex<Option<Failure>>,
+    outage: Outage,
 }
 
 /// As many as there are renewal threads.
 const RENEWAL_CONNECTIONS: u32 = 3;
 
 impl Backend {
-    pub(crate) fn new(url: &str, config: &Config, counters: &Arc<Counters>, worker: &Worker) -> Result<Self> {
-        let server = Arc::new(Server::new(url, config, Arc::clone(counters))?);
-        Ok(Self {
+    pub(crate) fn new(target: Target, config: &Config, counters: &Arc<Counters>, worker: &Worker) -> Self {
+        let server = Arc::new(Server::new(target, config, Arc::clone(counters)));
+        Self {
             calls: pool(&server, config.pool_size, worker),
             renewals: pool(&server, RENEWAL_CONNECTIONS, worker),
             server,
             clock: Clock::Boot,
             outage_budget: config.outage_budget,
-            telling: config
-                .connect_timeout
-                .saturating_add(config.response_timeout)
-                .saturating_add(Duration::from_secs(1)),
-            outage_since: AtomicU64::new(0),
-            failed_at: AtomicU64::new(0),
-            last_failure: Mutex::new(None),
-        })
+            outage: Outage::new(config),
+        }
     }
 
     /// What a subscriber connects to.
@@ -267,8 +266,7 @@ impl Backend {
         let result = wire.attempt(request, limits, connect_by);
         match &result {
             Err(failure) if failure.may_pass() => self.note_failure(start, failure),
-            _ if self.outage_since.load(SeqCst) != 0 => self.outage_since.store(0, SeqCst),
-            _ => {}
+            _ => self.outage.end(),
         }
         result
     }
@@ -293,8 +291,8 @@ impl Backend {
         let connect_by = start.plus(self.server.connect_timeout());
         let result = self.slot(lane, connect_by)?.warm(connect_by);
         match &result {
-            Err(failure) => self.note_outage(start, failure),
-            Ok(()) => self.outage_since.store(0, SeqCst),
+            Err(failure) => self.outage.note(start, failure),
+            Ok(()) => self.outage.end(),
         }
         result
     }
@@ -316,41 +314,16 @@ impl Backend {
     /// time than an answer may take learned nothing of the server.
     fn note_failure(&self, start: Moment, failure: &Failure) {
         let now = self.clock.now();
-        if failure.is_timeout() && now.since(start) < self.server.response_timeout() {
+        let was_hurried = failure.is_timeout() && now.since(start) < self.server.response_timeout();
+        if was_hurried || self.server.is_retired() {
             return;
         }
-        self.note_outage(start, failure);
+        self.outage.note(start, failure);
     }
 
-    fn note_outage(&self, start: Moment, failure: &Failure) {
-        let now = self.clock.now();
-        let since = self.outage_since(now).unwrap_or(start);
-        self.failed_at.store(now.0, SeqCst);
-        self.outage_since.store(since.0, SeqCst);
-        *self.last_failure.lock() = Some(failure.clone());
-    }
-
-    /// What an attempt last met, when it was not an answer.
-    pub(crate) fn last_failure(&self) -> Option<Failure> {
-        self.last_failure.lock().clone()
-    }
-
-    /// How long the server has been out of reach, as far as anyone tried.
-    pub(crate) fn outage(&self) -> Option<Duration> {
-        let now = self.clock.now();
-        self.outage_since(now).map(|since| now.since(since))
-    }
-
-    /// When the outage that is still going on began. One that nobody has met for a while is not known to go on.
-    fn outage_since(&self, now: Moment) -> Option<Moment> {
-        let since = self.outage_since.load(SeqCst);
-        let failed_at = Moment(self.failed_at.load(SeqCst));
-        (since != 0 && now.since(failed_at) <= self.telling).then_some(Moment(since))
-    }
-
-    /// When calls without a deadline of their own give up: one budget after the outage began, or from now.
-    pub(crate) fn outage_ends(&self, now: Moment) -> Moment {
-        self.outage_since(now).unwrap_or(now).plus(self.outage_budget)
+    /// How long it has been out of reach, as far as anyone tried.
+    pub(crate) fn outage(&self) -> &Outage {
+        &self.outage
     }
 }
 
@@ -384,7 +357,8 @@ mod tests {
     #[test]
     fn a_slot_that_is_not_made_yet_is_not_in_use() {
         let (config, worker) = (Settings { pool_size: Some(1), ..Settings::default() }, pool_worker().unwrap());
-        let node = Backend::new("redis://127.0.0.1/", &config.derive().unwrap(), &Arc::default(), &worker).unwrap();
+        let target = Target::of("redis://127.0.0.1/").unwrap();
+        let node = Backend::new(target, &config.derive().unwrap(), &Arc::default(), &worker);
         worker.execute(|| std::thread::sleep(2 * LEAST_TO_CONNECT));
         let soon = || Clock::Boot.now().plus(LEAST_TO_CONNECT);
         let slot = node.slot(Lane::Calls, soon());

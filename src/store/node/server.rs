@@ -1,24 +1,54 @@
 //! One server: how to connect to it and log in, and what its errors mean.
 
+use super::sockets::Sockets;
 use super::stream::Stream;
 use super::{Broken, Failure, url};
 use crate::base::config::Config;
 use crate::base::error::{Applied, Cause, Result, says_full};
 use crate::base::stats::Counters;
 use crate::base::time::{Clock, Moment};
-use redis::{Cmd, ConnectionAddr, RedisConnectionInfo, RedisError, Value};
+use redis::{Cmd, ConnectionAddr, ErrorKind, RedisConnectionInfo, RedisError, ServerErrorKind, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where a server is, how to log in, and how patient to be with it. Its `Debug` shows no secret.
+/// What a server is to its clients, which is looked at in each handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Whatever it is, it is the one.
+    Any,
+    /// The master of a group: one that says that it is none is refused.
+    Master,
+    /// It keeps no locks, and tells where they are.
+    Sentinel,
+}
+
+/// Where a server is, how to log in, and what it is.
+pub(crate) struct Target {
+    pub(crate) addr: ConnectionAddr,
+    pub(crate) login: RedisConnectionInfo,
+    pub(crate) part: Part,
+}
+
+impl Target {
+    /// The server of a URL.
+    ///
+    /// # Errors
+    /// `Config` for a URL that is not understood.
+    pub(crate) fn of(url: &str) -> Result<Self> {
+        let info = url::parse(url)?;
+        Ok(Self { addr: info.addr().clone(), login: info.redis_settings().clone(), part: Part::Any })
+    }
+}
+
+/// A server, and how patient to be with it. Its `Debug` shows no secret.
 pub(crate) struct Server {
-    addr: ConnectionAddr,
-    login: RedisConnectionInfo,
+    target: Target,
     pub(super) clock: Clock,
     counters: Arc<Counters>,
     connect_timeout: Duration,
     response_timeout: Duration,
     strict: bool,
+    sockets: Sockets,
 }
 
 /// A new connection that is logged in, and what its server said of itself.
@@ -32,22 +62,35 @@ pub(crate) struct Greeted {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Server({})", self.addr)
+        write!(f, "Server({})", self.target.addr)
     }
 }
 
 impl Server {
-    pub(crate) fn new(url: &str, config: &Config, counters: Arc<Counters>) -> Result<Self> {
-        let info = url::parse(url)?;
-        let (addr, login) = (info.addr().clone(), info.redis_settings().clone());
+    pub(crate) fn new(target: Target, config: &Config, counters: Arc<Counters>) -> Self {
         let (connect_timeout, response_timeout) = (config.connect_timeout, config.response_timeout);
-        let strict = config.strict;
-        Ok(Self { addr, login, clock: Clock::Boot, counters, connect_timeout, response_timeout, strict })
+        let (strict, sockets) = (config.strict, Sockets::default());
+        Self { target, clock: Clock::Boot, counters, connect_timeout, response_timeout, strict, sockets }
+    }
+
+    /// From now on nothing is sent to it, and no answer of it is believed: each connection to it is closed.
+    pub(crate) fn retire(&self) {
+        self.sockets.close();
+    }
+
+    /// Whether it was the master, and is it no more.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.sockets.are_closed()
+    }
+
+    /// What is said of an attempt at it then.
+    pub(super) fn retired(&self) -> Broken {
+        Broken::new(format!("{}: it is not the master any more", self.target.addr))
     }
 
     /// What went wrong, with the server's address, which holds no secret.
     fn cause(&self, error: &RedisError) -> Cause {
-        let address = &self.addr;
+        let address = &self.target.addr;
         match error.detail().filter(|_| error.code().is_some()) {
             Some(detail) => Cause::new(format!("{address}: {detail}")),
             None if error.is_timeout() => Cause::new(format!("{address}: no answer in time")),
@@ -55,7 +98,7 @@ impl Server {
         }
     }
 
-    pub(super) fn classify(&self, error: &RedisError, open_until: Moment) -> Failure {
+    pub(crate) fn classify(&self, error: &RedisError, open_until: Moment) -> Failure {
         let cause = self.cause(error);
         match code_of(error) {
             Some(code) => {
@@ -77,7 +120,7 @@ impl Server {
 
     /// Where it is, whoever logs in to which database.
     pub(crate) fn address(&self) -> String {
-        self.addr.to_string()
+        self.target.addr.to_string()
     }
 
     pub(crate) fn response_timeout(&self) -> Duration {
@@ -89,42 +132,68 @@ impl Server {
     /// The look-up of a host name is not bounded: the system offers no way.
     pub(crate) fn connect(&self, until: Moment) -> Result<Greeted, RedisError> {
         let until = until.min(self.clock.now().plus(self.connect_timeout));
-        let mut stream = Stream::connect(&self.addr, self.response_timeout, &self.clock, until)?;
+        let mut stream = Stream::connect(&self.target.addr, self.response_timeout, &self.clock, until)?;
+        self.sockets.add(stream.socket());
         let commands = self.handshake();
         let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
         stream.send(&packed)?;
-        let (mut time, mut run_id) = (Value::Nil, String::new());
+        let (mut time, mut run_id) = ((0, 0), String::new());
         for command in &commands {
             match (name_of(command), stream.answer()?.extract_error()) {
                 // It came with Redis 7.2, older servers refuse it, and it only shows in CLIENT LIST.
                 (b"CLIENT", Err(error)) if !is_farewell(&error) => {}
                 (_, Err(error)) => return Err(error),
                 (b"INFO", Ok(info)) => run_id = run_id_in(info)?,
-                (_, Ok(answer)) => time = answer,
+                (b"ROLE", Ok(role)) => check_role(&role)?,
+                (b"TIME", Ok(answer)) => time = redis::from_redis_value(answer)?,
+                _ => {}
             }
         }
-        let (seconds, micros): (u64, u64) = redis::from_redis_value(time)?;
+        let (seconds, micros): (u64, u64) = time;
         let time = seconds.saturating_mul(1_000_000).saturating_add(micros);
         Ok(Greeted { stream, time, run_id })
     }
 
-    /// One write, one round trip. Its last command is TIME.
+    /// One write, one round trip.
     fn handshake(&self) -> Vec<Cmd> {
         let mut commands = Vec::new();
-        if let Some(password) = self.login.password() {
-            commands.push(redis::cmd("AUTH").arg(self.login.username()).arg(password).take());
+        let login = &self.target.login;
+        if let Some(password) = login.password() {
+            commands.push(redis::cmd("AUTH").arg(login.username()).arg(password).take());
         }
-        if self.login.db() != 0 {
-            commands.push(redis::cmd("SELECT").arg(self.login.db()).take());
+        if login.db() != 0 {
+            commands.push(redis::cmd("SELECT").arg(login.db()).take());
         }
         for (what, value) in [("LIB-NAME", "redlatch"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
             commands.push(redis::cmd("CLIENT").arg("SETINFO").arg(what).arg(value).take());
         }
-        if self.strict {
+        if self.strict && self.target.part != Part::Sentinel {
             commands.push(redis::cmd("INFO").arg("server").take());
         }
-        commands.push(redis::cmd("TIME"));
+        commands.extend(self.asked_by_part());
         commands
+    }
+
+    /// A sentinel, which has no clock to ask for, is asked and heard on one connection: that came with protocol 3.
+    fn asked_by_part(&self) -> Vec<Cmd> {
+        match self.target.part {
+            Part::Any => vec![redis::cmd("TIME")],
+            Part::Master => vec![redis::cmd("ROLE"), redis::cmd("TIME")],
+            Part::Sentinel => vec![redis::cmd("HELLO").arg(3).take()],
+        }
+    }
+}
+
+/// # Errors
+/// As a replica answers a command that writes, for a server that is none but a master.
+fn check_role(role: &Value) -> Result<(), RedisError> {
+    let Value::Array(said) = role else { return Err((ErrorKind::UnexpectedReturnType, "ROLE gives no role").into()) };
+    match said.first() {
+        Some(Value::BulkString(name)) if name == b"master" => Ok(()),
+        _ => {
+            let what = "it says that it is not the master".to_owned();
+            Err((ServerErrorKind::ReadOnly.into(), "An error was signalled by the server", what).into())
+        }
     }
 }
 
@@ -192,7 +261,7 @@ mod tests {
     use crate::base::config::Settings;
 
     fn server(url: &str) -> Result<Server> {
-        Server::new(url, &Settings::default().derive().unwrap(), Arc::default())
+        Ok(Server::new(Target::of(url)?, &Settings::default().derive().unwrap(), Arc::default()))
     }
 
     #[test]
@@ -212,6 +281,15 @@ mod tests {
             assert!(!text.contains("secret"), "{text}");
         }
         assert!(!format!("{:?}", server("redis://u:secret@h").unwrap()).contains("secret"));
+    }
+
+    #[test]
+    fn only_a_master_is_one() {
+        let said = |words: &str| redis::parse_redis_value(words.as_bytes()).unwrap();
+        assert!(check_role(&said("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n")).is_ok());
+        let error = check_role(&said("*1\r\n$5\r\nslave\r\n")).unwrap_err();
+        assert_eq!(code_of(&error).as_deref(), Some("READONLY"));
+        assert!(check_role(&said("+OK\r\n")).is_err());
     }
 
     /// An error as it is read from the wire.

@@ -11,6 +11,7 @@ use redis::{ConnectionAddr, ErrorKind, Parser, RedisError, Value};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// An answer is looked for at least this long: it may be there already when the time is up.
@@ -47,6 +48,11 @@ impl Stream {
         };
         let until = until.max(clock.now().plus(LOOK));
         Ok(Self { socket: Bounded::new(socket, clock.clone(), until), parser: Parser::new() })
+    }
+
+    /// What it goes through, for who closes it from another thread.
+    pub(super) fn socket(&self) -> &Arc<TcpStream> {
+        &self.socket.socket
     }
 
     /// When all that follows has to be over, as seen from now.
@@ -143,7 +149,7 @@ fn keep_alive(socket: &Socket, user_timeout: Duration) -> io::Result<()> {
 struct Bounded {
     /// Of std, also where it is a Unix socket: its writes ask for no SIGPIPE, which would end a program that has not
     /// set that signal to be ignored, as C programs and many command-line tools do not.
-    socket: TcpStream,
+    socket: Arc<TcpStream>,
     clock: Clock,
     until: Moment,
     /// When it was set: who comes first need not look at the clock again.
@@ -164,7 +170,7 @@ impl Bounded {
     fn new(socket: Socket, clock: Clock, until: Moment) -> Self {
         let timeout = |set_on| Timeout { set: u64::MAX, set_on };
         let (reading, writing) = (timeout(TcpStream::set_read_timeout), timeout(TcpStream::set_write_timeout));
-        Self { socket: socket.into(), clock, until, seen: None, looked: false, reading, writing }
+        Self { socket: Arc::new(socket.into()), clock, until, seen: None, looked: false, reading, writing }
     }
 
     /// An answer that came while this thread had no core, or was stopped, is there when the time is up: looked for once.
@@ -241,7 +247,7 @@ impl Read for Attentive<'_> {
         let left = self.socket.left();
         if self.bell.is_quiet_until(&self.socket.socket, left)? {
             // It is there, so no time-out is needed, and none may say that it came too late.
-            return (&self.socket.socket).read(buffer);
+            return (&*self.socket.socket).read(buffer);
         }
         self.is_over = true;
         Err(io::ErrorKind::WouldBlock.into())

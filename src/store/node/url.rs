@@ -19,12 +19,29 @@ fn refuse(when: bool, what: &str) -> Result<()> {
     if when { Err(wrong(what)) } else { Ok(()) }
 }
 
-pub(super) fn parse(url: &str) -> Result<redis::ConnectionInfo> {
+pub(crate) fn parse(url: &str) -> Result<redis::ConnectionInfo> {
     check_parts(url)?;
     url.into_connection_info().map_err(|error| {
         let detail = error.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
         wrong(&format!("is wrong: {error}{detail}"))
     })
+}
+
+/// One host of several, and its port if it has one.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn place(text: &str) -> Result<(String, Option<u16>), &'static str> {
+    let url = format!("redis://{text}");
+    let parsed = redis::parse_redis_url(&url).ok_or_else(|| why_not_parsed(&url))?;
+    match parsed.host_str() {
+        _ if parsed.port() == Some(0) => Err(NO_PORT),
+        Some(host) if !host.is_empty() => {
+            let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+            Ok((bare.to_owned(), parsed.port()))
+        }
+        _ => Err("has no host where one should be: several are separated by single commas"),
+    }
 }
 
 /// What a URL is told whose scheme is none that is known.

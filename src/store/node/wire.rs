@@ -92,7 +92,11 @@ impl Wire {
     ) -> Result<Once, Failure> {
         let mut live = self.take_live(connect_by)?;
         let schedule = self.schedule(limits, ends);
-        match live.send(request, &schedule) {
+        let said = live.send(request, &schedule);
+        if self.server.is_retired() {
+            return Err(Failure::Unknown { open_until: schedule.deadline, broken: self.server.retired() });
+        }
+        match said {
             Ok(value) => {
                 self.live = Some(live);
                 let late = mutant::is(Mutant::DeadlineFromReply);
@@ -128,7 +132,11 @@ impl Wire {
     }
 
     fn take_live(&mut self, connect_by: Moment) -> Result<Box<Live>, Failure> {
-        if let Some(live) = self.live.take() {
+        let idle = self.live.take();
+        if self.server.is_retired() {
+            return Err(Failure::Unreached(self.server.retired()));
+        }
+        if let Some(live) = idle {
             return Ok(live);
         }
         let live = self.connect(connect_by)?;

@@ -1,0 +1,71 @@
+//! How long a server has been out of reach, as far as anyone tried.
+
+use super::Failure;
+use crate::base::config::Config;
+use crate::base::time::{Clock, Moment};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+/// An outage that is going on, or none.
+pub(crate) struct Outage {
+    clock: Clock,
+    budget: Duration,
+    /// A failure says something of the server for so long: as long as one more attempt may take, and a second.
+    telling: Duration,
+    since: AtomicU64,
+    failed_at: AtomicU64,
+    last_failure: Mutex<Option<Failure>>,
+}
+
+impl Outage {
+    pub(crate) fn new(config: &Config) -> Self {
+        let attempt = config.connect_timeout.saturating_add(config.response_timeout);
+        Self {
+            clock: Clock::Boot,
+            budget: config.outage_budget,
+            telling: attempt.saturating_add(Duration::from_secs(1)),
+            since: AtomicU64::new(0),
+            failed_at: AtomicU64::new(0),
+            last_failure: Mutex::new(None),
+        }
+    }
+
+    /// An attempt that began at `start` failed.
+    pub(crate) fn note(&self, start: Moment, failure: &Failure) {
+        let now = self.clock.now();
+        let since = self.since(now).unwrap_or(start);
+        self.failed_at.store(now.0, SeqCst);
+        self.since.store(since.0, SeqCst);
+        *self.last_failure.lock() = Some(failure.clone());
+    }
+
+    /// There was an answer.
+    pub(crate) fn end(&self) {
+        if self.since.load(SeqCst) != 0 {
+            self.since.store(0, SeqCst);
+        }
+    }
+
+    /// What an attempt last met, when it was not an answer.
+    pub(crate) fn last_failure(&self) -> Option<Failure> {
+        self.last_failure.lock().clone()
+    }
+
+    pub(crate) fn lasted(&self) -> Option<Duration> {
+        let now = self.clock.now();
+        self.since(now).map(|since| now.since(since))
+    }
+
+    /// When the outage that is still going on began. One that nobody has met for a while is not known to go on.
+    fn since(&self, now: Moment) -> Option<Moment> {
+        let since = self.since.load(SeqCst);
+        let failed_at = Moment(self.failed_at.load(SeqCst));
+        (since != 0 && now.since(failed_at) <= self.telling).then_some(Moment(since))
+    }
+
+    /// When calls without a deadline of their own give up: one budget after it began, or from now.
+    pub(crate) fn ends(&self, now: Moment) -> Moment {
+        self.since(now).unwrap_or(now).plus(self.budget)
+    }
+}

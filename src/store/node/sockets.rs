@@ -1,0 +1,70 @@
+//! The sockets that are open to a server, so that all can be closed at once, whoever uses them.
+
+use parking_lot::Mutex;
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
+
+#[derive(Default)]
+pub(super) struct Sockets {
+    open: Mutex<Vec<Weak<TcpStream>>>,
+    /// Written under the lock, and looked at without it for each command.
+    closed: AtomicBool,
+}
+
+impl Sockets {
+    /// One that comes too late is closed at once.
+    pub(super) fn add(&self, socket: &Arc<TcpStream>) {
+        let mut open = self.open.lock();
+        if self.are_closed() {
+            return shut(socket);
+        }
+        open.retain(|known| known.strong_count() > 0);
+        open.push(Arc::downgrade(socket));
+    }
+
+    /// Whoever waits for data is told that there will be none, and nothing more can be sent.
+    pub(super) fn close(&self) {
+        let mut open = self.open.lock();
+        self.closed.store(true, SeqCst);
+        open.drain(..).filter_map(|socket| socket.upgrade()).for_each(|socket| shut(&socket));
+    }
+
+    pub(super) fn are_closed(&self) -> bool {
+        self.closed.load(SeqCst)
+    }
+}
+
+fn shut(socket: &TcpStream) {
+    // One that is not connected any more is as good as shut.
+    let _ = socket.shutdown(Shutdown::Both);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    fn socket(listener: &TcpListener) -> Arc<TcpStream> {
+        Arc::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap())
+    }
+
+    #[test]
+    fn a_thread_that_reads_is_told_of_the_end_and_so_is_who_comes_later() {
+        let (listener, sockets) = (TcpListener::bind("127.0.0.1:0").unwrap(), Sockets::default());
+        let (early, late) = (socket(&listener), socket(&listener));
+        sockets.add(&early);
+        let reading = std::thread::spawn(move || (&*early).read(&mut [0]).unwrap());
+        sockets.close();
+        sockets.add(&late);
+        assert_eq!((reading.join().unwrap(), (&*late).read(&mut [0]).unwrap()), (0, 0));
+    }
+
+    #[test]
+    fn those_that_are_gone_are_forgotten() {
+        let (listener, sockets) = (TcpListener::bind("127.0.0.1:0").unwrap(), Sockets::default());
+        (0..5).for_each(|_| sockets.add(&socket(&listener)));
+        assert_eq!(sockets.open.lock().len(), 1);
+    }
+}

@@ -1,0 +1,175 @@
+//! A connection to one sentinel: it is asked on it where the master is, and tells on it when that changes.
+
+use super::place::Place;
+use crate::base::error::{Applied, Cause};
+use crate::base::say::say;
+use crate::base::time::{Clock, Moment};
+use crate::store::node::{Bell, Failure, Server, Stream};
+use redis::{Cmd, PushKind, RedisError, Value};
+use std::collections::HashMap;
+
+/// What sentinels publish on when they replace a master. The leader says it on the last one when it is done, a second after
+/// the promotion; the others as soon as they hear of the promotion, of which the leader tells its own subscribers on the first.
+const CHANNELS: [&str; 2] = ["+promoted-slave", "+switch-master"];
+
+/// So often a sentinel is asked again that changes its mind in the middle of its answer.
+const ASKS: usize = 3;
+
+/// What a sentinel says of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Word {
+    /// Of the configuration: it grows with each replacement.
+    pub(super) epoch: u64,
+    pub(super) master: Place,
+    /// The sentinels that it knows besides itself.
+    pub(super) others: Vec<Place>,
+}
+
+pub(super) struct Link<'a> {
+    server: &'a Server,
+    stream: Stream,
+}
+
+impl<'a> Link<'a> {
+    /// Connects and subscribes. A sentinel that does not let us listen is asked from time to time.
+    pub(super) fn open(server: &'a Server, refused: &mut bool) -> Result<Self, Failure> {
+        let failed = |error: RedisError| failure(server, &error);
+        let stream = server.connect(Moment::MAX).map_err(failed)?.stream;
+        let mut link = Self { server, stream };
+        let mut subscribe = redis::cmd("SUBSCRIBE");
+        // It is confirmed by what a sentinel tells unasked, so the answer to a second command shows that there was no error.
+        let packed = [subscribe.arg(&CHANNELS).get_packed_command(), redis::cmd("PING").get_packed_command()].concat();
+        let said = link.exchange(&packed, 1).map_err(failed)?;
+        if let Some(Value::ServerError(error)) = said.first() {
+            link.exchange(&[], 1).map_err(failed)?;
+            if !std::mem::replace(refused, true) {
+                say!(warn, "sentinel {} does not let this client listen, so it is polled: {error}", server.address());
+            }
+        }
+        Ok(link)
+    }
+
+    /// Sends commands and reads so many answers, in one response time-out.
+    fn exchange(&mut self, packed: &[u8], answers: usize) -> Result<Vec<Value>, RedisError> {
+        let now = Clock::Boot.now();
+        self.stream.ends_by(now.plus(self.server.response_timeout()), now);
+        self.stream.send(packed)?;
+        (0..answers).map(|_| self.stream.answer()).collect()
+    }
+
+    /// Asks where the master is.
+    pub(super) fn ask(&mut self, name: &str) -> Result<Word, Failure> {
+        for _ in 0..ASKS {
+            let said = self.exchange(&question(name), QUESTIONS).map_err(|error| failure(self.server, &error))?;
+            if let Some(word) = understood(said).map_err(|error| failure(self.server, &error))? {
+                return Ok(word);
+            }
+        }
+        Err(refused(self.server, "ERR", "it does not say twice where the master is"))
+    }
+
+    /// Waits until it tells something, the bell rings, or it is time.
+    pub(super) fn wait(&mut self, bell: &Bell, until: Moment) -> Result<(), Failure> {
+        self.stream.ends_by(until, Clock::Boot.now());
+        loop {
+            match self.stream.next_unless_rung(bell).map_err(|error| failure(self.server, &error))? {
+                Some(Value::Push { kind, .. }) if kind != PushKind::Message => {}
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Nothing that was asked of a sentinel changes anything.
+fn failure(server: &Server, error: &RedisError) -> Failure {
+    let detail = error.detail().unwrap_or_default();
+    match error.code() {
+        Some("ERR") if detail.starts_with("No such master") => refused(server, NO_MASTER, detail),
+        Some("ERR") if detail.starts_with("unknown command") => refused(server, "ERR", "it is not a sentinel"),
+        Some(code @ ("NOAUTH" | "WRONGPASS" | "NOPERM")) => {
+            refused(server, code, &format!("{detail} (its own are sentinel_username and sentinel_password in the URL)"))
+        }
+        Some(code) => refused(server, code, detail),
+        None => server.classify(error, Moment::MAX).never_sent(),
+    }
+}
+
+fn refused(server: &Server, code: &str, what: &str) -> Failure {
+    let cause = Cause::new(format!("sentinel {}: {what}", server.address()));
+    Failure::Refused { code: code.to_owned(), applied: Applied::No, cause }
+}
+
+/// The code of the refusal of a sentinel that does not know the master's name. It has none of its own.
+pub(super) const NO_MASTER: &str = "NOMASTER";
+
+const QUESTIONS: usize = 4;
+
+/// During a failover its leader tells in `SENTINEL MASTER` the new epoch beside the *old* address, for a second or two: it is
+/// where it goes on from. Where the master is says the other command. So the epoch is asked for before and after it: if both
+/// are the same, the address belongs to it.
+fn question(name: &str) -> Vec<u8> {
+    let about = |what: &str| redis::cmd("SENTINEL").arg(what).arg(name).take();
+    let commands = [about("MASTER"), about("GET-MASTER-ADDR-BY-NAME"), about("MASTER"), about("SENTINELS")];
+    commands.iter().flat_map(Cmd::get_packed_command).collect()
+}
+
+/// `None`: it changed its mind meanwhile.
+fn understood(said: Vec<Value>) -> Result<Option<Word>, RedisError> {
+    let [before, master, after, others] = <[Value; QUESTIONS]>::try_from(said)
+        .map_err(|_| RedisError::from((redis::ErrorKind::UnexpectedReturnType, "too few answers")))?;
+    let (before, after) = (epoch_in(before)?, epoch_in(after)?);
+    let (host, port): (String, u16) = redis::from_redis_value(master.extract_error()?)?;
+    let word = || Word { epoch: after, master: Place { host, port }, others: places_in(others) };
+    Ok((before == after).then(word))
+}
+
+fn epoch_in(master: Value) -> Result<u64, RedisError> {
+    let fields: HashMap<String, String> = redis::from_redis_value(master.extract_error()?)?;
+    let missing =
+        || RedisError::from((redis::ErrorKind::UnexpectedReturnType, "SENTINEL MASTER gives no config-epoch"));
+    fields.get("config-epoch").and_then(|epoch| epoch.parse().ok()).ok_or_else(missing)
+}
+
+/// Whoever may not ask for them does without.
+fn places_in(others: Value) -> Vec<Place> {
+    let others: Vec<HashMap<String, String>> = redis::from_redis_value(others).unwrap_or_default();
+    let place = |fields: HashMap<String, String>| {
+        let port = fields.get("port")?.parse().ok().filter(|port| *port != 0)?;
+        Some(Place { host: fields.get("ip").filter(|host| !host.is_empty())?.clone(), port })
+    };
+    others.into_iter().filter_map(place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn master(epoch: u64) -> Value {
+        let pairs = [("name", "m".to_owned()), ("config-epoch", epoch.to_string())];
+        Value::Map(pairs.into_iter().map(|(key, value)| (text(key), text(&value))).collect())
+    }
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn place(host: &str, port: &str) -> Value {
+        Value::Array(vec![text(host), text(port)])
+    }
+
+    #[test]
+    fn an_address_belongs_to_an_epoch_that_is_the_same_before_and_after() {
+        let others = Value::Array(vec![
+            Value::Map(vec![(text("ip"), text("::1")), (text("port"), text("7"))]),
+            Value::Map(vec![(text("ip"), text("")), (text("port"), text("7"))]),
+            Value::Map(vec![(text("ip"), text("h")), (text("port"), text("0"))]),
+        ]);
+        let said = |before, after| vec![master(before), place("h", "1"), master(after), others.clone()];
+        let word = understood(said(3, 3)).unwrap().unwrap();
+        assert_eq!((word.epoch, word.master.to_string().as_str()), (3, "h:1"));
+        assert_eq!(word.others.iter().map(Place::to_string).collect::<Vec<_>>(), ["[::1]:7"]);
+        assert_eq!(understood(said(3, 4)).unwrap(), None);
+        assert!(understood(vec![master(3)]).is_err());
+        assert!(understood(vec![text(""), place("h", "1"), master(3), others.clone()]).is_err());
+    }
+}

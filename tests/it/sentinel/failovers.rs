@@ -1,0 +1,179 @@
+//! A master that is replaced: what its clients do, what becomes of holds and waiters, and that nobody believes the old one.
+
+use super::{MINUTE, eventually_free, locks_of, patient};
+use crate::harness::sentinel::Group;
+use crate::threads::{LONG, Mark, SOON, eventually, finish, ms, timed};
+use redlatch::{HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::Duration;
+
+/// How long sentinels may take to find that a master is silent and to name another one.
+const FAILOVER: Duration = Duration::from_secs(5);
+
+/// A hold that was replicated before the failover.
+fn replicated(group: &Group, locks: &ReentrantLock, name: &str) {
+    locks.lock(name).unwrap();
+    eventually(LONG, "it is replicated", || group.nodes[1..].iter().all(|node| node.pttl(name) > 0));
+}
+
+/// Waits for the lock with each of these, and tells when it had it.
+fn wait_all<'s>(scope: &'s Scope<'s, '_>, locks: &'s [ReentrantLock]) -> Vec<ScopedJoinHandle<'s, Mark>> {
+    let wait = |locks: &'s ReentrantLock| {
+        scope.spawn(move || {
+            let guard = locks.guard("n").unwrap();
+            let served = Mark::now();
+            guard.unlock().unwrap();
+            served
+        })
+    };
+    locks.iter().map(wait).collect()
+}
+
+fn all_wait(group: &Group, waiters: usize) {
+    let listening = || group.nodes[0].subscribers("redisson_lock__channel:{n}") == waiters as i64;
+    eventually(LONG, "all listen", listening);
+}
+
+/// Whether the master is killed or told to give way, its replica has the hold, and those who wait hear of the release there.
+fn holds_and_waiters_go_over(replace: impl FnOnce(&mut Group)) {
+    let mut group = Group::start();
+    let (holder, waiters) = (patient(&group), [(); 4].map(|()| patient(&group)));
+    replicated(&group, &holder, "n");
+    let hold = holder.hold("n").unwrap();
+    std::thread::scope(|scope| {
+        let waiting = wait_all(scope, &waiters);
+        all_wait(&group, waiters.len());
+        let before = holder.client().stats().renewals;
+        replace(&mut group);
+        let new = group.replaced(0);
+        let named = Mark::now();
+        eventually(SOON, "the hold is renewed at the new master", || holder.client().stats().renewals > before);
+        assert!(named.elapsed() <= SOON && hold.state() == HoldState::Held, "{:?}", hold.state());
+        let listening = || group.nodes[new].subscribers("redisson_lock__channel:{n}") == waiters.len() as i64;
+        eventually(SOON, "those who wait listen there", listening);
+        let released = Mark::now();
+        holder.unlock("n").unwrap();
+        for waiter in waiting {
+            let took = finish(waiter) - released;
+            assert!(took <= 2 * SOON, "served after {took:?}");
+        }
+        assert_eq!(group.nodes[new].pttl("n"), -2);
+    });
+}
+
+#[test]
+fn holds_and_waiters_go_over_when_the_master_dies() {
+    holds_and_waiters_go_over(|group| group.nodes[0].kill());
+}
+
+#[test]
+fn holds_and_waiters_go_over_when_the_master_is_told_to_give_way() {
+    holds_and_waiters_go_over(|group| group.fail_over(2));
+}
+
+/// Nothing told those who wait: the one who held it is gone with the key.
+#[test]
+fn waiters_for_what_was_lost_with_the_master_are_served_at_once() {
+    let mut group = Group::start();
+    let (holder, waiters) = (patient(&group), [(); 4].map(|()| patient(&group)));
+    group.sever(0);
+    holder.lock("n").unwrap();
+    let hold = holder.hold("n").unwrap();
+    std::thread::scope(|scope| {
+        let waiting = wait_all(scope, &waiters);
+        all_wait(&group, waiters.len());
+        group.nodes[0].kill();
+        group.replaced(0);
+        let named = Mark::now();
+        let lost = hold.lost().recv_timeout(SOON).expect("it is told at once, not a third of a minute later");
+        assert_eq!(lost.cause(), LossCause::Removed);
+        for waiter in waiting {
+            let took = finish(waiter) - named;
+            println!("served {took:?} after the first sentinel named the new master");
+            assert!(took <= 2 * SOON, "served after {took:?}");
+        }
+    });
+    assert_err!(holder.unlock("n"), Lost);
+    eventually_free(&group);
+}
+
+/// It is not renewed, so nobody else would ever ask for it.
+#[test]
+fn a_hold_of_a_fixed_lease_is_verified_at_the_new_master_and_not_prolonged() {
+    let mut group = Group::start();
+    let locks = patient(&group);
+    assert!(locks.try_lock_for_with_lease("kept", LONG, MINUTE).unwrap());
+    eventually(LONG, "it is replicated", || group.nodes[1..].iter().all(|node| node.pttl("kept") > 0));
+    group.sever(0);
+    assert!(locks.try_lock_for_with_lease("gone", LONG, MINUTE).unwrap());
+    let [kept, gone] = ["kept", "gone"].map(|name| locks.hold(name).unwrap());
+    group.nodes[0].kill();
+    let new = group.replaced(0);
+    assert_eq!(gone.lost().recv_timeout(SOON).expect("it is told at once").cause(), LossCause::Removed);
+    eventually(SOON, "it is verified", || locks.client().stats().renewals > 0);
+    assert!(kept.is_valid() && kept.remaining() < MINUTE);
+    assert!(group.nodes[new].pttl("kept") < MINUTE.as_millis() as i64);
+    locks.unlock("kept").unwrap();
+    assert_err!(locks.unlock("gone"), Lost);
+}
+
+/// What is stopped takes writes for a second or more after it goes on, and says that it is the master: nobody asks it any more.
+#[test]
+fn an_old_master_that_comes_back_is_neither_written_to_nor_believed() {
+    let group = Group::start();
+    let (locks, other) = (patient(&group), patient(&group));
+    for locks in [&locks, &other] {
+        drop(locks.guard("a").unwrap());
+    }
+    group.nodes[0].freeze();
+    // It is under way at the old one, which reads it when it goes on.
+    let ((), took) = timed(|| locks.lock("n").unwrap());
+    let new = group.replaced(0);
+    let bound = FAILOVER + SOON;
+    assert!(took <= bound && group.nodes[new].pttl("n") > 0, "taken after {took:?}");
+    group.nodes[0].thaw();
+    eventually(LONG, "it answers", || group.nodes[0].try_ask::<String>(&["PING"]).is_ok());
+    assert!(!other.try_lock("n").unwrap());
+    other.lock("m").unwrap();
+    assert!(group.nodes[new].pttl("m") > 0);
+    assert!(group.nodes[0].role() == "slave" || group.nodes[0].pttl("m") == -2);
+    eventually(SOON, "no connection is left", || group.nodes[0].clients() == 0);
+    assert!(locks.verify(&locks.hold("n").unwrap()).unwrap());
+    locks.unlock("n").unwrap();
+    other.unlock("m").unwrap();
+}
+
+#[test]
+fn idle_connections_to_a_master_that_gave_way_are_closed_at_once() {
+    let group = Group::start();
+    let locks = locks_of(group.builder().poll_cap(ms(100)));
+    let guards: Vec<_> = ["a", "b", "c"].iter().map(|name| locks.guard(name).unwrap()).collect();
+    assert!(!patient(&group).try_lock_for("a", ms(50)).unwrap());
+    eventually(LONG, "it is replicated", || group.nodes[1..].iter().all(|node| node.pttl("c") > 0));
+    group.fail_over(0);
+    group.replaced(0);
+    eventually(SOON, "none is left", || group.nodes[0].clients() == 0);
+    assert_eq!(group.nodes[0].role(), "master", "nobody has told it yet");
+    for guard in guards {
+        guard.unlock().unwrap();
+    }
+}
+
+/// A, then B, then A: each time what was not replicated is found out.
+#[test]
+fn a_master_may_become_one_again() {
+    let mut group = Group::start();
+    let locks = patient(&group);
+    replicated(&group, &locks, "n");
+    group.fail_over(0);
+    let second = group.replaced(0);
+    assert_eq!(group.settled(), second);
+    assert!(locks.verify(&locks.hold("n").unwrap()).unwrap());
+    let other = (1..3).find(|node| *node != second).unwrap();
+    group.nodes[other].kill();
+    group.fail_over(1);
+    assert_eq!(group.replaced(second), 0);
+    eventually(SOON, "it is renewed there", || locks.verify(&locks.hold("n").unwrap()).is_ok());
+    assert!(group.nodes[0].pttl("n") > 0);
+    locks.unlock("n").unwrap();
+}

@@ -1,0 +1,139 @@
+//! How the master is found, and what is said when it is not.
+
+use super::{locks_of, patient};
+use crate::harness::sentinel::{Group, NAME};
+use crate::threads::{LONG, SOON, elsewhere, eventually, ms, of_redlatch, timed};
+use redlatch::{Client, Error, RedLock, RedLockExt};
+
+#[test]
+fn a_lock_is_taken_at_the_master_and_released_there() {
+    let group = Group::start();
+    let (locks, other) = (patient(&group), patient(&group));
+    let guard = locks.guard("n").unwrap();
+    assert!(group.nodes[0].pttl("n") > 0);
+    assert!(!other.try_lock("n").unwrap() && !elsewhere(|| locks.try_lock("n")).unwrap());
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| timed(|| other.lock("n").and_then(|()| other.unlock("n"))));
+        eventually(LONG, "it listens", || group.nodes[0].subscribers("redisson_lock__channel:{n}") == 1);
+        guard.unlock().unwrap();
+        let (served, took) = waiter.join().unwrap();
+        assert!(served.is_ok() && took <= SOON, "{served:?} after {took:?}");
+    });
+    assert_eq!(group.nodes[0].pttl("n"), -2);
+    assert!(locks.client().ping(LONG).is_ok() && locks.client().stats().outage.is_none());
+}
+
+#[test]
+fn a_url_names_a_database_and_one_sentinel_is_enough() {
+    let group = Group::start();
+    let url = format!("redis-sentinel://{}/{NAME}/3", group.sentinels[2].address());
+    let locks = locks_of(Client::builder(&url));
+    let _guard = locks.guard("n").unwrap();
+    let in_database: String = group.nodes[0].ask(&["INFO", "keyspace"]);
+    assert!(in_database.contains("db3:keys=1") && !in_database.contains("db0"), "{in_database}");
+}
+
+/// Two are enough for the client, whichever they are, and for a failover.
+#[test]
+fn a_frozen_sentinel_costs_nobody_time() {
+    let group = Group::start();
+    for frozen in 0..group.sentinels.len() {
+        group.sentinels[frozen].freeze();
+        let (locks, took) = timed(|| {
+            let locks = patient(&group);
+            drop(locks.guard("n").unwrap());
+            locks
+        });
+        assert!(took <= SOON, "with sentinel {frozen} frozen it took {took:?}");
+        drop(locks);
+        group.sentinels[frozen].thaw();
+    }
+}
+
+#[test]
+fn one_sentinel_that_answers_is_enough() {
+    let mut group = Group::start();
+    group.sentinels[0].kill();
+    group.sentinels[1].freeze();
+    let (taken, took) = timed(|| drop(patient(&group).guard("n").unwrap()));
+    assert!(took <= SOON, "{taken:?} after {took:?}");
+}
+
+/// What a try says, at once.
+fn refusal(url: &str) -> Error {
+    let (error, took) = timed(|| locks_of(Client::builder(url)).try_lock("n").unwrap_err());
+    assert!(took <= SOON, "{error} after {took:?}");
+    error
+}
+
+#[test]
+fn a_name_that_no_sentinel_knows_is_said_to_be_unknown() {
+    let group = Group::start();
+    let error = refusal(&group.url().replace(NAME, "nobody"));
+    assert!(!error.is_retryable() && error.to_string().contains("No such master"), "{error}");
+    assert!(error.to_string().contains("NOMASTER"), "{error}");
+}
+
+#[test]
+fn what_is_not_a_sentinel_is_said_to_be_none() {
+    let group = Group::start();
+    let error = refusal(&format!("redis+sentinel://{}/{NAME}", group.nodes[0].address()));
+    assert!(!error.is_retryable() && error.to_string().contains("it is not a sentinel"), "{error}");
+}
+
+#[test]
+fn nobody_who_answers_is_said_with_the_number_of_those_who_were_asked() {
+    let mut group = Group::start();
+    group.sentinels.iter_mut().for_each(|sentinel| sentinel.kill());
+    let locks = locks_of(group.builder().response_timeout(ms(200)));
+    let (error, took) = timed(|| locks.try_lock("n").unwrap_err());
+    assert!(took <= SOON, "{error} after {took:?}");
+    assert!(error.is_retryable() && error.to_string().contains("none of 3 sentinels names the master"), "{error}");
+}
+
+#[test]
+fn sentinels_have_users_and_passwords_of_their_own() {
+    let group = Group::start();
+    for sentinel in &group.sentinels {
+        let _: String = sentinel.ask(&["ACL", "SETUSER", "watcher", "on", ">pa?ss", "allchannels", "+@all"]);
+        let _: String = sentinel.ask(&["ACL", "SETUSER", "default", "resetpass", ">other"]);
+    }
+    let error = refusal(&group.url());
+    assert!(matches!(&error, Error::Refused { code, .. } if code == "NOAUTH"), "{error}");
+    assert!(error.to_string().contains("sentinel_password"), "{error}");
+    let error = refusal(&format!("{}?sentinel_password=Sesame-0815", group.url()));
+    assert!(matches!(&error, Error::Refused { code, .. } if code == "WRONGPASS"), "{error}");
+    assert!(!error.to_string().contains("Sesame"), "{error}");
+    for login in ["sentinel_username=watcher&sentinel_password=pa%3Fss", "sentinel_password=other"] {
+        drop(locks_of(Client::builder(&format!("{}?{login}", group.url()))).guard("n").unwrap());
+    }
+}
+
+#[test]
+fn nodes_have_users_and_passwords_of_their_own() {
+    let group = Group::start();
+    for sentinel in &group.sentinels {
+        let _: String = sentinel.ask(&["SENTINEL", "SET", NAME, "auth-pass", "other"]);
+    }
+    let rules = ["ACL", "SETUSER", "app", "on", ">pass", "allchannels", "~n", "+@all"];
+    let _: String = group.nodes[0].ask(&rules);
+    let _: String = group.nodes[0].ask(&["ACL", "SETUSER", "default", "resetpass", ">other"]);
+    let error = refusal(&group.url());
+    assert!(matches!(&error, Error::Refused { code, .. } if code == "NOAUTH"), "{error}");
+    let url = group.url().replace("://", "://app:pass@");
+    drop(locks_of(Client::builder(&url)).guard("n").unwrap());
+}
+
+#[test]
+fn the_threads_that_ask_end_with_the_client() {
+    crate::process::alone(|| {
+        let group = Group::start();
+        let locks = patient(&group);
+        assert_eq!(of_redlatch().iter().filter(|name| name.starts_with("redlatch-sentin")).count(), 0);
+        drop(locks.guard("n").unwrap());
+        let watching = || of_redlatch().iter().filter(|name| name.starts_with("redlatch-sentin")).count();
+        eventually(LONG, "each sentinel has a thread", || watching() == 3);
+        std::thread::sleep(ms(50));
+        drop(locks);
+    });
+}
