@@ -4,6 +4,7 @@ use crate::server::{redis_program, signal};
 use crate::threads::{LONG, eventually, ms};
 use redis::FromRedisValue;
 use redlatch::{Client, ClientBuilder};
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,8 @@ const FAILOVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long an answer of one that is frozen is waited for.
 const ANSWER: Duration = Duration::from_secs(1);
+
+type Fields = HashMap<String, String>;
 
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
@@ -189,14 +192,21 @@ impl Member {
         Some(named.1)
     }
 
+    /// What a sentinel knows of each replica.
+    fn replicas(&self) -> Vec<Fields> {
+        self.try_ask(&["SENTINEL", "REPLICAS", NAME]).unwrap_or_default()
+    }
+
+    fn has_seen_replica(&self, node: &Member) -> bool {
+        let is_so = |known: &Fields| known["port"] == node.port.to_string() && known["role-reported"] == "slave";
+        self.replicas().iter().any(is_so)
+    }
+
     /// Whether a sentinel knows all others and would carry a failover out.
     fn is_ready(&self) -> bool {
         let usable = format!("OK {SENTINELS} usable");
-        let replicas: Vec<Vec<String>> = self.try_ask(&["SENTINEL", "REPLICAS", NAME]).unwrap_or_default();
-        let is_up = |replica: &Vec<String>| {
-            let pairs: Vec<_> = replica.chunks(2).map(|pair| (pair[0].as_str(), pair[1].as_str())).collect();
-            pairs.contains(&("flags", "slave")) && pairs.contains(&("master-link-status", "ok"))
-        };
+        let replicas = self.replicas();
+        let is_up = |replica: &Fields| replica["flags"] == "slave" && replica["master-link-status"] == "ok";
         replicas.len() == NODES - 1
             && replicas.iter().all(is_up)
             && self.try_ask::<String>(&["SENTINEL", "CKQUORUM", NAME]).is_ok_and(|said| said.starts_with(&usable))
@@ -332,6 +342,14 @@ impl Group {
             let is_so = agreed && self.nodes[master].role() == "master" && others.map(|(_, node)| node).all(follows);
             is_so.then_some(master)
         })
+    }
+
+    /// Waits until every sentinel has seen that a node became a replica; they look every 10 s. One that has not would take it, when
+    /// it is promoted again, for a master that was never told to give way, and demote it.
+    #[track_caller]
+    pub fn seen_as_replica(&self, node: usize) {
+        let seen = || self.sentinels.iter().all(|sentinel| sentinel.has_seen_replica(&self.nodes[node]));
+        eventually(LONG, "all sentinels have seen it", seen);
     }
 
     /// Waits until the replicas of a master have all that it has now.

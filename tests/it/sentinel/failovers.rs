@@ -10,9 +10,8 @@ use std::time::Duration;
 /// How long sentinels may take to find that a master is silent and to name another one.
 const FAILOVER: Duration = Duration::from_secs(5);
 
-/// A hold that was replicated before the failover.
-fn replicated(group: &Group, locks: &ReentrantLock, name: &str) {
-    locks.lock(name).unwrap();
+/// Its replicas know it before the failover.
+fn eventually_replicated(group: &Group, name: &str) {
     eventually(LONG, "it is replicated", || group.nodes[1..].iter().all(|node| node.pttl(name) > 0));
 }
 
@@ -38,9 +37,10 @@ fn all_wait(group: &Group, waiters: usize) {
 fn holds_and_waiters_go_over(replace: impl FnOnce(&mut Group)) {
     let mut group = Group::start();
     let (holder, waiters) = (patient(&group), [(); 4].map(|()| patient(&group)));
-    replicated(&group, &holder, "n");
-    let hold = holder.hold("n").unwrap();
     std::thread::scope(|scope| {
+        // Released when the test fails, too: those who wait would keep it from ending.
+        let guard = holder.guard("n").unwrap();
+        eventually_replicated(&group, "n");
         let waiting = wait_all(scope, &waiters);
         all_wait(&group, waiters.len());
         let before = holder.client().stats().renewals;
@@ -48,11 +48,11 @@ fn holds_and_waiters_go_over(replace: impl FnOnce(&mut Group)) {
         let new = group.replaced(0);
         let named = Mark::now();
         eventually(SOON, "the hold is renewed at the new master", || holder.client().stats().renewals > before);
-        assert!(named.elapsed() <= SOON && hold.state() == HoldState::Held, "{:?}", hold.state());
+        assert!(named.elapsed() <= SOON && guard.state() == HoldState::Held, "{:?}", guard.state());
         let listening = || group.nodes[new].subscribers("redisson_lock__channel:{n}") == waiters.len() as i64;
         eventually(SOON, "those who wait listen there", listening);
         let released = Mark::now();
-        holder.unlock("n").unwrap();
+        guard.unlock().unwrap();
         for waiter in waiting {
             let took = finish(waiter) - released;
             assert!(took <= 2 * SOON, "served after {took:?}");
@@ -103,7 +103,7 @@ fn a_hold_of_a_fixed_lease_is_verified_at_the_new_master_and_not_prolonged() {
     let mut group = Group::start();
     let locks = patient(&group);
     assert!(locks.try_lock_for_with_lease("kept", LONG, MINUTE).unwrap());
-    eventually(LONG, "it is replicated", || group.nodes[1..].iter().all(|node| node.pttl("kept") > 0));
+    eventually_replicated(&group, "kept");
     group.sever(0);
     assert!(locks.try_lock_for_with_lease("gone", LONG, MINUTE).unwrap());
     let [kept, gone] = ["kept", "gone"].map(|name| locks.hold(name).unwrap());
@@ -143,13 +143,30 @@ fn an_old_master_that_comes_back_is_neither_written_to_nor_believed() {
     other.unlock("m").unwrap();
 }
 
+/// However long an answer may take: it would not be believed.
+#[test]
+fn what_is_under_way_at_a_silent_master_is_asked_of_the_new_one_at_once() {
+    let group = Group::start();
+    let locks = locks_of(group.builder().watchdog_timeout(MINUTE).response_timeout(LONG).outage_budget(MINUTE));
+    drop(locks.guard("n").unwrap());
+    group.nodes[0].freeze();
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| locks.guard("n").map(|guard| (Mark::now(), guard.unlock())));
+        group.replaced(0);
+        let named = Mark::now();
+        let (taken, unlocked) = finish(asking).unwrap();
+        assert!(unlocked.is_ok() && taken - named <= SOON, "{unlocked:?}, taken after {:?}", taken - named);
+    });
+    group.nodes[0].thaw();
+}
+
 #[test]
 fn idle_connections_to_a_master_that_gave_way_are_closed_at_once() {
     let group = Group::start();
     let locks = locks_of(group.builder().poll_cap(ms(100)));
     let guards: Vec<_> = ["a", "b", "c"].iter().map(|name| locks.guard(name).unwrap()).collect();
     assert!(!patient(&group).try_lock_for("a", ms(50)).unwrap());
-    eventually(LONG, "it is replicated", || group.nodes[1..].iter().all(|node| node.pttl("c") > 0));
+    eventually_replicated(&group, "c");
     group.fail_over(0);
     group.replaced(0);
     eventually(SOON, "none is left", || group.nodes[0].clients() == 0);
@@ -164,10 +181,12 @@ fn idle_connections_to_a_master_that_gave_way_are_closed_at_once() {
 fn a_master_may_become_one_again() {
     let mut group = Group::start();
     let locks = patient(&group);
-    replicated(&group, &locks, "n");
+    locks.lock("n").unwrap();
+    eventually_replicated(&group, "n");
     group.fail_over(0);
     let second = group.replaced(0);
     assert_eq!(group.settled(), second);
+    group.seen_as_replica(0);
     assert!(locks.verify(&locks.hold("n").unwrap()).unwrap());
     let other = (1..3).find(|node| *node != second).unwrap();
     group.nodes[other].kill();
