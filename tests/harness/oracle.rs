@@ -1,33 +1,49 @@
 //! The harness's sentinel that says what a test wants, and changes its mind when the test does.
 
 use crate::sentinel::NAME;
+use crate::threads::{LONG, eventually};
 use redis::{Parser, Value};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 /// It knows no other sentinel, publishes nothing, and ends with the process.
 pub struct Oracle {
     port: u16,
-    says: Arc<Mutex<(u16, u64)>>,
+    mind: Arc<Mind>,
+}
+
+/// What it says, and how often it was asked.
+struct Mind {
+    says: Mutex<(u16, u64)>,
+    asked: AtomicUsize,
 }
 
 impl Oracle {
     /// One that names the node at this port of 127.0.0.1, by this epoch.
     pub fn naming(port: u16, epoch: u64) -> Self {
-        let (listener, says) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(Mutex::new((port, epoch))));
-        let (port, said) = (listener.local_addr().unwrap().port(), Arc::clone(&says));
+        let mind = Arc::new(Mind { says: Mutex::new((port, epoch)), asked: AtomicUsize::new(0) });
+        let (listener, shared) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::clone(&mind));
+        let port = listener.local_addr().unwrap().port();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let said = Arc::clone(&said);
-                std::thread::spawn(move || serve(stream.unwrap(), &said));
+                let mind = Arc::clone(&shared);
+                std::thread::spawn(move || serve(stream.unwrap(), &mind));
             }
         });
-        Self { port, says }
+        Self { port, mind }
     }
 
     pub fn name(&self, port: u16, epoch: u64) {
-        *self.says.lock().unwrap() = (port, epoch);
+        *self.mind.says.lock().unwrap() = (port, epoch);
+    }
+
+    /// Waits until somebody has heard what it says now, and come back after that.
+    #[track_caller]
+    pub fn heard(&self) {
+        let before = self.mind.asked.load(SeqCst);
+        eventually(LONG, "it is asked twice", || self.mind.asked.load(SeqCst) >= before + 2);
     }
 
     pub fn address(&self) -> String {
@@ -35,11 +51,14 @@ impl Oracle {
     }
 }
 
-fn serve(mut stream: TcpStream, says: &Mutex<(u16, u64)>) {
+fn serve(mut stream: TcpStream, mind: &Mind) {
     let (mut parser, mut reading) = (Parser::new(), stream.try_clone().unwrap());
     while let Ok(Value::Array(words)) = parser.parse_value(&mut reading) {
         let words: Vec<String> = words.into_iter().map(|word| redis::from_redis_value(word).unwrap()).collect();
-        let said = *says.lock().unwrap();
+        let said = *mind.says.lock().unwrap();
+        if words.get(1).is_some_and(|word| word == "SENTINELS") {
+            mind.asked.fetch_add(1, SeqCst);
+        }
         if stream.write_all(answer(&words, said).as_bytes()).is_err() {
             return;
         }

@@ -44,13 +44,31 @@ fn an_address_of_the_same_epoch_leads_nobody_away() {
     drop(locks.guard("n").unwrap());
     let _: String = group.nodes[1].ask(&["REPLICAOF", "NO", "ONE"]);
     oracle.name(group.nodes[1].port(), 0);
-    std::thread::sleep(SOON);
+    oracle.heard();
     drop(locks.guard("n").unwrap());
     assert_eq!((group.nodes[0].clients() > 0, group.nodes[1].clients()), (true, 0));
     oracle.name(group.nodes[1].port(), 1);
     eventually(LONG, "a higher epoch does", || group.nodes[1].clients() > 0);
     drop(locks.guard("n").unwrap());
     assert_eq!(group.nodes[0].clients(), 0);
+}
+
+/// Who is named may be none yet, or none any more.
+#[test]
+fn a_node_that_says_that_it_is_a_replica_is_not_followed() {
+    let group = Group::start();
+    let oracle = Oracle::naming(group.nodes[1].port(), 1);
+    let locks = locks_of(Client::builder(&format!("redis+sentinel://{}/{NAME}", oracle.address())));
+    let error = locks.try_lock("n").unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("it says that it is not the master"), "{error}");
+    oracle.name(group.nodes[0].port(), 2);
+    let guard = locks.guard("n").unwrap();
+    oracle.name(group.nodes[1].port(), 3);
+    oracle.heard();
+    assert!(locks.verify(&guard).unwrap() && group.nodes[0].clients() > 0);
+    let _: String = group.nodes[1].ask(&["REPLICAOF", "NO", "ONE"]);
+    eventually(LONG, "it is followed as soon as it is one", || group.nodes[0].clients() == 0);
+    guard.unlock().unwrap();
 }
 
 #[test]
