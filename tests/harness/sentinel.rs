@@ -1,4 +1,4 @@
-//! The harness's Sentinel groups: a master, two replicas and three sentinels, each a process of its own.
+//! The harness's Sentinel groups: a master, its replicas and sentinels, each a process of its own.
 
 use crate::server::{redis_program, signal};
 use crate::threads::{LONG, eventually, ms};
@@ -9,22 +9,42 @@ use std::fmt::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 /// What the sentinels call the group.
 pub const NAME: &str = "mymaster";
 
-const NODES: usize = 3;
-const SENTINELS: usize = 3;
+/// How many there are, and how long a process may be silent before a sentinel calls it down.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    nodes: usize,
+    sentinels: usize,
+    down_after: Duration,
+}
 
-/// How long a process may be silent before a sentinel calls it down. Half of it was too short on a busy machine: a node that
-/// has just been promoted, which closes the sentinels' connections, was replaced in its turn.
-pub const DOWN_AFTER: Duration = Duration::from_secs(1);
+impl Shape {
+    /// The usual one. Half of its time was too short on a busy machine: a node that has just been promoted, which closes the
+    /// sentinels' connections, was replaced in its turn.
+    pub const USUAL: Self = Self { nodes: 3, sentinels: 3, down_after: Duration::from_secs(1) };
+
+    /// The smallest that can replace its master, once.
+    pub const SMALL: Self = Self { nodes: 2, sentinels: 1, ..Self::USUAL };
+
+    /// One whose master nobody replaces, however busy the machine is.
+    pub const STEADY: Self = Self { down_after: Duration::from_secs(600), ..Self::USUAL };
+
+    fn majority(self) -> usize {
+        self.sentinels / 2 + 1
+    }
+}
 
 /// A sentinel that did not become the leader tries again after twice this.
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long sentinels may take for anything: one that got no core for 2 s does nothing for 30 s, in what it calls tilt.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long an answer of one that is frozen is waited for.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -39,6 +59,7 @@ static NUMBER: AtomicUsize = AtomicUsize::new(0);
 /// that real ones would find out later. When it is dropped all are killed; if the test panics their logs are printed.
 pub struct Group {
     dir: PathBuf,
+    shape: Shape,
     pub nodes: Vec<Member>,
     pub sentinels: Vec<Member>,
 }
@@ -175,6 +196,12 @@ impl Member {
         list.lines().filter(|line| !known.iter().any(|sign| line.contains(sign))).count()
     }
 
+    /// The connections that call themselves so.
+    pub fn clients_named(&self, name: &str) -> usize {
+        let sign = format!(" name={name} ");
+        self.ask::<String>(&["CLIENT", "LIST"]).lines().filter(|line| line.contains(&sign)).count()
+    }
+
     /// How a node calls itself: `master` or `slave`.
     pub fn role(&self) -> String {
         let redis::Value::Array(role) = self.ask(&["ROLE"]) else { panic!("a role is an array") };
@@ -184,6 +211,11 @@ impl Member {
     /// Has a node that is a replica what its master has, as far as both know?
     fn is_linked(&self) -> bool {
         self.ask::<String>(&["INFO", "replication"]).contains("master_link_status:up")
+    }
+
+    fn offset(&self, of: &str) -> u64 {
+        let info: String = self.ask(&["INFO", "replication"]);
+        info.lines().find_map(|line| line.strip_prefix(of)).expect("it is told").parse().unwrap()
     }
 
     /// Which port a sentinel names as that of the master.
@@ -203,11 +235,11 @@ impl Member {
     }
 
     /// Whether a sentinel knows all others and would carry a failover out.
-    fn is_ready(&self) -> bool {
-        let usable = format!("OK {SENTINELS} usable");
+    fn is_ready(&self, shape: Shape) -> bool {
+        let usable = format!("OK {} usable", shape.sentinels);
         let replicas = self.replicas();
         let is_up = |replica: &Fields| replica["flags"] == "slave" && replica["master-link-status"] == "ok";
-        replicas.len() == NODES - 1
+        replicas.len() == shape.nodes - 1
             && replicas.iter().all(is_up)
             && self.try_ask::<String>(&["SENTINEL", "CKQUORUM", NAME]).is_ok_and(|said| said.starts_with(&usable))
     }
@@ -238,11 +270,15 @@ fn id(sentinel: usize) -> String {
 
 impl Group {
     pub fn start() -> Self {
+        Self::of(Shape::USUAL)
+    }
+
+    pub fn of(shape: Shape) -> Self {
         let number = NUMBER.fetch_add(1, SeqCst);
         let dir = std::env::temp_dir().join(format!("redlatch-group-{}-{number}", std::process::id()));
-        let nodes = (0..NODES).map(|number| Member::new(&dir, format!("node-{number}"), &[])).collect();
+        let nodes = (0..shape.nodes).map(|number| Member::new(&dir, format!("node-{number}"), &[])).collect();
         let sentinel = |number| Member::new(&dir, format!("sentinel-{number}"), &["--sentinel"]);
-        let mut group = Self { nodes, sentinels: (0..SENTINELS).map(sentinel).collect(), dir };
+        let mut group = Self { nodes, sentinels: (0..shape.sentinels).map(sentinel).collect(), shape, dir };
         group.start_nodes();
         group.start_sentinels();
         group
@@ -261,21 +297,24 @@ impl Group {
     }
 
     fn start_sentinels(&mut self) {
-        for number in 0..SENTINELS {
+        for number in 0..self.shape.sentinels {
             self.sentinels[number].configure(&self.file_of(number));
         }
         self.sentinels.iter_mut().for_each(Member::spawn);
-        eventually(LONG, "the sentinels are ready", || self.sentinels.iter().all(Member::is_ready));
+        eventually(LONG, "the sentinels are ready", || {
+            self.sentinels.iter().all(|sentinel| sentinel.is_ready(self.shape))
+        });
     }
 
     /// What a sentinel would have written into its file in an earlier life.
     fn file_of(&self, sentinel: usize) -> String {
-        let (down, failover) = (DOWN_AFTER.as_millis(), FAILOVER_TIMEOUT.as_millis());
+        let (down, failover) = (self.shape.down_after.as_millis(), FAILOVER_TIMEOUT.as_millis());
         let mut text = format!(
-            "sentinel myid {}\nsentinel monitor {NAME} 127.0.0.1 {} 2\n\
+            "sentinel myid {}\nsentinel monitor {NAME} 127.0.0.1 {} {}\n\
              sentinel down-after-milliseconds {NAME} {down}\nsentinel failover-timeout {NAME} {failover}\n",
             id(sentinel),
-            self.nodes[0].port
+            self.nodes[0].port,
+            self.shape.majority()
         );
         for node in &self.nodes[1..] {
             writeln!(text, "sentinel known-replica {NAME} 127.0.0.1 {}", node.port).unwrap();
@@ -304,7 +343,7 @@ impl Group {
 
     /// The node that the first of the sentinels names which answers.
     pub fn master(&self) -> usize {
-        (0..SENTINELS).find_map(|sentinel| self.named_by(sentinel)).expect("a sentinel answers")
+        (0..self.sentinels.len()).find_map(|sentinel| self.named_by(sentinel)).expect("a sentinel answers")
     }
 
     /// Has a sentinel replace a master that is well, and waits until it names another one. A sentinel that knows no replica which
@@ -326,7 +365,7 @@ impl Group {
     #[track_caller]
     pub fn replaced(&self, node: usize) -> usize {
         self.eventually("a sentinel names another master", || {
-            (0..SENTINELS).filter_map(|sentinel| self.named_by(sentinel)).find(|named| *named != node)
+            (0..self.sentinels.len()).filter_map(|sentinel| self.named_by(sentinel)).find(|named| *named != node)
         })
     }
 
@@ -338,7 +377,7 @@ impl Group {
             let follows = |node: &Member| node.role() == "slave" && node.is_linked();
             let others =
                 self.nodes.iter().enumerate().filter(|(number, node)| *number != master && node.child.is_some());
-            let agreed = (1..SENTINELS).all(|sentinel| self.named_by(sentinel) == Some(master));
+            let agreed = (1..self.sentinels.len()).all(|sentinel| self.named_by(sentinel) == Some(master));
             let is_so = agreed && self.nodes[master].role() == "master" && others.map(|(_, node)| node).all(follows);
             is_so.then_some(master)
         })
@@ -355,9 +394,10 @@ impl Group {
     /// Waits until the replicas of a master have all that it has now.
     #[track_caller]
     pub fn replicated(&self, master: usize) {
-        let running = self.nodes.iter().filter(|node| node.child.is_some()).count() - 1;
-        let wait = || self.nodes[master].ask::<usize>(&["WAIT", &running.to_string(), "100"]);
-        eventually(LONG, "the replicas have it", || wait() == running);
+        let written = self.nodes[master].offset("master_repl_offset:");
+        let others = self.nodes.iter().enumerate().filter(|(at, node)| *at != master && node.child.is_some());
+        let has_all = |node: &Member| node.is_linked() && node.offset("slave_repl_offset:") >= written;
+        others.for_each(|(_, node)| eventually(LONG, "the replica has it", || has_all(node)));
     }
 
     /// From now on the replicas of a master learn nothing, until one of them takes its place.
@@ -370,13 +410,31 @@ impl Group {
     #[track_caller]
     fn eventually<T>(&self, what: &str, mut find: impl FnMut() -> Option<T>) -> T {
         let mut found = None;
-        eventually(LONG, what, || {
+        eventually(PATIENCE, what, || {
             std::thread::sleep(ms(5));
             found = find();
             found.is_some()
         });
         found.unwrap()
     }
+}
+
+/// The one group of all tests of this program that leave it as it is.
+///
+/// It is never dropped, and its processes have to end however this one does: they are killed by a shell that reads from a
+/// pipe whose other end only this process has.
+pub fn shared() -> &'static Group {
+    static SHARED: OnceLock<(Group, Child)> = OnceLock::new();
+    let start = || {
+        let group = Group::of(Shape::STEADY);
+        let members = group.nodes.iter().chain(&group.sentinels);
+        let pids = members.map(|member| member.child.as_ref().expect("it is running").id().to_string());
+        let mut shell = Command::new("sh");
+        shell.args(["-c", r#"read -r _; kill -9 "$@"; rm -rf "$0""#]).arg(&group.dir).args(pids);
+        let shell = shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        (group, shell.expect("a shell"))
+    };
+    &SHARED.get_or_init(start).0
 }
 
 impl Drop for Group {

@@ -19,7 +19,7 @@ fn locks_of(builder: ClientBuilder) -> ReentrantLock {
 
 /// The locks of a client whose waits and renewals come so seldom that only news can be what makes it ask.
 fn patient(group: &Group) -> ReentrantLock {
-    locks_of(group.builder().poll_cap(MINUTE).watchdog_timeout(MINUTE).outage_budget(LONG))
+    locks_of(group.builder().poll_cap(MINUTE).watchdog_timeout(MINUTE).outage_budget(MINUTE))
 }
 
 #[track_caller]
