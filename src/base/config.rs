@@ -129,6 +129,7 @@ pub(crate) struct Settings {
     pub(crate) reentry: Reentry,
     pub(crate) hand_off: HandOff,
     pub(crate) strict: bool,
+    pub(crate) app_name: Option<String>,
 }
 
 /// Every setting, derived and checked.
@@ -146,6 +147,7 @@ pub(crate) struct Config {
     pub(crate) reentry: Reentry,
     pub(crate) hand_off: HandOff,
     pub(crate) strict: bool,
+    pub(crate) app_name: Option<String>,
 }
 
 impl Settings {
@@ -166,6 +168,7 @@ impl Settings {
             reentry: self.reentry,
             hand_off: self.hand_off,
             strict: self.strict,
+            app_name: self.app_name,
         };
         config.check(watchdog)?;
         Ok(config)
@@ -247,9 +250,17 @@ impl Config {
             (self.hand_off.give_way <= self.response_timeout, "give_way must be at most response_timeout"),
             ((1..=10_000).contains(&self.pool_size), "pool_size must be 1 to 10,000"),
             (self.key_prefix.len() <= LONGEST_NAME, "key_prefix must be at most 1,024 bytes"),
+            (self.app_name.as_deref().is_none_or(is_app_name), APP_NAME_RULE),
         ];
         rules.iter().find(|(kept, _)| !kept).map_or(Ok(()), |(_, rule)| Err(Error::config(*rule)))
     }
+}
+
+const APP_NAME_RULE: &str = "app_name must be 1 to 256 visible ASCII characters, without spaces";
+
+/// Whether servers take it for the name of a connection.
+fn is_app_name(name: &str) -> bool {
+    (1..=256).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 #[cfg(test)]
@@ -280,6 +291,9 @@ mod tests {
             (Settings { hand_off: HandOff::default().give_way(Duration::MAX), ..Settings::default() }, "give_way"),
             (Settings { pool_size: Some(0), ..Settings::default() }, "pool_size"),
             (Settings { key_prefix: "x".repeat(1_025), ..Settings::default() }, "key_prefix"),
+            (Settings { app_name: Some(String::new()), ..Settings::default() }, "app_name"),
+            (Settings { app_name: Some("a b".to_owned()), ..Settings::default() }, "app_name"),
+            (Settings { app_name: Some("x".repeat(257)), ..Settings::default() }, "app_name"),
         ];
         for (settings, name) in cases {
             assert!(settings.derive().unwrap_err().to_string().contains(name));

@@ -141,6 +141,15 @@ impl<T> ClientBuilder<T> {
         self
     }
 
+    /// What the connections are called in `CLIENT LIST`, those to sentinels too: 1 to 256 visible ASCII characters, without
+    /// spaces. Default: they have no name.
+    ///
+    /// A user who may not run `CLIENT SETNAME` connects all the same, without it.
+    pub fn app_name(mut self, name: impl Into<String>) -> Self {
+        self.settings.app_name = Some(name.into());
+        self
+    }
+
     /// Called once for each hold that is lost, on a thread of its own; it may block, but reports wait behind it.
     ///
     /// A callback that owns a clone of the client keeps it alive: shut the client down to end it.

@@ -9,6 +9,7 @@ use harness::{lua, process, proxy, server, threads};
 #[path = "../torture/history/mod.rs"]
 mod history;
 
+mod app_name;
 mod bad_input;
 mod bounded;
 mod bytes;

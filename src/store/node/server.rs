@@ -48,6 +48,7 @@ pub(crate) struct Server {
     connect_timeout: Duration,
     response_timeout: Duration,
     strict: bool,
+    app_name: Option<String>,
     sockets: Sockets,
 }
 
@@ -69,8 +70,8 @@ impl std::fmt::Debug for Server {
 impl Server {
     pub(crate) fn new(target: Target, config: &Config, counters: Arc<Counters>) -> Self {
         let (connect_timeout, response_timeout) = (config.connect_timeout, config.response_timeout);
-        let (strict, sockets) = (config.strict, Sockets::default());
-        Self { target, clock: Clock::Boot, counters, connect_timeout, response_timeout, strict, sockets }
+        let (strict, app_name, sockets) = (config.strict, config.app_name.clone(), Sockets::default());
+        Self { target, clock: Clock::Boot, counters, connect_timeout, response_timeout, strict, app_name, sockets }
     }
 
     /// From now on nothing is sent to it, and no answer of it is believed: each connection to it is closed.
@@ -140,7 +141,7 @@ impl Server {
         let (mut time, mut run_id) = ((0, 0), String::new());
         for command in &commands {
             match (name_of(command), stream.answer()?.extract_error()) {
-                // It came with Redis 7.2, older servers refuse it, and it only shows in CLIENT LIST.
+                // What it sets only shows in CLIENT LIST; SETINFO came with Redis 7.2, and older servers refuse it.
                 (b"CLIENT", Err(error)) if !is_farewell(&error) => {}
                 (_, Err(error)) => return Err(error),
                 (b"INFO", Ok(info)) => run_id = run_id_in(info)?,
@@ -166,6 +167,9 @@ impl Server {
         }
         for (what, value) in [("LIB-NAME", "redlatch"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
             commands.push(redis::cmd("CLIENT").arg("SETINFO").arg(what).arg(value).take());
+        }
+        if let Some(name) = &self.app_name {
+            commands.push(redis::cmd("CLIENT").arg("SETNAME").arg(name).take());
         }
         if self.strict && self.target.part != Part::Sentinel {
             commands.push(redis::cmd("INFO").arg("server").take());

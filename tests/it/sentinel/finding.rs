@@ -125,6 +125,15 @@ fn nodes_have_users_and_passwords_of_their_own() {
 }
 
 #[test]
+fn connections_to_sentinels_have_the_name_of_their_program_too() {
+    let group = Group::start();
+    let locks = locks_of(group.builder().app_name("shop"));
+    let _guard = locks.guard("n").unwrap();
+    eventually(LONG, "all are asked", || group.sentinels.iter().all(|sentinel| sentinel.clients_named("shop") == 1));
+    assert_eq!(group.nodes[0].clients_named("shop"), group.nodes[0].clients());
+}
+
+#[test]
 fn the_threads_that_ask_end_with_the_client() {
     crate::process::alone(|| {
         let group = Group::start();
