@@ -3,6 +3,8 @@
 use crate::base::error::{Error, Result};
 use crate::base::key::{LONGEST_NAME, Naming};
 use crate::base::time::Lease;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Whether an inner level of a lock is told to the server.
@@ -112,6 +114,31 @@ impl HandOff {
     }
 }
 
+/// Where a client connects to instead of an address that it is told by a server.
+#[derive(Clone, Default)]
+pub(crate) struct AddressMap(Option<Arc<MapAddress>>);
+
+type MapAddress = dyn Fn(&str, u16) -> (String, u16) + Send + Sync;
+
+impl AddressMap {
+    pub(crate) fn new(map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(map)))
+    }
+
+    pub(crate) fn apply(&self, host: String, port: u16) -> (String, u16) {
+        match &self.0 {
+            Some(map) => map(&host, port),
+            None => (host, port),
+        }
+    }
+}
+
+impl fmt::Debug for AddressMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "AddressMap(..)" } else { "AddressMap" })
+    }
+}
+
 /// What the caller set; `None` takes the default.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
@@ -130,6 +157,7 @@ pub(crate) struct Settings {
     pub(crate) hand_off: HandOff,
     pub(crate) strict: bool,
     pub(crate) app_name: Option<String>,
+    pub(crate) address_map: AddressMap,
 }
 
 /// Every setting, derived and checked.
@@ -148,6 +176,7 @@ pub(crate) struct Config {
     pub(crate) hand_off: HandOff,
     pub(crate) strict: bool,
     pub(crate) app_name: Option<String>,
+    pub(crate) address_map: AddressMap,
 }
 
 impl Settings {
@@ -169,6 +198,7 @@ impl Settings {
             hand_off: self.hand_off,
             strict: self.strict,
             app_name: self.app_name,
+            address_map: self.address_map,
         };
         config.check(watchdog)?;
         Ok(config)

@@ -1,7 +1,7 @@
 //! The settings of a client, as its user gives them.
 
 use super::{Callback, Client, Handle, Space};
-use crate::base::config::{HandOff, Reentry, Settings};
+use crate::base::config::{AddressMap, HandOff, Reentry, Settings};
 use crate::base::error::Result;
 use crate::base::key::Naming;
 use crate::base::unwind::survives_a_panic;
@@ -147,6 +147,27 @@ impl<T> ClientBuilder<T> {
     /// A user who may not run `CLIENT SETNAME` connects all the same, without it.
     pub fn app_name(mut self, name: impl Into<String>) -> Self {
         self.settings.app_name = Some(name.into());
+        self
+    }
+
+    /// Where to connect to instead of an address that sentinels name, of a master or of another sentinel: behind NAT and in
+    /// containers they name what only they can reach. Default: what they name. The URL's own sentinels are taken as written.
+    ///
+    /// It is called each time that a sentinel says where the master is, on a thread of the client's: it should not block, and
+    /// has to give the same for the same.
+    ///
+    /// ```
+    /// use redlatch::Client;
+    ///
+    /// let outside = |host: &str, port| match host {
+    ///     "redis-0" => ("203.0.113.5".to_owned(), port),
+    ///     inside => (inside.to_owned(), port),
+    /// };
+    /// let client = Client::builder("redis+sentinel://203.0.113.5/mymaster").map_address(outside).build()?;
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    pub fn map_address(mut self, map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static) -> Self {
+        self.settings.address_map = AddressMap::new(map);
         self
     }
 

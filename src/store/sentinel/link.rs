@@ -1,6 +1,7 @@
 //! A connection to one sentinel: it is asked on it where the master is, and tells on it when that changes.
 
 use super::place::Place;
+use crate::base::config::AddressMap;
 use crate::base::error::{Applied, Cause};
 use crate::base::say::say;
 use crate::base::time::{Clock, Moment};
@@ -23,6 +24,14 @@ pub(super) struct Word {
     pub(super) master: Place,
     /// The sentinels that it knows besides itself.
     pub(super) others: Vec<Place>,
+}
+
+impl Word {
+    /// The same, as the places are reached from here.
+    pub(super) fn mapped(self, map: &AddressMap) -> Self {
+        let others = self.others.into_iter().map(|other| other.mapped(map)).collect();
+        Self { epoch: self.epoch, master: self.master.mapped(map), others }
+    }
 }
 
 pub(super) struct Link<'a> {
@@ -155,6 +164,17 @@ mod tests {
 
     fn place(host: &str, port: &str) -> Value {
         Value::Array(vec![text(host), text(port)])
+    }
+
+    #[test]
+    fn every_place_of_a_word_is_mapped() {
+        let place = |host: &str| Place { host: host.to_owned(), port: 1 };
+        let word = Word { epoch: 3, master: place("a"), others: vec![place("b")] };
+        let map = AddressMap::new(|host, port| (format!("{host}.outside"), port + 1));
+        let mapped = word.clone().mapped(&map);
+        assert_eq!((mapped.epoch, mapped.master.to_string().as_str()), (3, "a.outside:2"));
+        assert_eq!(mapped.others[0].to_string(), "b.outside:2");
+        assert_eq!(word.clone().mapped(&AddressMap::default()), word);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Where a process is.
 
+use crate::base::config::AddressMap;
 use redis::ConnectionAddr;
 use std::fmt;
 
@@ -12,6 +13,12 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn addr(&self) -> ConnectionAddr {
         ConnectionAddr::Tcp(self.host.clone(), self.port)
+    }
+
+    /// As it is reached from here.
+    pub(super) fn mapped(self, map: &AddressMap) -> Self {
+        let (host, port) = map.apply(self.host, self.port);
+        Self { host, port }
     }
 }
 

@@ -222,7 +222,7 @@ impl Watch {
     ) -> Result<(), Failure> {
         let mut link = Link::open(server, refused)?;
         while !self.state.lock().closed {
-            let word = link.ask(&self.group.name)?;
+            let word = link.ask(&self.group.name)?.mapped(&self.common.config.address_map);
             *pause = FIRST_PAUSE;
             self.note(place, Ok(word));
             let patience = self.state.lock().patience();

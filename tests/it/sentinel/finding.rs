@@ -1,7 +1,9 @@
 //! How the master is found, and what is said when it is not.
 
 use super::{locks_of, patient};
+use crate::harness::oracle::Oracle;
 use crate::harness::sentinel::{Group, NAME};
+use crate::server::Server;
 use crate::threads::{LONG, SOON, elsewhere, eventually, ms, of_redlatch, timed};
 use redlatch::{Client, Error, RedLock, RedLockExt};
 
@@ -131,6 +133,22 @@ fn connections_to_sentinels_have_the_name_of_their_program_too() {
     let _guard = locks.guard("n").unwrap();
     eventually(LONG, "all are asked", || group.sentinels.iter().all(|sentinel| sentinel.clients_named("shop") == 1));
     assert_eq!(group.nodes[0].clients_named("shop"), group.nodes[0].clients());
+}
+
+/// They name what only they can reach.
+#[test]
+fn an_address_that_sentinels_name_is_mapped() {
+    let (server, oracle) = (Server::start_on_tcp(), Oracle::naming(1, 0));
+    let real = server.port();
+    let url = format!("redis+sentinel://{}/{NAME}", oracle.address());
+    let error = locks_of(Client::builder(&url)).try_lock("n").unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("127.0.0.1:1"), "{error}");
+    let map = move |host: &str, port| {
+        if (host, port) == ("127.0.0.1", 1) { ("localhost".to_owned(), real) } else { panic!("{host}:{port}") }
+    };
+    let locks = locks_of(Client::builder(&url).map_address(map));
+    let _guard = locks.guard("n").unwrap();
+    assert!(server.pttl("n") > 0);
 }
 
 #[test]
