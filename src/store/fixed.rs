@@ -41,6 +41,10 @@ impl Health for Fixed {
 }
 
 impl Store for Fixed {
+    fn identity(&self) -> Vec<String> {
+        vec![self.address()]
+    }
+
     fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure> {
         self.node.attempt(lane, request, limits)
     }

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 /// What is known of a store without asking it: where it is, and since when it has been out of reach.
 pub(crate) trait Health: Send + Sync {
-    /// Where it is, as the log names it; the same for every client of it.
+    /// Where it is, as the log names it.
     fn address(&self) -> String;
 
     /// How long it has been out of reach, as far as anyone tried.
@@ -44,6 +44,9 @@ pub(crate) type Answers = Vec<Result<Answer, Failure>>;
 ///
 /// It makes single attempts and repeats none: that is for those who know what a second one would do.
 pub(crate) trait Store: Health {
+    /// By what it is known, whoever is its client: two stores that have one of these in common are the same servers.
+    fn identity(&self) -> Vec<String>;
+
     /// Makes one attempt at the server that has its keys.
     fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure>;
 

@@ -22,6 +22,10 @@ fn a_quorum_has_three_nodes_at_least_and_no_server_twice() {
     assert!(QuorumLock::connect(&urls[..3]).is_ok());
     let text = QuorumLock::connect(urls).unwrap_err().to_string();
     assert!(text.contains("a:6379 is in the quorum twice"), "{text}");
+    let groups = ["redis+sentinel://s1,s2/m", "redis+sentinel://s3,s2:26379/m/1", "redis://c/"];
+    let text = QuorumLock::connect(groups).unwrap_err().to_string();
+    assert!(text.contains("m of s2:26379 is in the quorum twice"), "{text}");
+    assert!(QuorumLock::connect(["redis+sentinel://s1,s2/m", "redis+sentinel://s1,s2/o", "redis://c/"]).is_ok());
     assert_err!(QuorumLock::connect((0..65).map(|host| format!("redis://h{host}/"))), Config);
     assert_err!(QuorumLock::connect(["redis://a/", "redis://b/", "http://c/"]), Config);
     for timeout in [Duration::ZERO, ms(2_001)] {

@@ -232,9 +232,9 @@ fn check_timeout(node_timeout: Duration, response_timeout: Duration) -> Result<(
 
 /// A server that votes twice makes no majority.
 fn check_places(stores: &[Arc<dyn Store>]) -> Result<()> {
-    let mut addresses: Vec<_> = stores.iter().map(|store| store.address()).collect();
-    addresses.sort_unstable();
-    match addresses.windows(2).find(|pair| pair[0] == pair[1]) {
+    let mut known: Vec<_> = stores.iter().flat_map(|store| store.identity()).collect();
+    known.sort_unstable();
+    match known.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => {
             Err(Error::config(format!("{} is in the quorum twice: each node must be a server of its own", pair[0])))
         }

@@ -90,6 +90,10 @@ impl Health for Channels {
 }
 
 impl Store for Channels {
+    fn identity(&self) -> Vec<String> {
+        vec![self.address()]
+    }
+
     fn attempt(&self, _: Lane, _: &Request<'_>, _: Limits) -> Result<Answer, Failure> {
         Err(Failure::not_understood())
     }

@@ -20,6 +20,7 @@ use crate::base::time::{Clock, Moment};
 use crate::store::node::{Answer, Backend, Failure, LEAST_TO_CONNECT, Lane, Limits, Request};
 use std::sync::Arc;
 use std::time::Duration;
+use url::Group;
 use watch::Watch;
 
 pub(super) fn open(url: &str, common: &Common) -> error::Result<Arc<dyn Store>> {
@@ -74,6 +75,12 @@ impl Health for Sentinel {
 }
 
 impl Store for Sentinel {
+    /// A sentinel keeps one group of a name: whoever asks it for that name means the same, whichever others the URL lists.
+    fn identity(&self) -> Vec<String> {
+        let Group { name, sentinels, .. } = &self.watch.group;
+        sentinels.iter().map(|sentinel| format!("{name} of {sentinel}")).collect()
+    }
+
     fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure> {
         self.at_master(limits.answer_by, |master| master.attempt(lane, request, limits))
     }
