@@ -1,11 +1,19 @@
 //! The harness's deployments: what a client can be connected to, started for a test.
 
-use crate::server::Server;
+use crate::sentinel::{Group, Member, shared};
+use crate::server::{GONE, Server};
+use crate::threads::eventually;
 use redlatch::{Client, ClientBuilder};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 /// Redis in one of the ways in which it is run. Whatever was started ends when it is dropped, after its clients.
-pub trait Deployment: Send + Sync + 'static {
+pub trait Deployment: Sized + Send + Sync + 'static {
     fn start() -> Self;
+
+    /// One that no other test uses, for those that kill it.
+    fn start_alone() -> Self {
+        Self::start()
+    }
 
     /// What a client is given to find it.
     fn url(&self) -> String;
@@ -59,3 +67,87 @@ macro_rules! one_server {
 
 one_server!(Single, start, url);
 one_server!(Tcp, start_on_tcp, tcp_url);
+
+/// A master that sentinels keep. One group serves all tests of a program, each by a prefix that its connections are named by, too.
+pub struct Sentinel {
+    group: Used,
+    tag: String,
+}
+
+enum Used {
+    Shared(&'static Group),
+    Alone(Box<Group>),
+}
+
+static TESTS: AtomicUsize = AtomicUsize::new(0);
+
+impl Sentinel {
+    fn of(group: Used) -> Self {
+        Self { group, tag: format!("t{}:", TESTS.fetch_add(1, SeqCst)) }
+    }
+
+    fn group(&self) -> &Group {
+        match &self.group {
+            Used::Shared(group) => group,
+            Used::Alone(group) => group,
+        }
+    }
+
+    fn own_nodes(&mut self) -> &mut [Member] {
+        match &mut self.group {
+            Used::Shared(_) => panic!("others use it: start it alone"),
+            Used::Alone(group) => &mut group.nodes,
+        }
+    }
+
+    fn assert_nothing_left(&self) {
+        let Group { nodes, sentinels, .. } = self.group();
+        let clients = || nodes.iter().chain(sentinels).map(|member| member.clients_named(&self.tag)).sum::<usize>();
+        eventually(GONE, "every client's connection is closed", || clients() == 0);
+        eventually(GONE, "every mark has ended", || {
+            !self.leftovers().iter().any(|key| key.starts_with("redlatch_turn:"))
+        });
+        assert_eq!(self.leftovers(), [""; 0], "keys or subscriptions are left");
+    }
+}
+
+impl Deployment for Sentinel {
+    fn start() -> Self {
+        Self::of(Used::Shared(shared()))
+    }
+
+    fn start_alone() -> Self {
+        Self::of(Used::Alone(Box::new(Group::start())))
+    }
+
+    fn url(&self) -> String {
+        self.group().url()
+    }
+
+    fn builder(&self) -> ClientBuilder {
+        Client::builder(&self.url()).key_prefix(self.tag.as_str()).app_name(self.tag.as_str())
+    }
+
+    /// Nobody is left to replace the master, too.
+    fn kill(&mut self) {
+        self.own_nodes().iter_mut().for_each(Member::kill);
+    }
+
+    fn restart(&mut self) {
+        self.own_nodes().iter_mut().for_each(Member::restart);
+    }
+
+    fn leftovers(&self) -> Vec<String> {
+        let master = &self.group().nodes[self.group().master()];
+        let left: [Vec<String>; 2] = [master.ask(&["KEYS", "*"]), master.ask(&["PUBSUB", "CHANNELS"])];
+        left.concat().into_iter().filter(|left| left.contains(&self.tag)).collect()
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.assert_nothing_left();
+        }
+    }
+}

@@ -14,7 +14,7 @@ mod levels;
 mod losses;
 mod waits;
 
-use crate::harness::deployment::{Deployment, Single, Tcp};
+use crate::harness::deployment::{Deployment, Sentinel, Single, Tcp};
 use crate::server::Server;
 use redlatch::{ClientBuilder, HandOff, LocalRedLock, OwnedGuard, QuorumLock, RedLock, RedLockExt, ReentrantLock};
 use std::any::Any;
@@ -148,6 +148,7 @@ conformance! {
     deployments {
         single: Single;
         tcp: Tcp;
+        sentinel: Sentinel;
     }
     at_places_of_their_own {
         quorum: QuorumLock = on_servers();

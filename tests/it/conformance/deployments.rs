@@ -14,7 +14,7 @@ pub(super) fn what_is_left_is_seen<D: Deployment>() {
 }
 
 pub(super) fn a_lock_waits_for_it_to_come_back<D: Deployment>() {
-    let mut deployment = D::start();
+    let mut deployment = D::start_alone();
     let locks = reentrant(deployment.builder().outage_budget(LONG));
     drop(locks.guard("n").unwrap());
     deployment.kill();
