@@ -3,6 +3,7 @@
 mod failovers;
 mod finding;
 mod groups;
+mod quorum;
 mod sentinels;
 
 use crate::harness::sentinel::Group;

@@ -29,7 +29,9 @@ static QUORUM: Kind = Kind { name: "quorum lock", passed_on: true, shared: false
 /// A re-entrant lock on several independent Redis masters, held while more than half of them agree: the Redlock
 /// algorithm. It works on while a minority is down, hangs or is out of reach, at the speed of the others.
 ///
-/// The nodes know nothing of each other: no replicas, no cluster. Three or five are usual; an even number bears no
+/// The nodes know nothing of each other: no node is a replica of another one, and there is no cluster. A node may be a Sentinel
+/// group: its master is followed, and one that was replaced and had not replicated a hold is a node that restarts without its
+/// data, below. Three or five are usual; an even number bears no
 /// more failures than one less. On each node the lock is a key like a [`ReentrantLock`](crate::ReentrantLock)'s.
 ///
 /// ```no_run
