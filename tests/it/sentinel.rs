@@ -1,5 +1,6 @@
 //! Groups of a master, replicas and sentinels, which replace the master when it goes.
 
+mod crowd;
 mod failovers;
 mod finding;
 mod groups;
