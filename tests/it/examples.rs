@@ -1,5 +1,6 @@
 //! Examples whose point is how their processes end: each is built and started as its user would.
 
+use crate::harness::sentinel::Group;
 use crate::process::built;
 use crate::server::{Server, signal};
 use crate::threads::{LATE, LONG, Mark, SOON, Took, ms};
@@ -24,9 +25,9 @@ struct Example {
 }
 
 impl Example {
-    fn start(program: &str, name: &str, server: &Server) -> Self {
+    fn start(program: &str, name: &str, url: &str) -> Self {
         let mut command = Command::new(program);
-        command.arg(name).env("REDLATCH_URL", server.url()).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.arg(name).env("REDLATCH_URL", url).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (tell, lines) = unbounded();
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -66,7 +67,7 @@ impl Drop for Example {
 fn shutdown_leaves_nothing_behind_on_ctrl_c() {
     let server = Server::start();
     let program = built("--example", "shutdown");
-    let [one, other] = ["one", "other"].map(|name| Example::start(&program, name, &server));
+    let [one, other] = ["one", "other"].map(|name| Example::start(&program, name, &server.url()));
     one.hear("begins a step");
     other.hear("begins a step");
     for (process, name) in [(one, "-INT"), (other, "-TERM")] {
@@ -87,7 +88,7 @@ fn count(said: &[String], what: &str) -> usize {
 #[test]
 fn shutdown_ends_at_once_on_the_second_ctrl_c() {
     let server = Server::start();
-    let process = Example::start(&built("--example", "shutdown"), "one", &server);
+    let process = Example::start(&built("--example", "shutdown"), "one", &server.url());
     process.hear("begins a step");
     // Now it cannot unlock, and waits for its worker.
     server.freeze();
@@ -122,7 +123,7 @@ struct Election {
 impl Election {
     fn start(server: &Server) -> Self {
         let program = built("--example", "leader");
-        let start = |name: &str| (name.to_owned(), Example::start(&program, name, server));
+        let start = |name: &str| (name.to_owned(), Example::start(&program, name, &server.url()));
         Self { running: ["a", "b", "c"].map(start).into(), said: Vec::new() }
     }
 
@@ -217,4 +218,17 @@ fn a_leader_that_was_paused_beyond_its_lease_gives_up() {
     election.listen(ms(100));
     assert_eq!(election.terms(), [&paused, &next, &third], "{:?}", election.said);
     election.finish(&server);
+}
+
+#[test]
+fn a_hold_and_a_wait_go_over_to_the_next_master() {
+    let mut group = Group::start();
+    let process = Example::start(&built("--example", "sentinel"), "", &group.url());
+    process.hear("holds example:sentinel:kept");
+    group.replicated(0);
+    group.nodes[0].kill();
+    process.hear("the master was replaced");
+    process.hear("example:sentinel:kept is Held");
+    let (status, took) = process.end();
+    assert!(status.success() && took <= SOON, "{status} after {took:?}");
 }
