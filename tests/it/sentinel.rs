@@ -4,6 +4,7 @@ mod crowd;
 mod failovers;
 mod finding;
 mod groups;
+mod log;
 mod quorum;
 mod sentinels;
 

@@ -1,6 +1,7 @@
 //! How the master is found, and what is said when it is not.
 
 use super::{locks_of, patient};
+use crate::harness::ROOT;
 use crate::harness::oracle::Oracle;
 use crate::harness::sentinel::{Group, NAME};
 use crate::server::Server;
@@ -93,11 +94,22 @@ fn nobody_who_answers_is_said_with_the_number_of_those_who_were_asked() {
     assert!(error.is_retryable() && error.to_string().contains("none of 3 sentinels names the master"), "{error}");
 }
 
+/// The rules that the crate's documentation lists behind these words.
+fn page_rules(before: &str) -> Vec<String> {
+    let page = std::fs::read_to_string(format!("{ROOT}/src/lib.rs")).unwrap();
+    let text = page.lines().map(|line| line.trim_start_matches("//!").trim()).collect::<Vec<_>>().join(" ");
+    let rules = text.split_once(before).expect("it lists them").1.split('`').next().unwrap();
+    rules.split_whitespace().map(str::to_owned).collect()
+}
+
 #[test]
 fn sentinels_have_users_and_passwords_of_their_own() {
     let group = Group::start();
     for sentinel in &group.sentinels {
-        let _: String = sentinel.ask(&["ACL", "SETUSER", "watcher", "on", ">pa?ss", "allchannels", "+@all"]);
+        let rules = page_rules("Sentinels with users of their own: `");
+        let user = ["ACL", "SETUSER", "watcher", "reset", "on", ">pa?ss", "resetchannels"].map(str::to_owned);
+        let words: Vec<_> = user.into_iter().chain(rules).collect();
+        let _: String = sentinel.ask(&words.iter().map(String::as_str).collect::<Vec<_>>());
         let _: String = sentinel.ask(&["ACL", "SETUSER", "default", "resetpass", ">other"]);
     }
     let error = refusal(&group.url());
@@ -107,7 +119,12 @@ fn sentinels_have_users_and_passwords_of_their_own() {
     assert!(matches!(&error, Error::Refused { code, .. } if code == "WRONGPASS"), "{error}");
     assert!(!error.to_string().contains("Sesame"), "{error}");
     for login in ["sentinel_username=watcher&sentinel_password=pa%3Fss", "sentinel_password=other"] {
-        drop(locks_of(Client::builder(&format!("{}?{login}", group.url()))).guard("n").unwrap());
+        let locks = locks_of(Client::builder(&format!("{}?{login}", group.url())));
+        drop(locks.guard("n").unwrap());
+        let listened = || group.sentinels.iter().all(|sentinel| sentinel.listeners() == 1);
+        eventually(LONG, "all let it listen", listened);
+        drop(locks);
+        eventually(LONG, "it is gone", || group.sentinels.iter().all(|sentinel| sentinel.listeners() == 0));
     }
 }
 
@@ -117,12 +134,15 @@ fn nodes_have_users_and_passwords_of_their_own() {
     for sentinel in &group.sentinels {
         let _: String = sentinel.ask(&["SENTINEL", "SET", NAME, "auth-pass", "other"]);
     }
-    let rules = ["ACL", "SETUSER", "app", "on", ">pass", "allchannels", "~n", "+@all"];
+    let rules = ["ACL", "SETUSER", "app", "reset", "on", ">pass", "allchannels", "~*", "+@all", "-role"];
     let _: String = group.nodes[0].ask(&rules);
     let _: String = group.nodes[0].ask(&["ACL", "SETUSER", "default", "resetpass", ">other"]);
     let error = refusal(&group.url());
     assert!(matches!(&error, Error::Refused { code, .. } if code == "NOAUTH"), "{error}");
     let url = group.url().replace("://", "://app:pass@");
+    let error = refusal(&url);
+    assert!(matches!(&error, Error::Refused { code, .. } if code == "NOPERM"), "{error}");
+    let _: String = group.nodes[0].ask(&["ACL", "SETUSER", "app", "+role"]);
     drop(locks_of(Client::builder(&url)).guard("n").unwrap());
 }
 
