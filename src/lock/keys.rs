@@ -30,8 +30,12 @@ scripts! {
         Exactly(2), AtLeast(6);
     /// Reply: 1 or 0 (lost).
     REENTER = "keys/reenter.lua", Exactly(1), Exactly(4);
+    /// The same; it writes which process serves.
+    REENTER_STRICT = "keys/serving.lua" / "keys/reenter.lua", Exactly(1), AtLeast(5);
     /// Reply: 1 or 0 (lost) for each key.
     RENEW = "keys/renew.lua", AtLeast(1), AtLeast(3);
+    /// The same; it writes which process serves.
+    RENEW_STRICT = "keys/serving.lua" / "keys/renew.lua", AtLeast(1), AtLeast(5);
     /// Reply: that of [`Freed::of`].
     RELEASE = "keys/release.lua", Exactly(1), Exactly(3);
     /// Reply: that of [`Freed::of`], or an array of three, for [`Queue::told`].
@@ -56,6 +60,9 @@ pub(super) struct Acquire {
 
 static REENTRANTLY: Acquire =
     Acquire { at_once: [&ACQUIRE, &ACQUIRE_STRICT], in_turn: [&ACQUIRE_IN_TURN, &ACQUIRE_IN_TURN_STRICT] };
+
+/// As many arguments as a re-entry has at most.
+type ProlongArgs<'a> = ArrayVec<Arg<'a>, 7>;
 
 /// As many arguments as an acquire has at most.
 type AcquireArgs<'a> = ArrayVec<Arg<'a>, 12>;
@@ -220,14 +227,21 @@ impl Keys {
         }
     }
 
+    /// Of scripts that prolong, the one for this client, and its first arguments, which are for all of its keys.
+    fn prolonging(&self, by: [&'static Script; 2], lease: Lease) -> (&'static Script, ProlongArgs<'_>) {
+        let mut args = ProlongArgs::new();
+        args.extend([Arg::Deadline, Arg::Number(lease.millis())]);
+        if let Some((epoch, quarantine)) = &self.epoch {
+            args.extend([Arg::Text(epoch), Arg::RunId, Arg::Number(*quarantine)]);
+        }
+        (by[usize::from(self.epoch.is_some())], args)
+    }
+
     fn ask(&self, command: &'static str, key: &Key, answer_by: Moment) -> Result<i64, Failure> {
         let request = Request { verb: Verb::Command(command), keys: &[key.full()], args: &[] };
         self.store.attempt(Lane::Calls, &request, any_time(answer_by))?.reply.number()
     }
 }
-
-/// The first arguments of a renewal are for all of its keys: the deadline and the lease.
-const RENEW_SHARES: usize = 2;
 
 /// What a script that frees a lock says.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -275,24 +289,22 @@ impl Primitive for Keys {
         lease: Lease,
         answer_by: Moment,
     ) -> Result<Option<Moment>, Failure> {
-        let count = Arg::Number(count as u64);
-        let args = [Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), count];
+        let (script, mut args) = self.prolonging([&REENTER, &REENTER_STRICT], lease);
+        args.extend([Arg::Text(tenure.owner()), Arg::Number(count as u64)]);
         let limits = Limits { answer_by, execute_within: lease.validity() };
-        let answer = self.call(&REENTER, &[tenure.key().full()], &args, limits)?;
+        let answer = self.call(script, &[tenure.key().full()], &args, limits)?;
         Ok((answer.reply.number()? == 1).then_some(answer.sent))
     }
 
     fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<Renewed, Failure> {
         let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
+        let (script, first) = self.prolonging([&RENEW, &RENEW_STRICT], lease);
+        let shared = first.len();
         let owners = tenures.iter().map(|tenure| Arg::Text(tenure.owner()));
-        let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(owners).collect();
-        let request = Request { verb: Verb::Script(&RENEW), keys: &keys, args: &args };
-        let answers = self.store.attempt_all(
-            lane,
-            &request,
-            RENEW_SHARES,
-            Limits { answer_by, execute_within: lease.validity() },
-        )?;
+        let args: Vec<_> = first.into_iter().chain(owners).collect();
+        let request = Request { verb: Verb::Script(script), keys: &keys, args: &args };
+        let limits = Limits { answer_by, execute_within: lease.validity() };
+        let answers = self.store.attempt_all(lane, &request, shared, limits)?;
         let held = answers.into_iter().map(|answer| {
             let Answer { reply, sent } = answer?;
             Ok((reply.number()? == 1).then_some(sent))

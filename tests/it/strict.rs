@@ -1,7 +1,7 @@
 //! Strict mode at its edges; what it does when the server loses its data is in tests/faults/quarantine.rs.
 
 use crate::server::Server;
-use crate::threads::{LATE, LONG, Mark, SOON, ms, spawn_asleep, timed};
+use crate::threads::{LATE, LONG, Mark, SOON, eventually, ms, spawn_asleep, timed};
 use redlatch::{Client, RedLock, RedLockExt, ReentrantLock};
 use std::time::Duration;
 
@@ -177,5 +177,28 @@ fn no_lock_can_be_where_the_epoch_is() {
     assert_err!(prefixed.try_lock("epoch"), Config);
     assert!(strict.try_lock("redlatch:epochs").unwrap());
     strict.unlock("redlatch:epochs").unwrap();
+    clean(&server);
+}
+
+/// A master that is replaced and becomes the master again must know that another one served meanwhile.
+#[test]
+fn who_prolongs_says_which_process_serves() {
+    let server = Server::start();
+    let lease = ms(2_500);
+    let (locks, other) = (strict_for(&server, lease), strict_for(&server, lease));
+    assert!(locks.try_lock_for("first", LONG).unwrap() && locks.unlock("first").is_ok());
+    let foreign = format!("{} {} 0", "f".repeat(40), lease.as_millis());
+    let own = || !server.ask::<String>(&["GET", EPOCH]).starts_with('f');
+    let guard = locks.guard("n").unwrap();
+    server.ask::<String>(&["SET", EPOCH, &foreign]);
+    eventually(lease, "a renewal has written it", own);
+    assert!(guard.is_valid() && !other.try_lock("m").unwrap(), "what is granted anew waits for one lease");
+    server.ask::<String>(&["SET", EPOCH, &foreign]);
+    locks.lock("n").unwrap();
+    assert!(own(), "a re-entry has written it");
+    locks.unlock("n").unwrap();
+    assert!(other.try_lock_for("m", LONG).unwrap());
+    other.unlock("m").unwrap();
+    guard.unlock().unwrap();
     clean(&server);
 }

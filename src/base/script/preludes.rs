@@ -5,6 +5,7 @@ const PRELUDES: &[(&str, &str)] = &[
     ("stale", include_str!("preludes/stale.lua")),
     ("expire", include_str!("preludes/expire.lua")),
     ("held", include_str!("preludes/held.lua")),
+    ("epoch", include_str!("preludes/epoch.lua")),
     ("tell", include_str!("preludes/tell.lua")),
     ("tell_first", include_str!("preludes/tell_first.lua")),
 ];
