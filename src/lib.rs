@@ -180,7 +180,7 @@
 //! [`app_name`](ClientBuilder::app_name) shows with `+client|setname`. Sentinels with users of their own: `+hello +ping
 //! +sentinel|master +sentinel|get-master-addr-by-name +sentinel|sentinels +subscribe &+switch-master &+promoted-slave`.
 //! With [`Naming::Jedis`] the channels are `&__red__lock:*`. A [`strict`](ClientBuilder::strict) client
-//! needs `+get +set +info` in any case.
+//! needs `+get +set +info` in any case, and [`sync_replicas`](ClientBuilder::sync_replicas) `+wait`.
 //!
 //! # Logs
 //!

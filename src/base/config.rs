@@ -139,6 +139,21 @@ impl fmt::Debug for AddressMap {
     }
 }
 
+/// So many replicas have to confirm each grant and each renewal, within that time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SyncReplicas {
+    pub(crate) count: usize,
+    pub(crate) timeout: Duration,
+}
+
+impl SyncReplicas {
+    /// Its confirmation must not take all of the time that an answer may take.
+    fn fits(&self, response_timeout: Duration) -> bool {
+        let shortest = Duration::from_millis(1);
+        (1..=100).contains(&self.count) && (shortest..=response_timeout / 2).contains(&self.timeout)
+    }
+}
+
 /// What the caller set; `None` takes the default.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
@@ -158,6 +173,7 @@ pub(crate) struct Settings {
     pub(crate) strict: bool,
     pub(crate) app_name: Option<String>,
     pub(crate) address_map: AddressMap,
+    pub(crate) replicas: Option<SyncReplicas>,
 }
 
 /// Every setting, derived and checked.
@@ -177,6 +193,7 @@ pub(crate) struct Config {
     pub(crate) strict: bool,
     pub(crate) app_name: Option<String>,
     pub(crate) address_map: AddressMap,
+    pub(crate) replicas: Option<SyncReplicas>,
 }
 
 impl Settings {
@@ -199,6 +216,7 @@ impl Settings {
             strict: self.strict,
             app_name: self.app_name,
             address_map: self.address_map,
+            replicas: self.replicas,
         };
         config.check(watchdog)?;
         Ok(config)
@@ -281,10 +299,13 @@ impl Config {
             ((1..=10_000).contains(&self.pool_size), "pool_size must be 1 to 10,000"),
             (self.key_prefix.len() <= LONGEST_NAME, "key_prefix must be at most 1,024 bytes"),
             (self.app_name.as_deref().is_none_or(is_app_name), APP_NAME_RULE),
+            (self.replicas.is_none_or(|replicas| replicas.fits(self.response_timeout)), REPLICAS_RULE),
         ];
         rules.iter().find(|(kept, _)| !kept).map_or(Ok(()), |(_, rule)| Err(Error::config(*rule)))
     }
 }
+
+const REPLICAS_RULE: &str = "sync_replicas must be 1 to 100, within 1 ms to half of response_timeout";
 
 const APP_NAME_RULE: &str = "app_name must be 1 to 256 visible ASCII characters, without spaces";
 

@@ -325,7 +325,8 @@ fn advice(code: &str) -> &'static str {
         "NOMASTER" => "give the name that SENTINEL MASTERS lists",
         "MISMATCH" => "give all strict clients of the server the same watchdog_timeout",
         "READONLY" => "connect to the master",
-        "MISCONF" | "NOREPLICAS" => "the server does not accept writes now, see its log",
+        "MISCONF" => "the server does not accept writes now, see its log",
+        "NOREPLICAS" => "too few of the server's replicas are in reach, see INFO replication",
         "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => {
             "this is a cluster, which a single-server client cannot follow"
         }

@@ -1,7 +1,7 @@
 //! The settings of a client, as its user gives them.
 
 use super::{Callback, Client, Handle, Space};
-use crate::base::config::{AddressMap, HandOff, Reentry, Settings};
+use crate::base::config::{AddressMap, HandOff, Reentry, Settings, SyncReplicas};
 use crate::base::error::Result;
 use crate::base::key::Naming;
 use crate::base::unwind::survives_a_panic;
@@ -127,8 +127,8 @@ impl<T> ClientBuilder<T> {
     /// It works among clients that are all strict and have the same `watchdog_timeout`: another value is refused
     /// with code `MISMATCH`. To change it, stop all clients, delete `redlatch:epoch`, and start them. A client that
     /// is not strict, or Redisson, takes locks during the quarantine too. What it cannot see is the loss of single
-    /// keys, by eviction or DEL, and what a server forgot without a new process: a master that is replaced, becomes a
-    /// replica and then the master again knows only its own run id.
+    /// keys, by eviction or DEL, and what a master granted that was not replicated and whose clients it still answers:
+    /// see [`sync_replicas`](Self::sync_replicas).
     ///
     /// ```
     /// use redlatch::Client;
@@ -138,6 +138,40 @@ impl<T> ClientBuilder<T> {
     /// ```
     pub fn strict(mut self, strict: bool) -> Self {
         self.settings.strict = strict;
+        self
+    }
+
+    /// A lock is granted and renewed only as long as `replicas` of the master's replicas are there to confirm it within
+    /// `timeout`: with one fewer nothing is granted and nothing is renewed, and holds are lost when their leases end. Default
+    /// off.
+    ///
+    /// Replication is asynchronous: a master that fails may have granted a lock of which the replica that takes its place knows
+    /// nothing. With this each grant, re-entry and renewal is followed by WAIT in the same write, and counts only when so many
+    /// replicas confirmed that they have it; else it is given back, tried again for [`outage_budget`](Self::outage_budget) as in
+    /// an outage, and refused with code `NOREPLICAS`. A renewal that is not confirmed moves no deadline: the hold is
+    /// [`Suspect`](crate::HoldState::Suspect), and [`Lost`](crate::HoldState::Lost) when its lease ends. A release needs no
+    /// confirmation: what it frees may stay locked until its lease ends, if the master fails then.
+    ///
+    /// What makes a failover safe is this for *all* replicas that may be promoted or can be connected at all, together with
+    /// [`strict`](Self::strict) mode, for all clients alike. WAIT counts replicas and does not name them: with fewer than all, one
+    /// that knows nothing may be promoted. Either alone has a hole, and so have clients that have neither, a force unlock, servers
+    /// whose clocks disagree by more than a hundredth of a lease, and a replica that is added later without a change of `replicas`.
+    ///
+    /// `replicas`: 1 to 100. `timeout`: 1 ms to half of [`response_timeout`](Self::response_timeout), in whole ms. The user needs
+    /// the command WAIT, which is asked for when a connection is made.
+    ///
+    /// ```
+    /// use redlatch::Client;
+    /// use std::time::Duration;
+    ///
+    /// let client = Client::builder("redis+sentinel://sentinel-0,sentinel-1,sentinel-2/mymaster")
+    ///     .sync_replicas(2, Duration::from_millis(100))
+    ///     .strict(true)
+    ///     .build()?;
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    pub fn sync_replicas(mut self, replicas: usize, timeout: Duration) -> Self {
+        self.settings.replicas = Some(SyncReplicas { count: replicas, timeout });
         self
     }
 

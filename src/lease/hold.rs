@@ -216,7 +216,8 @@ impl Hold {
     }
 
     /// How many nodes of a [`QuorumLock`](crate::QuorumLock) confirmed the hold when they were last asked, and how
-    /// many nodes there are; `None` for other kinds.
+    /// many nodes there are; `None` for other kinds, but with [`sync_replicas`](crate::ClientBuilder::sync_replicas) how many
+    /// replicas confirmed it when that was last asked for, and how many had to.
     ///
     /// All of them are asked by an acquire, each re-entry and each renewal, and an answer counts when it comes: right
     /// after an acquire it may be just the majority. A node that fails to answer, or lost the key (it came back
@@ -224,7 +225,7 @@ impl Hold {
     /// a majority the hold turns [`Suspect`](HoldState::Suspect) or [`Lost`](HoldState::Lost) with the next renewal.
     #[must_use]
     pub fn confirmed_by(&self) -> Option<(usize, usize)> {
-        self.inner.tenure.nodes().confirmed()
+        self.inner.tenure.nodes().confirmed().or_else(|| self.inner.tenure.replicas())
     }
 
     /// Prolongs the hold so that it lasts at least `lease` from now: one round trip. Never shortens it.

@@ -97,6 +97,8 @@ pub(crate) struct Tenure {
     abandoned: AtomicBool,
     audience: AtomicU8,
     nodes: Nodes,
+    /// How many replicas confirmed it last, and how many had to: in one word, zero where none have to.
+    replicas: AtomicU64,
     open_until: AtomicU64,
     lease_until: AtomicU64,
 }
@@ -121,6 +123,7 @@ impl Tenure {
             abandoned: AtomicBool::new(false),
             audience: AtomicU8::new(UNKNOWN),
             nodes: Nodes::default(),
+            replicas: AtomicU64::new(0),
             open_until: AtomicU64::new(0),
             lease_until: AtomicU64::new(0),
         }
@@ -138,6 +141,18 @@ impl Tenure {
     /// At which nodes of a quorum it is.
     pub(crate) fn nodes(&self) -> &Nodes {
         &self.nodes
+    }
+
+    /// So many replicas confirmed it, and so many had to.
+    pub(crate) fn note_replicas(&self, confirmed: Option<(usize, usize)>) {
+        if let Some((confirmed, required)) = confirmed {
+            self.replicas.store((confirmed as u64) << 32 | required as u64, SeqCst);
+        }
+    }
+
+    pub(crate) fn replicas(&self) -> Option<(usize, usize)> {
+        let word = self.replicas.load(SeqCst);
+        (word != 0).then_some(((word >> 32) as usize, (word & u64::from(u32::MAX)) as usize))
     }
 
     /// Tells tenures apart, and orders those that are due at the same moment.

@@ -10,7 +10,7 @@ use crate::base::time::{Lease, Moment};
 use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
 use crate::registry::{current_thread, registry};
-use crate::store::node::Failure;
+use crate::store::node::{Failure, UNCONFIRMED};
 use std::sync::Arc;
 
 /// What a [`MultiLock`](super::MultiLock) knows of a member: opaque to everybody else.
@@ -79,7 +79,8 @@ impl Engine {
                 self.book_all(tenures.iter().map(|tenure| self.hold(tenure, sent, asked, forced)).collect())
             }
             Ok((TakeAll::Busy(taken), _)) => Ok(self.group_busy(taken)),
-            Err(Error::Refused { .. }) => Ok(Together::Apart),
+            // One key may be refused to us. Without enough replicas each would be.
+            Err(Error::Refused { code, .. }) if code != UNCONFIRMED => Ok(Together::Apart),
             Err(error) => Err(error),
         }
     }

@@ -12,7 +12,7 @@ use crate::base::time::{Lease, Moment};
 use crate::client::Space;
 use crate::lease::tenure::{Audience, Tenure};
 use crate::store::Store;
-use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Reply, Request, Verb};
+use crate::store::node::{Answer, Arg, Failure, Grants, Lane, Limits, Reply, Request, Verb};
 use arrayvec::ArrayVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -99,7 +99,30 @@ impl Keys {
         args: &[Arg<'_>],
         limits: Limits,
     ) -> Result<Answer, Failure> {
-        let request = Request { verb: Verb::Script(script), keys, args };
+        self.attempt(script, keys, args, limits, None)
+    }
+
+    /// The same of one that grants or prolongs, which replicas may have to confirm.
+    fn ask_for(
+        &self,
+        script: &'static Script,
+        keys: &[&str],
+        args: &[Arg<'_>],
+        limits: Limits,
+        grants: Grants,
+    ) -> Result<Answer, Failure> {
+        self.attempt(script, keys, args, limits, Some(grants))
+    }
+
+    fn attempt(
+        &self,
+        script: &'static Script,
+        keys: &[&str],
+        args: &[Arg<'_>],
+        limits: Limits,
+        grants: Option<Grants>,
+    ) -> Result<Answer, Failure> {
+        let request = Request { verb: Verb::Script(script), keys, args, grants };
         self.store.attempt(Lane::Calls, &request, limits)
     }
 
@@ -142,16 +165,17 @@ impl Keys {
             args.extend([Arg::RunId, Arg::Number(*quarantine)]);
         }
         let strict = usize::from(self.epoch.is_some());
-        let Some(queue) = queue else { return self.call(by.at_once[strict], &keys, &args, limits) };
+        let ask = |script, args: &[Arg<'_>]| self.ask_for(script, &keys, args, limits, takes);
+        let Some(queue) = queue else { return ask(by.at_once[strict], &args) };
         if queue.goes_on(key, manner) {
-            let answer = self.call(by.at_once[strict], &keys, &args, limits)?;
+            let answer = ask(by.at_once[strict], &args)?;
             // Else whoever was faster has it, and it has to be waited for: that is another ask.
             if answer.reply == Reply::Nil {
                 return Ok(answer);
             }
         }
         args.extend(queue.asking(key, manner, &member));
-        self.call(by.in_turn[strict], &keys, &args, limits).inspect(|answer| queue.answered(key, answer))
+        ask(by.in_turn[strict], &args).inspect(|answer| queue.answered(key, answer))
     }
 
     /// What a reply means that grants nothing: the holder's PTTL, or that the turn is another's, or in strict mode what is left
@@ -238,7 +262,7 @@ impl Keys {
     }
 
     fn ask(&self, command: &'static str, key: &Key, answer_by: Moment) -> Result<i64, Failure> {
-        let request = Request { verb: Verb::Command(command), keys: &[key.full()], args: &[] };
+        let request = Request { verb: Verb::Command(command), keys: &[key.full()], args: &[], grants: None };
         self.store.attempt(Lane::Calls, &request, any_time(answer_by))?.reply.number()
     }
 }
@@ -268,6 +292,19 @@ impl Freed {
     }
 }
 
+/// Whether an acquire got the lock.
+fn takes(reply: &Reply) -> bool {
+    *reply == Reply::Nil
+}
+
+/// Whether a lock was found, of one or of several.
+fn prolongs(reply: &Reply) -> bool {
+    match reply {
+        Reply::Array(each) => each.iter().any(prolongs),
+        one => *one == Reply::Number(1),
+    }
+}
+
 /// Limits of a command that does no harm however late it is executed.
 fn any_time(answer_by: Moment) -> Limits {
     Limits { answer_by, execute_within: Duration::MAX }
@@ -276,6 +313,7 @@ fn any_time(answer_by: Moment) -> Limits {
 impl Primitive for Keys {
     fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, answer_by: Moment) -> Result<Take, Failure> {
         let answer = self.acquire(&REENTRANTLY, tenure, lease, manner, answer_by)?;
+        tenure.note_replicas(answer.confirmed);
         match answer.reply {
             Reply::Nil => Ok(self.granted(tenure, manner, answer.sent)),
             reply => self.not_granted(tenure, manner, &reply),
@@ -292,7 +330,7 @@ impl Primitive for Keys {
         let (script, mut args) = self.prolonging([&REENTER, &REENTER_STRICT], lease);
         args.extend([Arg::Text(tenure.owner()), Arg::Number(count as u64)]);
         let limits = Limits { answer_by, execute_within: lease.validity() };
-        let answer = self.call(script, &[tenure.key().full()], &args, limits)?;
+        let answer = self.ask_for(script, &[tenure.key().full()], &args, limits, prolongs)?;
         Ok((answer.reply.number()? == 1).then_some(answer.sent))
     }
 
@@ -302,11 +340,12 @@ impl Primitive for Keys {
         let shared = first.len();
         let owners = tenures.iter().map(|tenure| Arg::Text(tenure.owner()));
         let args: Vec<_> = first.into_iter().chain(owners).collect();
-        let request = Request { verb: Verb::Script(script), keys: &keys, args: &args };
+        let request = Request { verb: Verb::Script(script), keys: &keys, args: &args, grants: Some(prolongs) };
         let limits = Limits { answer_by, execute_within: lease.validity() };
         let answers = self.store.attempt_all(lane, &request, shared, limits)?;
-        let held = answers.into_iter().map(|answer| {
-            let Answer { reply, sent } = answer?;
+        let held = tenures.iter().zip(answers).map(|(tenure, answer)| {
+            let Answer { reply, sent, confirmed } = answer?;
+            tenure.note_replicas(confirmed);
             Ok((reply.number()? == 1).then_some(sent))
         });
         Ok(held.collect())
@@ -373,9 +412,12 @@ impl GroupPrimitive for Keys {
         let owners = tenures.iter().map(|tenure| Arg::Text(tenure.owner()));
         let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(owners).collect();
         let limits = Limits { answer_by, execute_within: lease.validity() };
-        let answer = self.call(&ACQUIRE_GROUP, &keys, &args, limits)?;
+        let answer = self.ask_for(&ACQUIRE_GROUP, &keys, &args, limits, |reply| *reply == Reply::Number(0))?;
         match usize::try_from(answer.reply.number()?) {
-            Ok(0) => Ok(TakeAll::Acquired(answer.sent)),
+            Ok(0) => {
+                tenures.iter().for_each(|tenure| tenure.note_replicas(answer.confirmed));
+                Ok(TakeAll::Acquired(answer.sent))
+            }
             Ok(taken) if taken <= tenures.len() => Ok(TakeAll::Busy(taken - 1)),
             _ => Err(Failure::not_understood()),
         }
@@ -386,7 +428,7 @@ impl GroupPrimitive for Keys {
         let args =
             tenures.iter().flat_map(|tenure| [Arg::Text(tenure.owner()), Arg::Parts(tenure.key().channel_parts())]);
         let args: Vec<_> = args.collect();
-        let request = Request { verb: Verb::Script(&RELEASE_GROUP), keys: &keys, args: &args };
+        let request = Request { verb: Verb::Script(&RELEASE_GROUP), keys: &keys, args: &args, grants: None };
         let answers = self.store.attempt_all(Lane::Calls, &request, 0, any_time(answer_by))?;
         let released = tenures.iter().zip(answers);
         released.map(|(tenure, answer)| Ok(self.freed(tenure.key(), answer?.reply.number()?).is_done())).collect()

@@ -101,7 +101,7 @@ fn what_is_asked_of_several_keys_is_answered_for_each() {
     let store = open(&start(), &common()).unwrap();
     let args = [Arg::Deadline, Arg::Number(1_000), Arg::Text("x"), Arg::Text("y"), Arg::Text("z")];
     let ask = |keys: &[&str]| {
-        let request = Request { verb: Verb::Script(&EACH), keys, args: &args[..2 + keys.len()] };
+        let request = Request { verb: Verb::Script(&EACH), keys, args: &args[..2 + keys.len()], grants: None };
         store.attempt_all(Lane::Renewals, &request, 2, Limits { answer_by: Moment::MAX, execute_within: LONG })
     };
     let held = ask(&["a", "b"]).unwrap().into_iter().map(|answer| answer.unwrap().reply);
@@ -135,7 +135,7 @@ fn what_is_under_way_at_a_node_that_is_retired_ends_at_once_and_nothing_more_is_
     let node = node();
     let limits = Limits { answer_by: Moment::MAX, execute_within: LONG };
     let ask = |node: &Backend, command| {
-        node.attempt(Lane::Calls, &Request { verb: Verb::Command(command), keys: &[], args: &[] }, limits)
+        node.attempt(Lane::Calls, &Request { verb: Verb::Command(command), keys: &[], args: &[], grants: None }, limits)
     };
     assert!(ask(&node, "OTHER").is_ok());
     std::thread::scope(|scope| {

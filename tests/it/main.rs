@@ -39,6 +39,7 @@ mod sentinel;
 mod shutdowns;
 mod stats;
 mod strict;
+mod sync_replicas;
 mod tidy;
 mod turns;
 mod urls;

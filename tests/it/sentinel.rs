@@ -6,6 +6,7 @@ mod finding;
 mod groups;
 mod log;
 mod quorum;
+mod safe;
 mod sentinels;
 
 use crate::harness::sentinel::Group;

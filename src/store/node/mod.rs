@@ -24,7 +24,7 @@ use std::time::Duration;
 
 pub(crate) use bell::Bell;
 pub(crate) use outage::Outage;
-pub(crate) use server::{Part, Server, Target};
+pub(crate) use server::{Part, Server, Target, UNCONFIRMED};
 pub(crate) use stream::Stream;
 pub(crate) use url::{parse as parse_url, place, wrong as wrong_url, wrong_scheme};
 pub(crate) use wire::Wire;
@@ -47,7 +47,12 @@ pub(crate) struct Request<'a> {
     pub(crate) verb: Verb,
     pub(crate) keys: &'a [&'a str],
     pub(crate) args: &'a [Arg<'a>],
+    /// Of one that grants or prolongs: the replicas that the client requires have to confirm what it says.
+    pub(crate) grants: Option<Grants>,
 }
+
+/// Whether a reply grants or prolongs anything.
+pub(crate) type Grants = fn(&Reply) -> bool;
 
 pub(crate) enum Verb {
     Script(&'static Script),
@@ -107,13 +112,19 @@ impl Reply {
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
     pub(crate) sent: Moment,
+    /// How many replicas confirmed what it grants, where some have to.
+    pub(crate) confirmed: Option<Confirmed>,
 }
+
+/// So many replicas confirmed it, and so many had to.
+pub(crate) type Confirmed = (usize, usize);
 
 impl Answer {
     /// The same as one for each of so many keys that it is about.
     pub(crate) fn one_each(self, count: usize) -> Result<Vec<Result<Self, Failure>>, Failure> {
-        let replies = self.reply.one_each(count)?.into_iter();
-        Ok(replies.map(|reply| Ok(Self { reply, sent: self.sent })).collect())
+        let Self { reply, sent, confirmed } = self;
+        let replies = reply.one_each(count)?.into_iter();
+        Ok(replies.map(|reply| Ok(Self { reply, sent, confirmed })).collect())
     }
 }
 
@@ -274,7 +285,7 @@ impl Backend {
     /// One round trip that asks for nothing, answered by then: how long its answer took. An idle connection that the server
     /// has closed is made anew once, while there is time.
     pub(crate) fn ping(&self, until: Moment) -> Result<Duration, Failure> {
-        let request = Request { verb: Verb::Command("PING"), keys: &[], args: &[] };
+        let request = Request { verb: Verb::Command("PING"), keys: &[], args: &[], grants: None };
         let limits = Limits { answer_by: until, execute_within: Duration::MAX };
         let once = || self.attempt(Lane::Calls, &request, limits);
         let again = |failure: Failure| match failure {

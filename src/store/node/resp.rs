@@ -4,6 +4,7 @@
 
 use super::{Arg, Request, Verb};
 use crate::base::script::Script;
+use std::time::Duration;
 
 /// What only the connection knows: the attempt's deadline on the server's clock, and the server's process.
 pub(super) struct Known<'a> {
@@ -38,6 +39,15 @@ pub(super) fn pack(packed: &mut Vec<u8>, request: &Request<'_>, whole: bool, kno
             Arg::RunId => text(packed, known.run_id),
         }
     }
+}
+
+/// Adds a wait for so many replicas.
+pub(super) fn pack_wait(packed: &mut Vec<u8>, replicas: usize, timeout: Duration) {
+    line(packed, b'*', 3);
+    text(packed, "WAIT");
+    number(packed, replicas as u64);
+    // Zero would be without an end.
+    number(packed, u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1));
 }
 
 fn call(packed: &mut Vec<u8>, script: &Script, whole: bool) {
@@ -136,9 +146,9 @@ mod tests {
             let parts = [0, 1, 2].map(|part| texts[part].as_str());
             let texts = texts.iter().map(|text| Arg::Text(text));
             let args: Vec<_> = texts.chain(numbers).chain([Arg::RunId, Arg::Parts(parts)]).collect();
-            check(&Request { verb: Verb::Script(&ANY), keys: &keys, args: &args }, whole, deadline);
-            check(&Request { verb: Verb::Command("PTTL"), keys: &keys, args: &args }, whole, deadline);
-            check(&Request { verb: Verb::Command("HLEN"), keys: &keys[..1], args: &[] }, whole, deadline);
+            check(&Request { verb: Verb::Script(&ANY), keys: &keys, args: &args, grants: None }, whole, deadline);
+            check(&Request { verb: Verb::Command("PTTL"), keys: &keys, args: &args, grants: None }, whole, deadline);
+            check(&Request { verb: Verb::Command("HLEN"), keys: &keys[..1], args: &[], grants: None }, whole, deadline);
         }
     }
 
@@ -146,7 +156,7 @@ mod tests {
     fn a_deadline_before_the_servers_time_began_is_zero() {
         let args =
             [Arg::Text("owner"), Arg::Number(1), Arg::Number(u64::MAX), Arg::Deadline, Arg::RunId, Arg::Number(0)];
-        let request = Request { verb: Verb::Script(&ANY), keys: &["", "\r\n"], args: &args };
+        let request = Request { verb: Verb::Script(&ANY), keys: &["", "\r\n"], args: &args, grants: None };
         let mut packed = Vec::new();
         pack(&mut packed, &request, false, Known { deadline: -1, run_id: RUN_ID });
         assert_eq!(packed, by_redis(&request, false, 0));

@@ -3,13 +3,16 @@
 use super::sockets::Sockets;
 use super::stream::Stream;
 use super::{Broken, Failure, url};
-use crate::base::config::Config;
+use crate::base::config::{Config, SyncReplicas};
 use crate::base::error::{Applied, Cause, Result, says_full};
 use crate::base::stats::Counters;
 use crate::base::time::{Clock, Moment};
 use redis::{Cmd, ConnectionAddr, ErrorKind, RedisConnectionInfo, RedisError, ServerErrorKind, Value};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The code of what too few replicas confirmed, which is that of a server that wants more of them for any write.
+pub(crate) const UNCONFIRMED: &str = "NOREPLICAS";
 
 /// What a server is to its clients, which is looked at in each handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +52,8 @@ pub(crate) struct Server {
     response_timeout: Duration,
     strict: bool,
     app_name: Option<String>,
+    /// Whose confirmation a grant needs.
+    pub(super) replicas: Option<SyncReplicas>,
     sockets: Sockets,
 }
 
@@ -70,8 +75,9 @@ impl std::fmt::Debug for Server {
 impl Server {
     pub(crate) fn new(target: Target, config: &Config, counters: Arc<Counters>) -> Self {
         let (connect_timeout, response_timeout) = (config.connect_timeout, config.response_timeout);
-        let (strict, app_name, sockets) = (config.strict, config.app_name.clone(), Sockets::default());
-        Self { target, clock: Clock::Boot, counters, connect_timeout, response_timeout, strict, app_name, sockets }
+        let (strict, replicas, sockets) = (config.strict, config.replicas, Sockets::default());
+        let (clock, app_name) = (Clock::Boot, config.app_name.clone());
+        Self { target, clock, counters, connect_timeout, response_timeout, strict, app_name, replicas, sockets }
     }
 
     /// From now on nothing is sent to it, and no answer of it is believed: each connection to it is closed.
@@ -99,15 +105,27 @@ impl Server {
         }
     }
 
+    /// Of a grant that fewer confirmed than have to. It was applied at the master.
+    pub(super) fn unconfirmed(&self, confirmed: i64, required: usize) -> Failure {
+        let address = &self.target.addr;
+        let cause = Cause::new(format!("{address}: {confirmed} of {required} replicas confirmed it in time"));
+        Failure::Refused { code: UNCONFIRMED.to_owned(), applied: Applied::Unknown, cause }
+    }
+
     pub(crate) fn classify(&self, error: &RedisError, open_until: Moment) -> Failure {
-        let cause = self.cause(error);
         match code_of(error) {
             Some(code) => {
                 let applied = if may_have_written(&code) { Applied::Unknown } else { Applied::No };
-                Failure::Refused { code, applied, cause }
+                Failure::Refused { code, applied, cause: self.cause(error) }
             }
-            None => Failure::Unknown { open_until, broken: Broken { cause, timed_out: error.is_timeout() } },
+            None => self.unanswered(error, open_until),
         }
+    }
+
+    /// What a caller knows who heard this in the place of an answer. A master that is demoted answers a WAIT so, with an error.
+    pub(super) fn unanswered(&self, error: &RedisError, open_until: Moment) -> Failure {
+        let broken = Broken { cause: self.cause(error), timed_out: error.is_timeout() };
+        Failure::Unknown { open_until, broken }
     }
 
     /// A connection was made in place of one that was dropped.
@@ -173,6 +191,10 @@ impl Server {
         }
         if self.strict && self.target.part != Part::Sentinel {
             commands.push(redis::cmd("INFO").arg("server").take());
+        }
+        if self.replicas.is_some() && self.target.part != Part::Sentinel {
+            // Who may not wait for replicas, or has none of that command, is to hear of it now and not with a lock.
+            commands.push(redis::cmd("WAIT").arg(0).arg(0).take());
         }
         commands.extend(self.asked_by_part());
         commands

@@ -3,7 +3,8 @@
 use super::resp::{self, Known};
 use super::server::{Greeted, Server};
 use super::stream::Stream;
-use super::{Answer, Failure, GRACE, Limits, Reply, Request, Verb};
+use super::{Answer, Confirmed, Failure, GRACE, Limits, Reply, Request, Verb};
+use crate::base::config::SyncReplicas;
 use crate::base::mutant::{self, Mutant};
 use crate::base::time::Moment;
 use redis::{RedisError, Value};
@@ -27,6 +28,8 @@ struct Live {
     run_id: String,
     /// Kept from one exchange to the next, so that sending allocates nothing.
     packed: Vec<u8>,
+    /// Replies to WAIT that nobody needed, and that are still to be read.
+    owed: usize,
 }
 
 /// One attempt's points in time.
@@ -92,16 +95,17 @@ impl Wire {
     ) -> Result<Once, Failure> {
         let mut live = self.take_live(connect_by)?;
         let schedule = self.schedule(limits, ends);
-        let said = live.send(request, &schedule);
-        if self.server.is_retired() {
-            return Err(Failure::Unknown { open_until: schedule.deadline, broken: self.server.retired() });
-        }
+        let said = live.send(request, &schedule, self.server.replicas);
+        self.check_not_retired(&schedule)?;
         match said {
             Ok(value) => {
-                self.live = Some(live);
+                let reply = reply_of(value);
+                let confirmed = self.confirm(&mut live, request, &reply, &schedule);
+                self.live = Some(live).filter(|_| confirmed.as_ref().err().is_none_or(leaves_wire_clean));
+                let confirmed = confirmed?;
                 let late = mutant::is(Mutant::DeadlineFromReply);
                 let sent = if late { self.server.clock.now() } else { schedule.sent };
-                Ok(Once::Answered(Answer { reply: reply_of(value), sent }))
+                Ok(Once::Answered(Answer { reply, sent, confirmed }))
             }
             Err(error) if error.code() == Some("STALE") => self.correct(live, &error, &schedule),
             Err(error) => {
@@ -109,6 +113,32 @@ impl Wire {
                 self.live = Some(live).filter(|_| leaves_wire_clean(&failure));
                 Err(failure)
             }
+        }
+    }
+
+    /// After each answer was read: what a master said that was retired meanwhile is not believed.
+    fn check_not_retired(&self, schedule: &Schedule) -> Result<(), Failure> {
+        match self.server.is_retired() {
+            true => Err(Failure::Unknown { open_until: schedule.deadline, broken: self.server.retired() }),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits for the replicas that have to confirm what the reply grants. One that grants nothing is not kept waiting.
+    fn confirm(
+        &self,
+        live: &mut Live,
+        request: &Request<'_>,
+        reply: &Reply,
+        schedule: &Schedule,
+    ) -> Result<Option<Confirmed>, Failure> {
+        let required = self.server.replicas.filter(|_| request.grants.is_some_and(|grants| grants(reply)));
+        let Some(required) = required.map(|required| required.count) else { return Ok(None) };
+        let confirmed = live.confirmed().map_err(|error| self.server.unanswered(&error, schedule.deadline))?;
+        self.check_not_retired(schedule)?;
+        match usize::try_from(confirmed) {
+            Ok(confirmed) if confirmed >= required => Ok(Some((confirmed, required))),
+            _ => Err(self.server.unconfirmed(confirmed, required)),
         }
     }
 
@@ -164,24 +194,55 @@ fn offset(server_micros: u64, local: Moment) -> i128 {
 impl Live {
     fn new(greeted: Greeted, offset: i128) -> Self {
         let Greeted { stream, run_id, .. } = greeted;
-        Self { stream, offset, run_id, packed: Vec::new() }
+        Self { stream, offset, run_id, packed: Vec::new(), owed: 0 }
     }
 
     /// A script that the server does not know costs a second exchange, in what is left of the time.
-    fn send(&mut self, request: &Request<'_>, schedule: &Schedule) -> Result<Value, RedisError> {
+    fn send(
+        &mut self,
+        request: &Request<'_>,
+        schedule: &Schedule,
+        replicas: Option<SyncReplicas>,
+    ) -> Result<Value, RedisError> {
         self.stream.ends_by(schedule.ends(), schedule.sent);
         let deadline = i128::from(schedule.deadline.micros()) + self.offset;
-        let reply = self.exchange(request, false, deadline);
+        let wait = replicas.filter(|_| request.grants.is_some());
+        let wait = wait.map(|wait| (wait.count, wait.timeout.min(schedule.patience / 2)));
+        let reply = self.exchange(request, false, deadline, wait);
         match (&request.verb, &reply) {
-            (Verb::Script(_), Err(error)) if error.code() == Some("NOSCRIPT") => self.exchange(request, true, deadline),
+            (Verb::Script(_), Err(error)) if error.code() == Some("NOSCRIPT") => {
+                self.exchange(request, true, deadline, wait)
+            }
             _ => reply,
         }
     }
 
-    fn exchange(&mut self, request: &Request<'_>, whole: bool, deadline: i128) -> Result<Value, RedisError> {
+    /// What has to be confirmed is followed by WAIT in the same write, so that it costs one round trip.
+    fn exchange(
+        &mut self,
+        request: &Request<'_>,
+        whole: bool,
+        deadline: i128,
+        wait: Option<(usize, Duration)>,
+    ) -> Result<Value, RedisError> {
         resp::pack(&mut self.packed, request, whole, Known { deadline, run_id: &self.run_id });
+        if let Some((count, timeout)) = wait {
+            resp::pack_wait(&mut self.packed, count, timeout);
+        }
+        while self.owed > 0 {
+            self.stream.answer()?;
+            self.owed -= 1;
+        }
         self.stream.send(&self.packed)?;
+        self.owed = usize::from(wait.is_some());
         self.stream.answer()?.extract_error()
+    }
+
+    /// How many replicas have what was written last.
+    fn confirmed(&mut self) -> Result<i64, RedisError> {
+        let said = self.stream.answer()?;
+        self.owed -= 1;
+        Ok(redis::from_redis_value(said.extract_error()?)?)
     }
 }
 
