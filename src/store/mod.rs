@@ -4,9 +4,10 @@
 //! trait, and a line in [`SCHEMES`]. What it builds on are *nodes* ([`Backend`](crate::store::node::Backend), the pools of one
 //! server) and their subscribers ([`PubSub`](crate::store::subscriber::PubSub)); [`fixed::Fixed`] has one of each. Where the master
 //! moves, a store has a node for each *generation*, the time between two moves. When the next one begins, it retires the node, which
-//! closes every connection to it, and leads its subscriber to the new one; see [`sentinel`].
+//! closes every connection to it, and leads its subscriber to the new one: [`moving`] does that for [`sentinel`].
 
 mod fixed;
+mod moving;
 pub(crate) mod node;
 mod sentinel;
 pub(crate) mod subscriber;

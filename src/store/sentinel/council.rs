@@ -7,7 +7,9 @@ use super::link::{NO_MASTER, Word};
 use super::place::Place;
 use crate::base::error::Cause;
 use crate::base::time::Moment;
+use crate::store::moving::{self, Course, Seen};
 use crate::store::node::{Broken, Failure};
+use std::fmt;
 use std::time::Duration;
 
 #[cfg(test)]
@@ -25,6 +27,12 @@ const MOST: usize = 32;
 pub(super) struct Named {
     pub(super) epoch: u64,
     pub(super) master: Place,
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.master.fmt(f)
+    }
 }
 
 /// A sentinel, as far as it is known.
@@ -104,27 +112,39 @@ impl Council {
         2 * answered > self.seats.len()
     }
 
-    /// Why none of them can be believed, once each was asked since then and none gave an answer.
-    pub(super) fn failure(&self, since: Moment) -> Option<Failure> {
-        let failed = |seat: &Seat| matches!(seat.said, Some((when, Err(_))) if when >= since);
-        self.seats.iter().all(failed).then(|| self.last_failure())
-    }
-
-    /// A refusal says more than a silence, and that they do not know the master's name more than any other.
-    pub(super) fn last_failure(&self) -> Failure {
-        let failures = || self.seats.iter().filter_map(|seat| seat.said.as_ref()?.1.as_ref().err());
-        let is_refusal = |failure: &&Failure| matches!(failure, Failure::Refused { .. });
-        let of_name = |failure: &&Failure| matches!(failure, Failure::Refused { code, .. } if code == NO_MASTER);
-        let refusal = failures().find(of_name).or_else(|| failures().find(is_refusal));
-        refusal.cloned().unwrap_or_else(|| self.silence(failures().next()))
-    }
-
     fn silence(&self, first: Option<&Failure>) -> Failure {
         let cause = match first {
             Some(Failure::Unreached(broken) | Failure::Unknown { broken, .. }) => broken.cause.clone(),
             _ => Cause::new("no answer yet"),
         };
         Failure::Unreached(Broken::new(format!("none of {} sentinels names the master: {cause}", self.seats.len())))
+    }
+}
+
+impl moving::Council for Council {
+    type Master = Named;
+
+    fn course(&mut self, seen: Seen<'_, Named>) -> Course<Named> {
+        self.next(seen.current, seen.is_in_doubt, seen.now).map_or(Course::Stay, Course::Follow)
+    }
+
+    fn is_over(current: &Named, next: &Named) -> bool {
+        next.epoch < current.epoch || next == current
+    }
+
+    /// Once each was asked since then and none gave an answer.
+    fn failure(&self, since: Moment) -> Option<Failure> {
+        let failed = |seat: &Seat| matches!(seat.said, Some((when, Err(_))) if when >= since);
+        self.seats.iter().all(failed).then(|| self.last_failure())
+    }
+
+    /// A refusal says more than a silence, and that they do not know the master's name more than any other.
+    fn last_failure(&self) -> Failure {
+        let failures = || self.seats.iter().filter_map(|seat| seat.said.as_ref()?.1.as_ref().err());
+        let is_refusal = |failure: &&Failure| matches!(failure, Failure::Refused { .. });
+        let of_name = |failure: &&Failure| matches!(failure, Failure::Refused { code, .. } if code == NO_MASTER);
+        let refusal = failures().find(of_name).or_else(|| failures().find(is_refusal));
+        refusal.cloned().unwrap_or_else(|| self.silence(failures().next()))
     }
 }
 

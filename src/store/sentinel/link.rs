@@ -4,9 +4,11 @@ use super::place::Place;
 use crate::base::config::AddressMap;
 use crate::base::error::{Applied, Cause};
 use crate::base::say::say;
-use crate::base::time::{Clock, Moment};
-use crate::store::node::{Bell, Failure, Server, Stream};
-use redis::{Cmd, PushKind, RedisError, Value};
+use crate::base::time::Moment;
+use crate::store::moving;
+use crate::store::node::{Bell, Failure, Server};
+use redis::{Cmd, RedisError, Value};
+use std::cell::Cell;
 use std::collections::HashMap;
 
 /// What sentinels publish on when they replace a master. The leader says it on the last one when it is done, a second after
@@ -36,40 +38,31 @@ impl Word {
 
 pub(super) struct Link<'a> {
     server: &'a Server,
-    stream: Stream,
+    link: moving::Link,
 }
 
 impl<'a> Link<'a> {
     /// Connects and subscribes. A sentinel that does not let us listen is asked from time to time.
-    pub(super) fn open(server: &'a Server, refused: &mut bool) -> Result<Self, Failure> {
+    pub(super) fn open(server: &'a Server, refused: &Cell<bool>) -> Result<Self, Failure> {
         let failed = |error: RedisError| failure(server, &error);
-        let stream = server.connect(Moment::MAX).map_err(failed)?.stream;
-        let mut link = Self { server, stream };
+        let mut link = moving::Link::open(server).map_err(failed)?;
         let mut subscribe = redis::cmd("SUBSCRIBE");
         // It is confirmed by what a sentinel tells unasked, so the answer to a second command shows that there was no error.
         let packed = [subscribe.arg(&CHANNELS).get_packed_command(), redis::cmd("PING").get_packed_command()].concat();
         let said = link.exchange(&packed, 1).map_err(failed)?;
         if let Some(Value::ServerError(error)) = said.first() {
             link.exchange(&[], 1).map_err(failed)?;
-            if !std::mem::replace(refused, true) {
+            if !refused.replace(true) {
                 say!(warn, "sentinel {} does not let this client listen, so it is polled: {error}", server.address());
             }
         }
-        Ok(link)
-    }
-
-    /// Sends commands and reads so many answers, in one response time-out.
-    fn exchange(&mut self, packed: &[u8], answers: usize) -> Result<Vec<Value>, RedisError> {
-        let now = Clock::Boot.now();
-        self.stream.ends_by(now.plus(self.server.response_timeout()), now);
-        self.stream.send(packed)?;
-        (0..answers).map(|_| self.stream.answer()).collect()
+        Ok(Self { server, link })
     }
 
     /// Asks where the master is.
     pub(super) fn ask(&mut self, name: &str) -> Result<Word, Failure> {
         for _ in 0..ASKS {
-            let said = self.exchange(&question(name), QUESTIONS).map_err(|error| failure(self.server, &error))?;
+            let said = self.link.exchange(&question(name), QUESTIONS).map_err(|error| failure(self.server, &error))?;
             if let Some(word) = understood(said).map_err(|error| failure(self.server, &error))? {
                 return Ok(word);
             }
@@ -79,13 +72,7 @@ impl<'a> Link<'a> {
 
     /// Waits until it tells something, the bell rings, or it is time.
     pub(super) fn wait(&mut self, bell: &Bell, until: Moment) -> Result<(), Failure> {
-        self.stream.ends_by(until, Clock::Boot.now());
-        loop {
-            match self.stream.next_unless_rung(bell).map_err(|error| failure(self.server, &error))? {
-                Some(Value::Push { kind, .. }) if kind != PushKind::Message => {}
-                _ => return Ok(()),
-            }
-        }
+        self.link.wait(bell, until).map_err(|error| failure(self.server, &error))
     }
 }
 

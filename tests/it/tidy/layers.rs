@@ -13,6 +13,7 @@ const LAYERS: &[Layer] = &[
     apart(&["store::node"]),
     apart(&["store::subscriber"]),
     apart(&["store"]),
+    apart(&["store::moving"]),
     apart(&["store::fixed", "store::sentinel"]),
     together(&["lease::hold", "lease::nodes", "lease::tenure"]),
     apart(&["lease::sweeper", "lease::watchdog", "registry"]),

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::error::Applied;
+use crate::store::moving::Council as _;
 
 fn place(host: &str) -> Place {
     Place { host: host.to_owned(), port: 1 }

@@ -1,0 +1,288 @@
+//! Who looks for the master, and who follows it: a thread for each of those who are asked, since one that is frozen must not
+//! keep the others from telling. They start with the first call, and end with the client.
+
+use super::{Council, Course, Guide, Master, Seen};
+use crate::base::say::say;
+use crate::base::threads::spawn;
+use crate::base::time::{Clock, Moment};
+use crate::store::Common;
+use crate::store::node::{Backend, Bell, Broken, Failure, Lane, Outage};
+use crate::store::subscriber::PubSub;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How soon it is looked again while there is no master, doubled each time up to [`LONGEST_PAUSE`]; and how soon one who is
+/// asked is connected to again.
+pub(in crate::store) const FIRST_PAUSE: Duration = Duration::from_millis(25);
+pub(in crate::store) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Calls that fail have all asked, at most this often, however many they are.
+pub(in crate::store) const URGE_EVERY: Duration = Duration::from_millis(100);
+
+/// A node for as long as it is the master.
+struct Generation<M> {
+    master: M,
+    node: Arc<Backend>,
+}
+
+pub(in crate::store) struct Watch<G: Guide> {
+    pub(in crate::store) guide: G,
+    pub(in crate::store) common: Common,
+    pub(in crate::store) clock: Clock,
+    pub(in crate::store) pubsub: PubSub,
+    /// While no master was found yet.
+    outage: Outage,
+    state: Mutex<State<G>>,
+    /// Calls wait on it for a master.
+    changed: Condvar,
+}
+
+struct State<G: Guide> {
+    council: G::Council,
+    current: Option<Generation<Master<G>>>,
+    /// Who was named, and is being asked whether it is the master.
+    looked_at: Option<Master<G>>,
+    /// Why the last one that was named could not be followed, and how many in a row.
+    unfit: Option<(Moment, Failure)>,
+    failed_looks: u32,
+    /// Of each thread that asks.
+    bells: Vec<Arc<Bell>>,
+    urged: Option<Moment>,
+    closed: bool,
+}
+
+impl<G: Guide> Watch<G> {
+    pub(super) fn new(guide: G, council: G::Council, common: &Common) -> Self {
+        let state = State {
+            council,
+            current: None,
+            looked_at: None,
+            unfit: None,
+            failed_looks: 0,
+            bells: Vec::new(),
+            urged: None,
+            closed: false,
+        };
+        let (common, outage) = (common.clone(), Outage::new(&common.config));
+        let (pubsub, state, changed) = (PubSub::new(), Mutex::new(state), Condvar::new());
+        Self { guide, common, clock: Clock::Boot, pubsub, outage, state, changed }
+    }
+
+    /// The master as far as it is known; nothing is asked.
+    fn known(&self) -> Option<Arc<Backend>> {
+        self.state.lock().current.as_ref().map(|current| Arc::clone(&current.node))
+    }
+
+    /// How long it has been out of reach.
+    pub(super) fn outage<T>(&self, see: impl FnOnce(&Outage) -> T) -> T {
+        match self.known() {
+            Some(node) => see(node.outage()),
+            None => see(&self.outage),
+        }
+    }
+
+    /// The master. While there is none a call waits until it is found.
+    pub(super) fn master(self: &Arc<Self>, until: Moment) -> Result<Arc<Backend>, Failure> {
+        if let Some(node) = self.known() {
+            return Ok(node);
+        }
+        let began = self.clock.now();
+        self.find(began, until).inspect_err(|failure| {
+            // Who had less time than an answer may take learned nothing.
+            if self.state.lock().has_failed_since(began) || until.since(began) >= self.common.config.response_timeout {
+                self.outage.note(began, failure);
+            }
+        })
+    }
+
+    fn find(self: &Arc<Self>, began: Moment, until: Moment) -> Result<Arc<Backend>, Failure> {
+        let mut state = self.state.lock();
+        self.start(&mut state).map_err(|error| Failure::Unreached(Broken::new(format!("no thread: {error}"))))?;
+        state.urge(began);
+        while state.current.is_none() && !state.closed {
+            let left = until.since(self.clock.now());
+            if state.has_failed_since(began) || self.changed.wait_for(&mut state, left).timed_out() {
+                return Err(state.failure());
+            }
+        }
+        let closed = || Failure::Unreached(Broken::new("the client is closed"));
+        state.current.as_ref().map(|current| Arc::clone(&current.node)).ok_or_else(closed)
+    }
+
+    /// Has the threads run that ask.
+    ///
+    /// # Errors
+    /// When the system gives none.
+    pub(super) fn run(self: &Arc<Self>) -> io::Result<()> {
+        self.start(&mut self.state.lock())
+    }
+
+    fn start(self: &Arc<Self>, state: &mut State<G>) -> io::Result<()> {
+        if !state.bells.is_empty() || state.closed {
+            return Ok(());
+        }
+        self.guide.asked(&self.common).into_iter().try_for_each(|asked| self.start_one(state, asked))
+    }
+
+    fn start_one(self: &Arc<Self>, state: &mut State<G>, asked: G::Asked) -> io::Result<()> {
+        let (watch, bell) = (Arc::clone(self), Arc::new(Bell::new()?));
+        let rung = Arc::clone(&bell);
+        spawn(G::THREAD, move || {
+            watch.watch(asked, &rung);
+            watch.state.lock().bells.retain(|bell| !Arc::ptr_eq(bell, &rung));
+        })?;
+        state.bells.push(bell);
+        Ok(())
+    }
+
+    /// Something went wrong at the master, or it is time to look: it may be none any more.
+    pub(in crate::store) fn urge(&self) {
+        let now = self.clock.now();
+        self.state.lock().urge(now);
+    }
+
+    pub(in crate::store) fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
+    /// How long it is waited before one is asked again: so long when there is nothing to look for.
+    pub(in crate::store) fn patience(&self, every: Duration) -> Duration {
+        self.state.lock().patience(every)
+    }
+
+    /// Ends the threads, each as soon as it has the answer that it waits for. The master that is known stays.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.ring();
+        self.changed.notify_all();
+    }
+}
+
+impl<G: Guide> State<G> {
+    fn ring(&self) {
+        self.bells.iter().for_each(|bell| bell.ring());
+    }
+
+    fn urge(&mut self, now: Moment) {
+        if self.urged.is_none_or(|urged| now.since(urged) >= URGE_EVERY) {
+            self.urged = Some(now);
+            self.ring();
+        }
+    }
+
+    /// Whether a call that began then need not wait for more.
+    fn has_failed_since(&self, began: Moment) -> bool {
+        self.unfit.as_ref().is_some_and(|(when, _)| *when >= began) || self.council.failure(began).is_some()
+    }
+
+    fn failure(&self) -> Failure {
+        let unfit = self.unfit.as_ref().map(|(_, failure)| failure.clone());
+        unfit.unwrap_or_else(|| self.council.last_failure())
+    }
+
+    fn patience(&self, every: Duration) -> Duration {
+        let is_settled = self.current.is_some() && self.failed_looks == 0;
+        if is_settled { every } else { FIRST_PAUSE.saturating_mul(1 << self.failed_looks.min(6)).min(LONGEST_PAUSE) }
+    }
+
+    /// What to do, but for looking at one who is looked at already.
+    fn course(&mut self, now: Moment) -> Course<Master<G>> {
+        let current = self.current.as_ref();
+        let is_in_doubt = current.is_some_and(|current| current.node.outage().lasted().is_some());
+        let (current, looked_at) = (current.map(|current| &current.master), self.looked_at.as_ref());
+        let course = self.council.course(Seen { current, is_in_doubt, now });
+        match course {
+            _ if self.closed => Course::Stay,
+            Course::Follow(next) if looked_at == Some(&next) => Course::Stay,
+            course => course,
+        }
+    }
+}
+
+/// The thread of one who is asked.
+impl<G: Guide> Watch<G> {
+    /// One connection after the other.
+    fn watch(self: &Arc<Self>, asked: G::Asked, bell: &Bell) {
+        let mut pause = FIRST_PAUSE;
+        while !self.is_closed() {
+            let session = AssertUnwindSafe(|| G::session(self, &asked, bell, &mut pause));
+            match catch_unwind(session) {
+                Ok(Ok(())) => return,
+                Ok(Err(failure)) => self.note(&asked, Err(failure)),
+                Err(_) => self.say_panicked(),
+            }
+            if G::dismiss(&mut self.state.lock().council, &asked) {
+                return;
+            }
+            bell.sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn say_panicked(&self) {
+        self.state.lock().looked_at = None;
+        say!(error, "a thread that asks where the master is panicked and starts again");
+    }
+
+    /// Books what came of asking one, and does what follows.
+    pub(in crate::store) fn note(self: &Arc<Self>, asked: &G::Asked, said: Result<G::Word, Failure>) {
+        let mut state = self.state.lock();
+        for new in self.guide.note(&mut state.council, asked, said, &self.common) {
+            // It is not needed as long as others answer.
+            let _ = self.start_one(&mut state, new);
+        }
+        let now = self.clock.now();
+        match state.course(now) {
+            Course::Stay => {}
+            Course::Follow(next) => {
+                state.looked_at = Some(next.clone());
+                self.look_at(state, next);
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// Follows it if it says itself that it is the master. The connection on which it did is the first of its pool.
+    fn look_at(&self, state: MutexGuard<'_, State<G>>, master: Master<G>) {
+        drop(state);
+        let Common { config, counters, worker, .. } = &self.common;
+        let node = Arc::new(Backend::new(self.guide.target(&master), config, counters, worker));
+        let ready = node.warm(Lane::Calls);
+        let mut state = self.state.lock();
+        if state.looked_at.as_ref() == Some(&master) {
+            state.looked_at = None;
+        }
+        match ready {
+            Ok(()) => self.follow(state, Generation { master, node }),
+            Err(failure) => {
+                state.unfit = Some((self.clock.now(), failure));
+                state.failed_looks += 1;
+            }
+        }
+    }
+
+    /// Begins a generation. The old node is retired before any call can be made at the new one, and the subscriber is led there
+    /// under the same lock: of two moves the later one counts for both.
+    fn follow(&self, mut state: MutexGuard<'_, State<G>>, next: Generation<Master<G>>) {
+        let is_over = |current: &Generation<_>| G::Council::is_over(&current.master, &next.master);
+        if state.closed || state.current.as_ref().is_some_and(is_over) {
+            return;
+        }
+        (state.unfit, state.failed_looks) = (None, 0);
+        let (node, master) = (Arc::clone(&next.node), next.master.clone());
+        let old = state.current.replace(next);
+        old.iter().for_each(|old| old.node.server().retire());
+        self.pubsub.lead_to(node);
+        drop(state);
+        self.changed.notify_all();
+        if let Some(old) = old {
+            (self.common.moved)();
+            let (name, old) = (self.guide.name(), old.master);
+            say!(warn, "{name} has a new master, {master}, in place of {old}: every lock is asked for there");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! How a sentinel is asked where the master is, by a thread of its own.
+
+use super::council::{Council, Named};
+use super::link::{Link, Word};
+use super::place::Place;
+use super::url::Group;
+use crate::base::say::say;
+use crate::base::time::Clock;
+use crate::store::Common;
+use crate::store::moving::{FIRST_PAUSE, Guide, Watch};
+use crate::store::node::{Bell, Failure, Part, Server, Target};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A sentinel that tells nothing is asked this often: it may have gone without a word.
+const EVERY: Duration = Duration::from_secs(3);
+
+/// A sentinel that is asked.
+pub(super) struct Asked {
+    place: Place,
+    server: Server,
+    /// It does not let this client listen, which was logged.
+    refused: Cell<bool>,
+}
+
+impl Group {
+    fn sentinel(&self, place: &Place, common: &Common) -> Asked {
+        let target = Target { addr: place.addr(), login: self.sentinel_login.clone(), part: Part::Sentinel };
+        let server = Server::new(target, &common.config, Arc::clone(&common.counters));
+        Asked { place: place.clone(), server, refused: Cell::new(false) }
+    }
+}
+
+impl Guide for Group {
+    type Council = Council;
+    type Asked = Asked;
+    type Word = Word;
+
+    const THREAD: &'static str = "redlatch-sentinel";
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn address(&self) -> String {
+        let sentinels: Vec<_> = self.sentinels.iter().map(ToString::to_string).collect();
+        format!("{} of {}", self.name, sentinels.join(","))
+    }
+
+    /// A sentinel keeps one group of a name: whoever asks it for that name means the same, whichever others the URL lists.
+    fn identity(&self) -> Vec<String> {
+        self.sentinels.iter().map(|sentinel| format!("{} of {sentinel}", self.name)).collect()
+    }
+
+    fn asked(&self, common: &Common) -> Vec<Asked> {
+        self.sentinels.iter().map(|place| self.sentinel(place, common)).collect()
+    }
+
+    fn target(&self, named: &Named) -> Target {
+        Target { addr: named.master.addr(), login: self.login.clone(), part: Part::Master }
+    }
+
+    fn session(watch: &Arc<Watch<Self>>, asked: &Asked, bell: &Bell, pause: &mut Duration) -> Result<(), Failure> {
+        let (guide, map) = (&watch.guide, &watch.common.config.address_map);
+        let mut link = Link::open(&asked.server, &asked.refused)?;
+        while !watch.is_closed() {
+            let word = link.ask(&guide.name)?.mapped(map);
+            *pause = FIRST_PAUSE;
+            watch.note(asked, Ok(word));
+            link.wait(bell, Clock::Boot.now().plus(watch.patience(EVERY)))?;
+        }
+        Ok(())
+    }
+
+    fn note(&self, council: &mut Council, asked: &Asked, said: Result<Word, Failure>, common: &Common) -> Vec<Asked> {
+        let place = &asked.place;
+        if let Err(failure) = &said {
+            say!(debug, "sentinel {place} does not tell where the master is: {failure:?}");
+        }
+        let new = council.note(place, said, Clock::Boot.now());
+        new.iter().map(|place| self.sentinel(place, common)).collect()
+    }
+
+    fn dismiss(council: &mut Council, asked: &Asked) -> bool {
+        council.dismiss(&asked.place)
+    }
+}
