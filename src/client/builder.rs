@@ -2,7 +2,7 @@
 
 use super::{Callback, Client, Handle, Space};
 use crate::base::config::{AddressMap, HandOff, Reentry, Settings, SyncReplicas};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::key::Naming;
 use crate::base::unwind::survives_a_panic;
 use crate::lease::hold::LostHold;
@@ -18,6 +18,8 @@ use std::time::Duration;
 #[must_use]
 pub struct ClientBuilder<T = Client> {
     pub(crate) urls: Vec<String>,
+    /// Beside the one URL of a client.
+    replicas: Option<Vec<String>>,
     pub(crate) settings: Settings,
     pub(crate) on_lost: Option<Callback>,
     makes: PhantomData<fn() -> T>,
@@ -27,7 +29,7 @@ survives_a_panic!(ClientBuilder<T>, of T);
 
 impl<T> ClientBuilder<T> {
     pub(crate) fn for_servers(urls: Vec<String>) -> Self {
-        Self { urls, settings: Settings::default(), on_lost: None, makes: PhantomData }
+        Self { urls, replicas: None, settings: Settings::default(), on_lost: None, makes: PhantomData }
     }
 
     /// The lease of a lock for which none is given; it is renewed every third of it. Default 30 s, at least 100 ms.
@@ -185,7 +187,8 @@ impl<T> ClientBuilder<T> {
     }
 
     /// Where to connect to instead of an address that sentinels name, of a master or of another sentinel: behind NAT and in
-    /// containers they name what only they can reach. Default: what they name. The URL's own sentinels are taken as written.
+    /// containers they name what only they can reach. Default: what they name. The URL's own sentinels are taken as written, and so
+    /// are all [`replicas`](ClientBuilder::replicas).
     ///
     /// It is called each time that a sentinel says where the master is, on a thread of the client's: it should not block, and
     /// has to give the same for the same.
@@ -214,7 +217,49 @@ impl<T> ClientBuilder<T> {
     }
 }
 
+/// # Errors
+/// `Config` for an empty list: what was to be in it is missing.
+fn with_replicas<'u>(url: &'u str, replicas: &'u [String]) -> Result<Vec<&'u str>> {
+    if replicas.is_empty() {
+        return Err(Error::config(
+            "replicas has no URL: give those of the other nodes, or leave it out for one server",
+        ));
+    }
+    Ok(std::iter::once(url).chain(replicas.iter().map(String::as_str)).collect())
+}
+
 impl ClientBuilder {
+    /// The other nodes, when the client's URL is that of one of several: a master and its replicas, whichever is listed first.
+    /// The master is found by asking each what it is, and a switch is followed, as after a failover by hand or by a tool.
+    /// Default: the URL's server alone.
+    ///
+    /// Each is a URL of its own, with a user and password of its own, or a socket; the database has to be the same. Sentinels
+    /// name the replicas by themselves: beside `redis+sentinel://` it is an error, as are an empty list and a node given twice.
+    ///
+    /// All nodes are asked when a call fails in a way that can pass, and each second, on a connection to each that is for nothing
+    /// else. Exactly one says that it is the master: it is followed, waiters are woken there, and a hold that it does not know is
+    /// lost at once. Two say so: then calls fail with an error that names both, and holds are not renewed, until one alone does.
+    /// One of them may be an old master that is cut off, and nobody here can know which. Nodes that do not answer are no masters:
+    /// one that comes back and still calls itself one is the second. A list that lacks some of the nodes is for those who never
+    /// promote these.
+    ///
+    /// ```no_run
+    /// use redlatch::{Client, RedLockExt, RedisRedLock};
+    /// use std::time::Duration;
+    ///
+    /// let client = Client::builder("redis://app:secret@10.0.0.1/")
+    ///     .replicas(["redis://app:secret@10.0.0.2/", "redis://app:secret@10.0.0.3/"])
+    ///     .outage_budget(Duration::from_secs(60))    // longer than a switch takes
+    ///     .build()?;
+    /// let locks = RedisRedLock::new(&client);
+    /// let guard = locks.guard("order:42")?;
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    pub fn replicas<U: AsRef<str>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
+        self.replicas = Some(urls.into_iter().map(|url| url.as_ref().to_owned()).collect());
+        self
+    }
+
     /// Checks every setting against the others. Nothing is connected yet.
     ///
     /// # Errors
@@ -222,7 +267,11 @@ impl ClientBuilder {
     pub fn build(self) -> Result<Client> {
         let config = self.settings.derive()?;
         let space = Arc::new(Space::new(config, self.on_lost));
-        let store = store::open(&self.urls[0], &space.common()?)?;
+        let (url, common) = (self.urls[0].as_str(), space.common()?);
+        let store = match &self.replicas {
+            None => store::open(url, &common)?,
+            Some(replicas) => store::open_replicas(&with_replicas(url, replicas)?, &common)?,
+        };
         Ok(Client { handle: Arc::new(Handle { space, store, kinds: Mutex::default() }) })
     }
 }

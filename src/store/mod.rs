@@ -4,11 +4,13 @@
 //! trait, and a line in [`SCHEMES`]. What it builds on are *nodes* ([`Backend`](crate::store::node::Backend), the pools of one
 //! server) and their subscribers ([`PubSub`](crate::store::subscriber::PubSub)); [`fixed::Fixed`] has one of each. Where the master
 //! moves, a store has a node for each *generation*, the time between two moves. When the next one begins, it retires the node, which
-//! closes every connection to it, and leads its subscriber to the new one: [`moving`] does that for [`sentinel`].
+//! closes every connection to it, and leads its subscriber to the new one: [`moving`] does that for [`sentinel`] and [`replicas`],
+//! which say who is to be followed.
 
 mod fixed;
 mod moving;
 pub(crate) mod node;
+mod replicas;
 mod sentinel;
 pub(crate) mod subscriber;
 #[cfg(test)]
@@ -96,11 +98,13 @@ type Open = fn(&str, &Common) -> error::Result<Arc<dyn Store>>;
 
 /// What a scheme means.
 enum Scheme {
+    /// A server's address.
+    Server,
     Opens(Open),
     /// Other programs know it; what its user is told.
     Refused(&'static str),
 }
-use Scheme::{Opens, Refused};
+use Scheme::{Opens, Refused, Server};
 
 const NO_TLS: &str = "asks for TLS, which this version does not have: use redis:// or unix://";
 const NO_CLUSTER: &str =
@@ -110,11 +114,11 @@ const NOT_REDIS: &str = "is not that of a Redis server: write redis:// before th
 
 /// The deployments, by the schemes of their URLs.
 const SCHEMES: &[(&str, Scheme)] = &[
-    ("redis", Opens(fixed::open)),
-    ("valkey", Opens(fixed::open)),
-    ("unix", Opens(fixed::open)),
-    ("redis+unix", Opens(fixed::open)),
-    ("valkey+unix", Opens(fixed::open)),
+    ("redis", Server),
+    ("valkey", Server),
+    ("unix", Server),
+    ("redis+unix", Server),
+    ("valkey+unix", Server),
     ("rediss", Refused(NO_TLS)),
     ("valkeys", Refused(NO_TLS)),
     ("redis+tls", Refused(NO_TLS)),
@@ -135,16 +139,30 @@ const SCHEMES: &[(&str, Scheme)] = &[
     ("https", Refused(NOT_REDIS)),
 ];
 
+/// What the scheme of a URL means.
+fn scheme_of(url: &str) -> error::Result<&'static Scheme> {
+    let scheme = url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
+    let known = SCHEMES.iter().find(|(known, _)| scheme.as_deref() == Some(known));
+    known.map(|(_, scheme)| scheme).ok_or_else(|| wrong_scheme(url))
+}
+
 /// The store of a URL. Nothing is connected yet.
 ///
 /// # Errors
 /// `Config` for a URL that is not understood.
 pub(crate) fn open(url: &str, common: &Common) -> error::Result<Arc<dyn Store>> {
     let url = url.trim();
-    let scheme = url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
-    match SCHEMES.iter().find(|(known, _)| scheme.as_deref() == Some(known)) {
-        Some((_, Opens(open))) => open(url, common),
-        Some((_, Refused(what))) => Err(wrong_url(what)),
-        None => Err(wrong_scheme(url)),
+    match scheme_of(url)? {
+        Server => fixed::open(url, common),
+        Opens(open) => open(url, common),
+        Refused(what) => Err(wrong_url(what)),
     }
+}
+
+/// The store of a master and its replicas, each by a URL of its own. Nothing is connected yet.
+///
+/// # Errors
+/// `Config` for a URL that is not understood, and for some that do not go together.
+pub(crate) fn open_replicas(urls: &[&str], common: &Common) -> error::Result<Arc<dyn Store>> {
+    replicas::open(urls, common)
 }

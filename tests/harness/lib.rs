@@ -23,6 +23,7 @@ macro_rules! assert_err {
     }};
 }
 
+pub mod by_hand;
 pub mod counting;
 pub mod deployment;
 pub mod lateness;

@@ -19,9 +19,9 @@ pub const NAME: &str = "mymaster";
 /// How many there are, and how long a process may be silent before a sentinel calls it down.
 #[derive(Clone, Copy)]
 pub struct Shape {
-    nodes: usize,
-    sentinels: usize,
-    down_after: Duration,
+    pub(crate) nodes: usize,
+    pub(crate) sentinels: usize,
+    pub(crate) down_after: Duration,
 }
 
 impl Shape {
@@ -189,10 +189,10 @@ impl Member {
         self.ask::<String>(&["CLIENT", "LIST"]).lines().filter(|line| line.contains(" sub=2 ")).count()
     }
 
-    /// The connections that are neither sentinels', nor replicas', nor the one that asks.
+    /// The connections that are neither sentinels', nor replicas', nor to a master, nor the one that asks.
     pub fn clients(&self) -> usize {
         let list: String = self.ask(&["CLIENT", "LIST"]);
-        let known = ["name=sentinel", " flags=S ", " cmd=client"];
+        let known = ["name=sentinel", " flags=S ", " flags=M ", " cmd=client"];
         list.lines().filter(|line| !known.iter().any(|sign| line.contains(sign))).count()
     }
 

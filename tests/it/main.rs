@@ -33,6 +33,7 @@ mod published;
 mod quorum;
 mod regressions;
 mod renewed_lease;
+mod replicas;
 mod retries;
 mod scripts;
 mod sentinel;

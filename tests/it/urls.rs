@@ -157,3 +157,43 @@ fn a_node_of_a_quorum_is_told_the_same() {
     let error = QuorumLock::connect(["redis://a", "redis://b", "localhost:6379"]).unwrap_err();
     assert!(error.to_string().contains("has no scheme"), "{error}");
 }
+
+/// What a client of these nodes is told, the first of them its URL.
+fn replicas_refusal(urls: &[&str]) -> String {
+    let error = Client::builder(urls[0]).replicas(&urls[1..]).build().unwrap_err();
+    assert!(matches!(error, Error::Config { .. }), "{urls:?}: {error:?}");
+    let text = error.to_string();
+    assert!(!text.contains(SECRET), "{urls:?}: {text}");
+    text
+}
+
+#[test]
+fn nodes_that_do_not_go_together_are_told_why() {
+    let told = [
+        (&["redis://a"][..], "replicas has no URL: give those of the other nodes, or leave it out for one server"),
+        (
+            &["redis://a/3", "redis://u:Sesame-0815@b"],
+            "database 3 of a:6379 and 0 of b:6379: locks are in one, give each URL the same",
+        ),
+        (&["redis://a", "unix:///s?db=1"], "database 0 of a:6379 and 1 of /s"),
+        (&["redis://a", "redis://b", "redis://u:Sesame-0815@a:6379/"], "a:6379 is given twice, give each node once"),
+        (&["unix:///s", "redis+unix:///s"], "/s is given twice"),
+        (&["redis+sentinel://a/m", "redis://b"], "sentinels find them by themselves: leave `replicas` out"),
+        (&["redis://a", "redis+sentinel://u:Sesame-0815@b/m"], "sentinels find them by themselves"),
+        (&["redis://a", "redis+cluster://b"], "of a cluster, which is not"),
+        (&["redis://a", "rediss://u:Sesame-0815@b"], "asks for TLS, which this version does not have"),
+        (&["redis://a", "b:6379"], "has no scheme: put redis:// before the host"),
+        (&["redis://a", ""], "is empty"),
+        (&["redis://a", "redis://u:Sesame-0815@b:99999"], "must be a number from 1 to 65535"),
+    ];
+    for (urls, words) in told {
+        let text = replicas_refusal(urls);
+        assert!(text.contains(words), "{urls:?}: {text}");
+    }
+}
+
+#[test]
+fn nodes_may_differ_in_all_but_their_database() {
+    let urls = [" unix:///s?db=2&user=u&pass=p ", "valkey://v:q@a:1/2", "redis://b/2"];
+    assert!(Client::builder("redis://a/2").replicas(urls).build().is_ok());
+}

@@ -1,4 +1,4 @@
-//! A store whose master moves: what is the same whoever says where it is (docs/protocol.md, 9).
+//! A store whose master moves: what is the same whoever says where it is (docs/protocol.md, 9 and 10).
 //!
 //! A deployment is a [`Guide`]: it names those who are asked where the master is, and asks one of them. What their answers come
 //! to is said by its [`Council`], which neither waits nor connects.
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use link::Link;
-pub(super) use watch::{FIRST_PAUSE, Watch};
+pub(super) use watch::{FIRST_PAUSE, LONGEST_PAUSE, URGE_EVERY, Watch};
 
 /// Who knows where the master is: what differs between deployments.
 pub(super) trait Guide: Send + Sync + Sized + 'static {
@@ -93,6 +93,9 @@ pub(super) trait Council: Send + 'static {
 
     /// The same by all that was said.
     fn last_failure(&self) -> Failure;
+
+    /// All are being asked.
+    fn begin(&mut self, _: Moment) {}
 }
 
 /// What a council cannot know by itself.
@@ -100,6 +103,8 @@ pub(super) struct Seen<'a, M> {
     pub(super) current: Option<&'a M>,
     /// Calls at the current master fail.
     pub(super) is_in_doubt: bool,
+    /// Who is being asked whether it is the master.
+    pub(super) looked_at: Option<&'a M>,
     pub(super) now: Moment,
 }
 
@@ -109,6 +114,10 @@ pub(super) enum Course<M> {
     Stay,
     /// Another one is the master, if it says so itself.
     Follow(M),
+    /// Nobody is, not even the one that was, and why.
+    Leave(String),
+    /// Some answers are too old to tell.
+    AskAll,
 }
 
 /// The master, wherever it is.

@@ -33,7 +33,7 @@ pub(in crate::store) struct Watch<G: Guide> {
     pub(in crate::store) common: Common,
     pub(in crate::store) clock: Clock,
     pub(in crate::store) pubsub: PubSub,
-    /// While no master was found yet.
+    /// While there is no master.
     outage: Outage,
     state: Mutex<State<G>>,
     /// Calls wait on it for a master.
@@ -43,6 +43,10 @@ pub(in crate::store) struct Watch<G: Guide> {
 struct State<G: Guide> {
     council: G::Council,
     current: Option<Generation<Master<G>>>,
+    /// The last one, while there is none.
+    left: Option<Master<G>>,
+    /// How often there was said to be none. Who was being looked at then is not followed by that look.
+    leaves: u64,
     /// Who was named, and is being asked whether it is the master.
     looked_at: Option<Master<G>>,
     /// Why the last one that was named could not be followed, and how many in a row.
@@ -59,6 +63,8 @@ impl<G: Guide> Watch<G> {
         let state = State {
             council,
             current: None,
+            left: None,
+            leaves: 0,
             looked_at: None,
             unfit: None,
             failed_looks: 0,
@@ -153,6 +159,11 @@ impl<G: Guide> Watch<G> {
         self.state.lock().patience(every)
     }
 
+    /// Has the council note something that nothing follows from.
+    pub(in crate::store) fn tell<T>(&self, tell: impl FnOnce(&mut G::Council) -> T) -> T {
+        tell(&mut self.state.lock().council)
+    }
+
     /// Ends the threads, each as soon as it has the answer that it waits for. The master that is known stays.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
@@ -169,9 +180,14 @@ impl<G: Guide> State<G> {
 
     fn urge(&mut self, now: Moment) {
         if self.urged.is_none_or(|urged| now.since(urged) >= URGE_EVERY) {
-            self.urged = Some(now);
-            self.ring();
+            self.ask_all(now);
         }
+    }
+
+    fn ask_all(&mut self, now: Moment) {
+        self.urged = Some(now);
+        self.council.begin(now);
+        self.ring();
     }
 
     /// Whether a call that began then need not wait for more.
@@ -194,7 +210,7 @@ impl<G: Guide> State<G> {
         let current = self.current.as_ref();
         let is_in_doubt = current.is_some_and(|current| current.node.outage().lasted().is_some());
         let (current, looked_at) = (current.map(|current| &current.master), self.looked_at.as_ref());
-        let course = self.council.course(Seen { current, is_in_doubt, now });
+        let course = self.council.course(Seen { current, is_in_doubt, looked_at, now });
         match course {
             _ if self.closed => Course::Stay,
             Course::Follow(next) if looked_at == Some(&next) => Course::Stay,
@@ -238,6 +254,8 @@ impl<G: Guide> Watch<G> {
         let now = self.clock.now();
         match state.course(now) {
             Course::Stay => {}
+            Course::AskAll => state.ask_all(now),
+            Course::Leave(why) => self.leave(state, &why),
             Course::Follow(next) => {
                 state.looked_at = Some(next.clone());
                 self.look_at(state, next);
@@ -248,6 +266,7 @@ impl<G: Guide> Watch<G> {
 
     /// Follows it if it says itself that it is the master. The connection on which it did is the first of its pool.
     fn look_at(&self, state: MutexGuard<'_, State<G>>, master: Master<G>) {
+        let leaves = state.leaves;
         drop(state);
         let Common { config, counters, worker, .. } = &self.common;
         let node = Arc::new(Backend::new(self.guide.target(&master), config, counters, worker));
@@ -257,7 +276,8 @@ impl<G: Guide> Watch<G> {
             state.looked_at = None;
         }
         match ready {
-            Ok(()) => self.follow(state, Generation { master, node }),
+            Ok(()) if state.leaves == leaves => self.follow(state, Generation { master, node }),
+            Ok(()) => {}
             Err(failure) => {
                 state.unfit = Some((self.clock.now(), failure));
                 state.failed_looks += 1;
@@ -276,13 +296,33 @@ impl<G: Guide> Watch<G> {
         let (node, master) = (Arc::clone(&next.node), next.master.clone());
         let old = state.current.replace(next);
         old.iter().for_each(|old| old.node.server().retire());
+        let old = old.map(|old| old.master).or(state.left.take());
         self.pubsub.lead_to(node);
         drop(state);
+        self.outage.end();
         self.changed.notify_all();
         if let Some(old) = old {
             (self.common.moved)();
-            let (name, old) = (self.guide.name(), old.master);
+            self.say_moved(&old, &master);
+        }
+    }
+
+    fn say_moved(&self, old: &Master<G>, master: &Master<G>) {
+        let name = self.guide.name();
+        if old == master {
+            say!(warn, "{master} is the only master of {name} again: every lock is asked for there");
+        } else {
             say!(warn, "{name} has a new master, {master}, in place of {old}: every lock is asked for there");
         }
+    }
+
+    /// Ends a generation without another one: the node that was the master is neither written to nor believed.
+    fn leave(&self, mut state: MutexGuard<'_, State<G>>, why: &str) {
+        (state.looked_at, state.unfit, state.leaves) = (None, None, state.leaves + 1);
+        let Some(old) = state.current.take() else { return };
+        old.node.server().retire();
+        state.left = Some(old.master.clone());
+        drop(state);
+        say!(warn, "{} is not used as the master any more: {why}", old.master);
     }
 }

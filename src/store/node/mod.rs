@@ -24,7 +24,7 @@ use std::time::Duration;
 
 pub(crate) use bell::Bell;
 pub(crate) use outage::Outage;
-pub(crate) use server::{Part, Server, Target, UNCONFIRMED};
+pub(crate) use server::{Part, Server, Target, UNCONFIRMED, says_master};
 pub(crate) use stream::Stream;
 pub(crate) use url::{parse as parse_url, place, wrong as wrong_url, wrong_scheme};
 pub(crate) use wire::Wire;

@@ -21,11 +21,14 @@ pub(crate) enum Part {
     Any,
     /// The master of a group: one that says that it is none is refused.
     Master,
+    /// It may be the master or a replica, and is asked which.
+    Candidate,
     /// It keeps no locks, and tells where they are.
     Sentinel,
 }
 
 /// Where a server is, how to log in, and what it is.
+#[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) addr: ConnectionAddr,
     pub(crate) login: RedisConnectionInfo,
@@ -40,6 +43,11 @@ impl Target {
     pub(crate) fn of(url: &str) -> Result<Self> {
         let info = url::parse(url)?;
         Ok(Self { addr: info.addr().clone(), login: info.redis_settings().clone(), part: Part::Any })
+    }
+
+    /// The same server as something else.
+    pub(crate) fn playing(&self, part: Part) -> Self {
+        Self { part, ..self.clone() }
     }
 }
 
@@ -189,7 +197,7 @@ impl Server {
         if let Some(name) = &self.app_name {
             commands.push(redis::cmd("CLIENT").arg("SETNAME").arg(name).take());
         }
-        if self.strict && self.target.part != Part::Sentinel {
+        if self.strict && matches!(self.target.part, Part::Any | Part::Master) {
             commands.push(redis::cmd("INFO").arg("server").take());
         }
         if self.replicas.is_some() && self.target.part != Part::Sentinel {
@@ -205,6 +213,7 @@ impl Server {
         match self.target.part {
             Part::Any => vec![redis::cmd("TIME")],
             Part::Master => vec![redis::cmd("ROLE"), redis::cmd("TIME")],
+            Part::Candidate => Vec::new(),
             Part::Sentinel => vec![redis::cmd("HELLO").arg(3).take()],
         }
     }
@@ -213,14 +222,17 @@ impl Server {
 /// # Errors
 /// As a replica answers a command that writes, for a server that is none but a master.
 fn check_role(role: &Value) -> Result<(), RedisError> {
-    let Value::Array(said) = role else { return Err((ErrorKind::UnexpectedReturnType, "ROLE gives no role").into()) };
-    match said.first() {
-        Some(Value::BulkString(name)) if name == b"master" => Ok(()),
-        _ => {
-            let what = "it says that it is not the master".to_owned();
-            Err((ServerErrorKind::ReadOnly.into(), "An error was signalled by the server", what).into())
-        }
+    if says_master(role)? {
+        return Ok(());
     }
+    let what = "it says that it is not the master".to_owned();
+    Err((ServerErrorKind::ReadOnly.into(), "An error was signalled by the server", what).into())
+}
+
+/// Whether the reply to ROLE is that of a master.
+pub(crate) fn says_master(role: &Value) -> Result<bool, RedisError> {
+    let Value::Array(said) = role else { return Err((ErrorKind::UnexpectedReturnType, "ROLE gives no role").into()) };
+    Ok(matches!(said.first(), Some(Value::BulkString(name)) if name == b"master"))
 }
 
 fn name_of(command: &Cmd) -> &[u8] {

@@ -14,7 +14,7 @@ const LAYERS: &[Layer] = &[
     apart(&["store::subscriber"]),
     apart(&["store"]),
     apart(&["store::moving"]),
-    apart(&["store::fixed", "store::sentinel"]),
+    apart(&["store::fixed", "store::replicas", "store::sentinel"]),
     together(&["lease::hold", "lease::nodes", "lease::tenure"]),
     apart(&["lease::sweeper", "lease::watchdog", "registry"]),
     apart(&["client"]),

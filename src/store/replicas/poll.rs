@@ -1,0 +1,210 @@
+//! What the nodes said of themselves so far, and whom to follow by it. Nothing here waits or connects.
+//!
+//! All are asked in *rounds*, and what counts is what each said in the last one: else the word of a master that has given way
+//! since would stand beside that of the new one. Who does not answer for a while counts as silent, so that one that is frozen
+//! keeps nobody waiting.
+
+use crate::base::error::Cause;
+use crate::base::time::Moment;
+use crate::store::moving::{Council, Course, FIRST_PAUSE, LONGEST_PAUSE, Seen, URGE_EVERY};
+use crate::store::node::{Broken, Failure};
+use std::fmt;
+use std::time::Duration;
+
+#[cfg(test)]
+mod tests;
+
+/// So often each node is asked while all is well. Nobody tells of a switch, and one by hand breaks no connection: so this bounds
+/// for how long a client that asks for nothing meanwhile believes in a hold that did not make it, and does not see a second
+/// master. A thousand clients cost each node a thousand short commands a second, about a hundredth of a core.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// So long a node that was asked is waited for before another one is followed.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// What a node says that it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Master,
+    Replica,
+}
+
+/// One that may be followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Node {
+    pub(super) seat: usize,
+    address: String,
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.address)
+    }
+}
+
+struct Seat {
+    address: String,
+    /// Since when it is being asked.
+    asked: Option<Moment>,
+    /// What came of the last time, and when.
+    said: Option<(Moment, Result<Role, Failure>)>,
+}
+
+impl Seat {
+    fn last(&self) -> Option<&Result<Role, Failure>> {
+        self.said.as_ref().map(|(_, said)| said)
+    }
+
+    fn says(&self, role: Role) -> bool {
+        matches!(self.last(), Some(Ok(said)) if *said == role)
+    }
+
+    fn has_said_since(&self, when: Moment) -> bool {
+        self.said.as_ref().is_some_and(|(said, _)| *said >= when)
+    }
+
+    /// Whether it may still answer in this round.
+    fn is_awaited(&self, round: Moment, now: Moment) -> bool {
+        !self.has_said_since(round) && now.since(self.asked.unwrap_or(round)) < GRACE
+    }
+
+    fn why_not(&self) -> String {
+        match self.last() {
+            Some(Err(Failure::Unreached(broken) | Failure::Unknown { broken, .. })) => broken.cause.to_string(),
+            Some(Err(Failure::Refused { cause, .. })) => cause.to_string(),
+            Some(Ok(Role::Replica)) => format!("{} is a replica", self.address),
+            _ => format!("{}: no answer yet", self.address),
+        }
+    }
+}
+
+pub(super) struct Poll {
+    seats: Vec<Seat>,
+    /// When the last one began.
+    round: Moment,
+    /// A node that was none has said that it is the master.
+    is_news: bool,
+    /// Several said that they are the master, and only one that says otherwise or fails is none any more.
+    is_split: bool,
+    /// There is one master, and nothing to look for.
+    is_settled: bool,
+}
+
+impl Poll {
+    pub(super) fn new(addresses: Vec<String>) -> Self {
+        let seats = addresses.into_iter().map(|address| Seat { address, asked: None, said: None }).collect();
+        Self { seats, round: Moment(0), is_news: false, is_split: false, is_settled: false }
+    }
+
+    /// A node is being asked from now on. Who comes first after the time begins the next round.
+    pub(super) fn asks(&mut self, seat: usize, now: Moment) {
+        if now.since(self.round) >= EVERY {
+            self.round = now;
+        }
+        self.seats[seat].asked = Some(now);
+    }
+
+    /// What came of it.
+    pub(super) fn note(&mut self, seat: usize, said: Result<Role, Failure>, now: Moment) {
+        let seat = &mut self.seats[seat];
+        let was_other = seat.said.is_some() && !seat.says(Role::Master);
+        (seat.asked, seat.said) = (None, Some((now, said)));
+        self.is_news |= was_other && seat.says(Role::Master);
+    }
+
+    /// When a node is asked again that has answered.
+    pub(super) fn until(&self, now: Moment, patience: &mut Duration) -> Moment {
+        if self.is_settled {
+            *patience = FIRST_PAUSE;
+            return self.round.plus(EVERY);
+        }
+        let until = now.plus(*patience);
+        *patience = (*patience * 2).min(LONGEST_PAUSE);
+        until
+    }
+
+    /// Who says now that it is the master.
+    fn claims(&self, looked_at: Option<&Node>) -> Vec<usize> {
+        let is_looked_at = |seat| looked_at.is_some_and(|node| node.seat == seat);
+        let counts = |seat: usize| self.is_split || is_looked_at(seat) || self.seats[seat].has_said_since(self.round);
+        (0..self.seats.len()).filter(|seat| self.seats[*seat].says(Role::Master) && counts(*seat)).collect()
+    }
+
+    fn judge(&mut self, claims: &[usize], seen: &Seen<'_, Node>) -> Course<Node> {
+        let current = seen.current.map(|node| node.seat);
+        if current.is_some_and(|seat| self.seats[seat].says(Role::Replica)) {
+            return Course::Leave("it says that it is a replica".to_owned());
+        }
+        if claims.iter().any(|seat| Some(*seat) != current) && std::mem::take(&mut self.is_news) {
+            return Course::AskAll;
+        }
+        self.is_split = claims.len() > 1;
+        match *claims {
+            [] => Course::Stay,
+            [seat] if Some(seat) == current || self.is_any_awaited(seen.now) => Course::Stay,
+            [seat] => Course::Follow(Node { seat, address: self.seats[seat].address.clone() }),
+            _ => Course::Leave(self.split()),
+        }
+    }
+
+    fn is_any_awaited(&self, now: Moment) -> bool {
+        self.seats.iter().any(|seat| seat.is_awaited(self.round, now))
+    }
+
+    fn split(&self) -> String {
+        let masters = self.seats.iter().filter(|seat| seat.says(Role::Master)).map(|seat| seat.address.as_str());
+        let masters: Vec<_> = masters.collect();
+        format!("{} say that they are the master: none is used until one alone does", masters.join(" and "))
+    }
+
+    /// A refusal is told as such when there is no node that may be the master and only out of reach.
+    fn refusal(&self) -> Option<Failure> {
+        let is_silent = |seat: &Seat| !matches!(seat.last(), Some(Ok(_) | Err(Failure::Refused { .. })));
+        let mut failures = self.seats.iter().filter_map(|seat| seat.last()?.as_ref().err());
+        failures.next().filter(|_| !self.seats.iter().any(is_silent)).cloned()
+    }
+
+    fn silence(&self) -> String {
+        let why: Vec<_> = self.seats.iter().map(Seat::why_not).collect();
+        format!("none of {} nodes says that it is the master: {}", self.seats.len(), why.join("; "))
+    }
+}
+
+impl Council for Poll {
+    type Master = Node;
+
+    fn course(&mut self, seen: Seen<'_, Node>) -> Course<Node> {
+        let claims = self.claims(seen.looked_at);
+        let course = self.judge(&claims, &seen);
+        let alone = seen.current.map(|node| node.seat);
+        self.is_settled = course == Course::Stay && alone.is_some() && claims.iter().all(|seat| Some(*seat) == alone);
+        course
+    }
+
+    fn is_over(current: &Node, next: &Node) -> bool {
+        current == next
+    }
+
+    /// Once all have answered otherwise. What was said just before the call counts: they are not asked again so soon.
+    fn failure(&self, since: Moment) -> Option<Failure> {
+        let is_none = |seat: &Seat| {
+            !seat.says(Role::Master) && seat.said.as_ref().is_some_and(|(said, _)| said.plus(URGE_EVERY) >= since)
+        };
+        (self.is_split || self.seats.iter().all(is_none)).then(|| self.last_failure())
+    }
+
+    fn last_failure(&self) -> Failure {
+        let words = |words: String| Failure::Unreached(Broken { cause: Cause::new(words), timed_out: false });
+        if self.is_split {
+            return words(self.split());
+        }
+        self.refusal().unwrap_or_else(|| words(self.silence()))
+    }
+
+    /// One that has just begun goes on: else no answer would ever count where the network is slow.
+    fn begin(&mut self, now: Moment) {
+        if !self.is_any_awaited(now) {
+            self.round = now;
+        }
+    }
+}
