@@ -33,13 +33,13 @@
 //!
 //! | kind | what it is |
 //! | --- | --- |
-//! | [`ReentrantLock`] = [`RedisRedLock`] | Redisson's `RLock` on one Redis server, or on the master of a Sentinel group |
+//! | [`ReentrantLock`] = [`RedisRedLock`] | Redisson's `RLock` on one Redis server, or on the master of a group |
 //! | [`QuorumLock`] | the Redlock algorithm over several independent masters |
 //! | [`LocalRedLock`] | the same in memory, for unit tests and single-process use |
 //! | [`MultiLock`] | several of them, of any kinds and servers, taken as one |
 //!
-//! Where they are is said by the URL that [`Client::builder`] is given, and changes nothing else: a server, or the sentinels
-//! of a group whose master is followed. All but the last are a [`RedLock`], also as `&T`, `Box<T>`, `Arc<T>` and
+//! Where they are is said by the URL that [`Client::builder`] is given, and changes nothing else: a server, the sentinels
+//! of a group, or a master and its [`replicas`](ClientBuilder::replicas); the master of a group is followed. All but the last are a [`RedLock`], also as `&T`, `Box<T>`, `Arc<T>` and
 //! `dyn RedLock`; closures, guards and requests come from [`RedLockExt`].
 //!
 //! # What it guarantees
@@ -62,7 +62,8 @@
 //!
 //! * **Safety across a server that loses its data.** A restart without persistence, an eviction or a failover to a
 //!   replica that had not heard of the lock frees it. The holder is told at its next renewal, at the latest after
-//!   a third of the lease; where sentinels replace a master, as soon as one of them names the new one. Run locks on a
+//!   a third of the lease; where sentinels replace a master, as soon as one of them names the new one, and where it
+//!   was found by its address, within a second. Run locks on a
 //!   server with `maxmemory-policy noeviction`; [`ClientBuilder::strict`] closes the gap for a price.
 //! * **That paused code notices.** A process that was stopped for longer than its lease goes on where it was: ask
 //!   [`Hold::is_valid`] before each step that must not happen twice.
@@ -176,7 +177,7 @@
 //! poll. Without the keys and channels that begin with `redlatch_` and the commands from `+get` on, processes that wait
 //! are served in no order, which is logged once; a name with braces of its own has its queue at `redlatch_queue:shop:..`,
 //! without another pair. A user who may `+hset` but neither `+pexpire` nor `+del` leaves a lock
-//! that never ends. Nodes that sentinels keep want `+role`, too, or each connection is refused; an
+//! that never ends. Nodes that sentinels keep or that were given as replicas want `+role`, too, or each connection is refused; an
 //! [`app_name`](ClientBuilder::app_name) shows with `+client|setname`. Sentinels with users of their own: `+hello +ping
 //! +sentinel|master +sentinel|get-master-addr-by-name +sentinel|sentinels +subscribe &+switch-master &+promoted-slave`.
 //! With [`Naming::Jedis`] the channels are `&__red__lock:*`. A [`strict`](ClientBuilder::strict) client
@@ -189,7 +190,7 @@
 //! | level | meaning |
 //! | --- | --- |
 //! | error | a background thread or a callback panicked, or could not be started: holds may have been given up |
-//! | warn | someone should look: a hold was lost or reached its [`max_hold`](ClientBuilder::max_hold), a thread ended while it held a lock, renewals fail, sentinels replaced the master or do not let the client listen, a node of a quorum is out of reach or lost a lock, the subscriber has no connection or is refused a channel, a publish or the queue is refused, a strict server grants nothing for a while, a release in a drop, after a closure or at shutdown failed, an inner level could not be given back on the server, a waiter met a key without TTL; once a lock or an outage each |
+//! | warn | someone should look: a hold was lost or reached its [`max_hold`](ClientBuilder::max_hold), a thread ended while it held a lock, renewals fail, the master was replaced or is used no more, sentinels do not let the client listen, a node of a quorum is out of reach or lost a lock, the subscriber has no connection or is refused a channel, a publish or the queue is refused, a strict server grants nothing for a while, a release in a drop, after a closure or at shutdown failed, an inner level could not be given back on the server, a waiter met a key without TTL; once a lock or an outage each |
 //! | info | what was warned of is over: renewals are confirmed again, a node or the subscriber is connected again |
 //! | debug | what ends by itself: repeated attempts, late releases |
 //!
@@ -215,7 +216,7 @@
 // | client, space | what a user makes; the namespace behind it, with its id, settings, counters and background threads |
 // | kind, primitive, engine | a sort of lock; what one command of it does at a store; what is believed after each answer |
 // | store, node, address | where keys are; one server of it; how the log names it |
-// | group, generation | in `store`: a master with its replicas and sentinels; the time for which a client takes one node for the master |
+// | group, generation | in `store`: a master with its replicas, and sentinels if it has them; the time for which a client takes one node for the master |
 // | attempt, answer, failure | one command, sent once; what the server said; why it said nothing. *Unknown*: it may have been executed |
 // | open attempt | one that was not answered and that the server may still execute, until its own deadline |
 // | tenure, owner id | from the acquire that took the key to the release that freed it; its field in the lock's hash |
