@@ -93,6 +93,10 @@ impl Sentinel {
         }
     }
 
+    fn named(&self, builder: ClientBuilder) -> ClientBuilder {
+        builder.key_prefix(self.tag.as_str()).app_name(self.tag.as_str())
+    }
+
     fn own_nodes(&mut self) -> &mut [Member] {
         match &mut self.group {
             Used::Shared(_) => panic!("others use it: start it alone"),
@@ -125,7 +129,7 @@ impl Deployment for Sentinel {
     }
 
     fn builder(&self) -> ClientBuilder {
-        Client::builder(&self.url()).key_prefix(self.tag.as_str()).app_name(self.tag.as_str())
+        self.named(Client::builder(&self.url()))
     }
 
     /// Nobody is left to replace the master, too.
@@ -138,7 +142,9 @@ impl Deployment for Sentinel {
     }
 
     fn leftovers(&self) -> Vec<String> {
-        let master = &self.group().nodes[self.group().master()];
+        let group = self.group();
+        // Without sentinels nobody replaces the first.
+        let master = &group.nodes[if group.sentinels.is_empty() { 0 } else { group.master() }];
         let left: [Vec<String>; 2] = [master.ask(&["KEYS", "*"]), master.ask(&["PUBSUB", "CHANNELS"])];
         left.concat().into_iter().filter(|left| left.contains(&self.tag)).collect()
     }
@@ -149,5 +155,38 @@ impl Drop for Sentinel {
         if !std::thread::panicking() {
             self.assert_nothing_left();
         }
+    }
+}
+
+/// The same master and replicas by their addresses, the master not the first.
+pub struct Replicas(Sentinel);
+
+impl Deployment for Replicas {
+    fn start() -> Self {
+        Self(Sentinel::start())
+    }
+
+    fn start_alone() -> Self {
+        Self(Sentinel::of(Used::Alone(Box::new(Group::without_sentinels()))))
+    }
+
+    fn url(&self) -> String {
+        self.0.group().nodes[1].url()
+    }
+
+    fn builder(&self) -> ClientBuilder {
+        self.0.named(self.0.group().by_address(1))
+    }
+
+    fn kill(&mut self) {
+        self.0.kill();
+    }
+
+    fn restart(&mut self) {
+        self.0.restart();
+    }
+
+    fn leftovers(&self) -> Vec<String> {
+        self.0.leftovers()
     }
 }

@@ -14,7 +14,7 @@ mod levels;
 mod losses;
 mod waits;
 
-use crate::harness::deployment::{Deployment, Sentinel, Single, Tcp};
+use crate::harness::deployment::{Deployment, Replicas, Sentinel, Single, Tcp};
 use crate::server::Server;
 use redlatch::{ClientBuilder, HandOff, LocalRedLock, OwnedGuard, QuorumLock, RedLock, RedLockExt, ReentrantLock};
 use std::any::Any;
@@ -149,6 +149,7 @@ conformance! {
         single: Single;
         tcp: Tcp;
         sentinel: Sentinel;
+        replicas: Replicas;
     }
     at_places_of_their_own {
         quorum: QuorumLock = on_servers();
