@@ -1,6 +1,7 @@
 //! A master and replicas that are given by their addresses, and replaced by hand.
 
 mod finding;
+mod log;
 mod masters;
 mod switches;
 

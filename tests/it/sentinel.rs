@@ -4,7 +4,7 @@ mod crowd;
 mod failovers;
 mod finding;
 mod groups;
-mod log;
+pub(crate) mod log;
 mod quorum;
 mod safe;
 mod sentinels;

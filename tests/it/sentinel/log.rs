@@ -27,16 +27,21 @@ impl ::log::Log for Lines {
     fn flush(&self) {}
 }
 
+/// From now on all that is logged is kept, but for what is of no interest to who is on call.
+pub(crate) fn keep_lines() {
+    ::log::set_logger(&Lines).unwrap();
+    ::log::set_max_level(::log::LevelFilter::Info);
+}
+
 /// Where the first line is that has this in it.
-fn line_with(part: &str) -> Option<usize> {
+pub(crate) fn line_with(part: &str) -> Option<usize> {
     LINES.lock().unwrap().iter().position(|line| line.contains(part))
 }
 
 #[test]
 fn a_failover_is_told_from_its_beginning_to_its_end() {
     alone(|| {
-        ::log::set_logger(&Lines).unwrap();
-        ::log::set_max_level(::log::LevelFilter::Info);
+        keep_lines();
         let mut group = Group::start();
         let [holder, waiter] = [(); 2].map(|()| locks_of(group.builder().watchdog_timeout(LEASE).outage_budget(LONG)));
         std::thread::scope(|scope| {
