@@ -70,7 +70,7 @@ impl<T> ClientBuilder<T> {
     }
 
     /// How long an unreachable server is ridden out by calls without a deadline of their own, counted from the
-    /// beginning of the outage, before [`Error::Unavailable`](crate::Error::Unavailable). Default 10 s.
+    /// beginning of the outage, before [`Error::Unavailable`]. Default 10 s.
     pub fn outage_budget(mut self, budget: Duration) -> Self {
         self.settings.outage_budget = Some(budget);
         self
@@ -263,7 +263,7 @@ impl ClientBuilder {
     /// Checks every setting against the others. Nothing is connected yet.
     ///
     /// # Errors
-    /// [`Error::Config`](crate::Error::Config) names the setting that is wrong.
+    /// [`Error::Config`] names the setting that is wrong.
     pub fn build(self) -> Result<Client> {
         let config = self.settings.derive()?;
         let space = Arc::new(Space::new(config, self.on_lost));

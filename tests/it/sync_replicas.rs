@@ -206,6 +206,15 @@ fn who_may_not_wait_hears_of_it_when_it_connects() {
     assert!(error.to_string().contains("wait"), "{error}");
 }
 
+/// It may be told to be the master again: as without this, calls ride it out.
+#[test]
+fn a_server_that_is_a_replica_is_read_only() {
+    let group = Group::start();
+    let client = Client::builder(&group.replicas[0].url()).outage_budget(ms(200)).sync_replicas(1, WAIT);
+    let error = ReentrantLock::new(&client.build().unwrap()).lock("n").unwrap_err();
+    assert!(matches!(&error, Error::Refused { code, .. } if code == "READONLY"), "{error:?}");
+}
+
 #[test]
 fn what_cannot_be_is_refused() {
     let second = Duration::from_secs(1);

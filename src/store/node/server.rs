@@ -169,6 +169,8 @@ impl Server {
             match (name_of(command), stream.answer()?.extract_error()) {
                 // What it sets only shows in CLIENT LIST; SETINFO came with Redis 7.2, and older servers refuse it.
                 (b"CLIENT", Err(error)) if !is_farewell(&error) => {}
+                // In no other words does a server that is a replica refuse it.
+                (b"WAIT", Err(error)) if error.to_string().contains("replica instances") => return Err(no_master()),
                 (_, Err(error)) => return Err(error),
                 (b"INFO", Ok(info)) => run_id = run_id_in(info)?,
                 (b"ROLE", Ok(role)) => check_role(&role)?,
@@ -200,11 +202,11 @@ impl Server {
         if self.strict && matches!(self.target.part, Part::Any | Part::Master) {
             commands.push(redis::cmd("INFO").arg("server").take());
         }
-        if self.replicas.is_some() && self.target.part != Part::Sentinel {
+        commands.extend(self.asked_by_part());
+        if self.replicas.is_some() && matches!(self.target.part, Part::Any | Part::Master) {
             // Who may not wait for replicas, or has none of that command, is to hear of it now and not with a lock.
             commands.push(redis::cmd("WAIT").arg(0).arg(0).take());
         }
-        commands.extend(self.asked_by_part());
         commands
     }
 
@@ -222,11 +224,12 @@ impl Server {
 /// # Errors
 /// As a replica answers a command that writes, for a server that is none but a master.
 fn check_role(role: &Value) -> Result<(), RedisError> {
-    if says_master(role)? {
-        return Ok(());
-    }
+    if says_master(role)? { Ok(()) } else { Err(no_master()) }
+}
+
+fn no_master() -> RedisError {
     let what = "it says that it is not the master".to_owned();
-    Err((ServerErrorKind::ReadOnly.into(), "An error was signalled by the server", what).into())
+    (ServerErrorKind::ReadOnly.into(), "An error was signalled by the server", what).into()
 }
 
 /// Whether the reply to ROLE is that of a master.

@@ -1,6 +1,6 @@
 //! How the master is found, and what is said when it is not.
 
-use super::{group, is_followed, locks_of, patient};
+use super::{MINUTE, group, is_followed, locks_of, patient};
 use crate::process::alone;
 use crate::threads::{LONG, SOON, elsewhere, eventually, finish, ms, of_redlatch, spawn_asleep, timed};
 use redlatch::{Client, Error, RedLock, RedLockExt};
@@ -124,4 +124,17 @@ fn the_threads_that_ask_end_with_the_client() {
         assert!(took <= SOON, "{took:?}");
         group.nodes[1].thaw();
     });
+}
+
+/// Those that may be asked to confirm are no masters, and are not asked to wait.
+#[test]
+fn replicas_confirm_what_the_master_grants() {
+    let group = group();
+    for first in 0..group.nodes.len() {
+        let builder = group.by_address(first).watchdog_timeout(MINUTE).sync_replicas(2, SOON);
+        let locks = locks_of(builder.response_timeout(2 * SOON));
+        locks.lock("n").unwrap();
+        assert_eq!(locks.hold("n").unwrap().confirmed_by(), Some((2, 2)));
+        locks.unlock("n").unwrap();
+    }
 }
