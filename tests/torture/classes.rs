@@ -58,18 +58,13 @@ impl Class {
             names: 3,
             mixed: true,
             forces: self == Self::Forced,
-            asks_zero: false,
-            wanders: false,
-            overstays: false,
-            lease: 0,
-            renewed: false,
-            hold: (0, 0),
             pause: (0, 1),
             watchdog: 600,
             response: 250,
             outage: 1_500,
             poll: 1_000,
             strict: self == Self::Strict,
+            ..Plan::default()
         }
     }
 }

@@ -53,20 +53,13 @@ fn plan() -> Plan {
     Plan {
         threads: 1,
         names: 1,
-        mixed: false,
-        forces: false,
-        asks_zero: false,
-        wanders: false,
-        overstays: false,
-        lease: 0,
-        renewed: false,
         hold: (5, 20),
         pause: (0, 2),
         watchdog: 600,
         response: 300,
         outage: 1_500,
         poll: 5_000,
-        strict: false,
+        ..Plan::default()
     }
 }
 

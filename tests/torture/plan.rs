@@ -1,81 +1,89 @@
 //! What a worker is told to do, as words on its way there.
 
-/// All times are in milliseconds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Plan {
-    pub(crate) threads: u64,
-    /// How many locks they contend for.
-    pub(crate) names: u64,
-    /// Every operation there is, in a random order; otherwise lock, hold and unlock alone.
-    pub(crate) mixed: bool,
-    /// Force unlocks too.
-    pub(crate) forces: bool,
-    /// Asks for a lease of zero too.
-    pub(crate) asks_zero: bool,
-    /// Goes to another name all the time.
-    pub(crate) wanders: bool,
-    /// Holds on until the lease has run out.
-    pub(crate) overstays: bool,
-    /// Zero: the watchdog's.
-    pub(crate) lease: u64,
-    /// That lease is renewed.
-    pub(crate) renewed: bool,
-    pub(crate) hold: (u64, u64),
-    pub(crate) pause: (u64, u64),
-    pub(crate) watchdog: u64,
-    pub(crate) response: u64,
-    pub(crate) outage: u64,
-    pub(crate) poll: u64,
-    /// The library's own way out of lost data.
-    pub(crate) strict: bool,
+/// What a plan's field is on its way: words of an order.
+trait Words {
+    fn put(&self, words: &mut Vec<u64>);
+    fn take(words: &mut impl Iterator<Item = u64>) -> Self;
 }
 
-impl Plan {
-    fn words(&self) -> [u64; 18] {
-        let flag = u64::from;
-        [
-            self.threads,
-            self.names,
-            flag(self.mixed),
-            flag(self.forces),
-            flag(self.asks_zero),
-            flag(self.wanders),
-            flag(self.overstays),
-            self.lease,
-            flag(self.renewed),
-            self.hold.0,
-            self.hold.1,
-            self.pause.0,
-            self.pause.1,
-            self.watchdog,
-            self.response,
-            self.outage,
-            self.poll,
-            flag(self.strict),
-        ]
+impl Words for u64 {
+    fn put(&self, words: &mut Vec<u64>) {
+        words.push(*self);
     }
 
-    fn of(words: [u64; 18]) -> Self {
-        let [threads, names, mixed, forces, zero, wanders, overstays, lease, renewed, h0, h1, p0, rest @ ..] = words;
-        let [p1, watchdog, response, outage, poll, strict] = rest;
-        Self {
-            threads,
-            names,
-            mixed: mixed != 0,
-            forces: forces != 0,
-            asks_zero: zero != 0,
-            wanders: wanders != 0,
-            overstays: overstays != 0,
-            lease,
-            renewed: renewed != 0,
-            hold: (h0, h1),
-            pause: (p0, p1),
-            watchdog,
-            response,
-            outage,
-            poll,
-            strict: strict != 0,
+    fn take(words: &mut impl Iterator<Item = u64>) -> Self {
+        words.next().expect("a word for each field")
+    }
+}
+
+impl Words for bool {
+    fn put(&self, words: &mut Vec<u64>) {
+        u64::from(*self).put(words);
+    }
+
+    fn take(words: &mut impl Iterator<Item = u64>) -> Self {
+        u64::take(words) != 0
+    }
+}
+
+impl Words for (u64, u64) {
+    fn put(&self, words: &mut Vec<u64>) {
+        words.extend([self.0, self.1]);
+    }
+
+    fn take(words: &mut impl Iterator<Item = u64>) -> Self {
+        (u64::take(words), u64::take(words))
+    }
+}
+
+/// A struct that goes as words: each field is named once.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$item_doc:meta])* $item:ident: $type:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Default)]
+        pub(crate) struct $name { $($(#[$item_doc])* pub(crate) $item: $type,)* }
+
+        impl Words for $name {
+            fn put(&self, words: &mut Vec<u64>) {
+                $(self.$item.put(words);)*
+            }
+
+            fn take(words: &mut impl Iterator<Item = u64>) -> Self {
+                // In the order in which they are written here.
+                Self { $($item: Words::take(words),)* }
+            }
         }
+    };
+}
+
+words! {
+    /// All times are in milliseconds.
+    Plan {
+        threads: u64,
+        /// How many locks they contend for.
+        names: u64,
+        /// Every operation there is, in a random order; otherwise lock, hold and unlock alone.
+        mixed: bool,
+        /// Force unlocks too.
+        forces: bool,
+        /// Asks for a lease of zero too.
+        asks_zero: bool,
+        /// Goes to another name all the time.
+        wanders: bool,
+        /// Holds on until the lease has run out.
+        overstays: bool,
+        /// Zero: the watchdog's.
+        lease: u64,
+        /// That lease is renewed.
+        renewed: bool,
+        hold: (u64, u64),
+        pause: (u64, u64),
+        watchdog: u64,
+        response: u64,
+        outage: u64,
+        poll: u64,
+        /// The library's own way out of lost data.
+        strict: bool,
     }
 }
 
@@ -92,14 +100,17 @@ pub(crate) struct Order {
 
 impl Order {
     pub(crate) fn to_text(&self) -> String {
-        let words: Vec<_> = [self.number, self.seed].iter().chain(&self.plan.words()).map(u64::to_string).collect();
+        let mut words = vec![self.number, self.seed];
+        self.plan.put(&mut words);
+        let words: Vec<_> = words.iter().map(u64::to_string).collect();
         [self.dir.as_str(), self.url.as_str(), &words.join(" ")].join("\n")
     }
 
     pub(crate) fn of(text: &str) -> Self {
         let mut lines = text.lines();
         let (dir, url) = (lines.next().unwrap().to_owned(), lines.next().unwrap().to_owned());
-        let words: Vec<u64> = lines.next().unwrap().split(' ').map(|word| word.parse().unwrap()).collect();
-        Self { dir, url, number: words[0], seed: words[1], plan: Plan::of(words[2..].try_into().unwrap()) }
+        let mut words = lines.next().unwrap().split(' ').map(|word| word.parse().unwrap());
+        let (number, seed) = (u64::take(&mut words), u64::take(&mut words));
+        Self { dir, url, number, seed, plan: Plan::take(&mut words) }
     }
 }
