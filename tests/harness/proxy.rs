@@ -113,6 +113,14 @@ impl Proxy {
         }
     }
 
+    /// Of one on TCP.
+    pub fn port(&self) -> u16 {
+        match self.address {
+            Address::Path(_) => panic!("it has no port"),
+            Address::Port(port) => port,
+        }
+    }
+
     pub fn set(&self, rule: impl FnMut(usize, Flow, &[u8]) -> Vec<Step> + Send + 'static) {
         *self.shared.rule.lock().unwrap() = Some(Box::new(rule));
     }

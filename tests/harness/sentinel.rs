@@ -1,8 +1,10 @@
 //! The harness's Sentinel groups: a master, its replicas and sentinels, each a process of its own.
 
+mod apart;
 mod member;
 
 use crate::threads::{LONG, eventually, ms};
+pub use apart::Cut;
 pub use member::Member;
 use redlatch::{Client, ClientBuilder};
 use std::collections::HashMap;
@@ -22,18 +24,24 @@ pub struct Shape {
     pub(crate) nodes: usize,
     pub(crate) sentinels: usize,
     pub(crate) down_after: Duration,
+    /// There is a proxy in front of each node, for the other processes of the group alone.
+    pub(crate) apart: bool,
 }
 
 impl Shape {
     /// The usual one. Half of its time was too short on a busy machine: a node that has just been promoted, which closes the
     /// sentinels' connections, was replaced in its turn.
-    pub const USUAL: Self = Self { nodes: 3, sentinels: 3, down_after: Duration::from_secs(1) };
+    pub const USUAL: Self = Self { nodes: 3, sentinels: 3, down_after: Duration::from_secs(1), apart: false };
 
     /// The smallest that can replace its master, once.
     pub const SMALL: Self = Self { nodes: 2, sentinels: 1, ..Self::USUAL };
 
     /// One whose master nobody replaces, however busy the machine is.
     pub const STEADY: Self = Self { down_after: Duration::from_secs(600), ..Self::USUAL };
+
+    /// One whose nodes can be cut off from each other and from the sentinels while clients still reach them: those have to map
+    /// what sentinels name ([`Group::ways`]).
+    pub const APART: Self = Self { apart: true, ..Self::USUAL };
 
     fn majority(self) -> usize {
         self.sentinels / 2 + 1
@@ -80,6 +88,7 @@ impl Group {
         let nodes = (0..shape.nodes).map(|number| Member::new(&dir, format!("node-{number}"), &[])).collect();
         let sentinel = |number| Member::new(&dir, format!("sentinel-{number}"), &["--sentinel"]);
         let mut group = Self { nodes, sentinels: (0..shape.sentinels).map(sentinel).collect(), shape, dir };
+        group.nodes.iter_mut().filter(|_| shape.apart).for_each(Member::stand_apart);
         group.start_nodes();
         group.start_sentinels();
         group
@@ -87,10 +96,13 @@ impl Group {
 
     /// A replica that finds no master tries again after a second: so the master comes first.
     fn start_nodes(&mut self) {
-        let master = self.nodes[0].port;
+        let master = self.nodes[0].known_as();
         for (number, node) in self.nodes.iter_mut().enumerate() {
             let follows = if number == 0 { String::new() } else { format!("replicaof 127.0.0.1 {master}\n") };
-            node.configure(&format!("save \"\"\nrepl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n{follows}"));
+            let known = format!("replica-announce-ip 127.0.0.1\nreplica-announce-port {}\n", node.known_as());
+            node.configure(&format!(
+                "save \"\"\nrepl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n{known}{follows}"
+            ));
             if number == 0 { node.restart() } else { node.spawn() }
         }
         let linked = |node: &Member| node.try_ask::<String>(&["PING"]).is_ok() && node.is_linked();
@@ -114,11 +126,11 @@ impl Group {
             "sentinel myid {}\nsentinel monitor {NAME} 127.0.0.1 {} {}\n\
              sentinel down-after-milliseconds {NAME} {down}\nsentinel failover-timeout {NAME} {failover}\n",
             id(sentinel),
-            self.nodes[0].port,
+            self.nodes[0].known_as(),
             self.shape.majority()
         );
         for node in &self.nodes[1..] {
-            writeln!(text, "sentinel known-replica {NAME} 127.0.0.1 {}", node.port).unwrap();
+            writeln!(text, "sentinel known-replica {NAME} 127.0.0.1 {}", node.known_as()).unwrap();
         }
         for (number, other) in self.sentinels.iter().enumerate().filter(|(number, _)| *number != sentinel) {
             writeln!(text, "sentinel known-sentinel {NAME} 127.0.0.1 {} {}", other.port, id(number)).unwrap();
@@ -139,7 +151,7 @@ impl Group {
     /// The node that a sentinel names; nothing while it does not answer.
     pub fn named_by(&self, sentinel: usize) -> Option<usize> {
         let port = self.sentinels[sentinel].names()?;
-        self.nodes.iter().position(|node| node.port == port)
+        self.nodes.iter().position(|node| node.known_as() == port)
     }
 
     /// The node that the first of the sentinels names which answers.

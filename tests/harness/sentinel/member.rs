@@ -1,6 +1,7 @@
 //! One process of a group.
 
 use super::{ANSWER, Fields, NAME, NUMBER, Shape};
+use crate::proxy::Proxy;
 use crate::server::{redis_program, signal};
 use crate::threads::{LONG, eventually};
 use redis::FromRedisValue;
@@ -17,6 +18,8 @@ pub struct Member {
     pub(super) port: u16,
     kind: &'static [&'static str],
     pub(super) child: Option<Child>,
+    /// Through which the other processes of the group reach it, if they do not do so directly.
+    pub(super) between: Option<Proxy>,
     admin: Mutex<Option<redis::Connection>>,
 }
 
@@ -37,12 +40,21 @@ impl Member {
     pub(super) fn new(group: &Path, name: String, kind: &'static [&'static str]) -> Self {
         let dir = group.join(&name);
         std::fs::create_dir_all(&dir).expect("a directory for a process");
-        Self { name, dir, port: port(), kind, child: None, admin: Mutex::default() }
+        Self { name, dir, port: port(), kind, child: None, between: None, admin: Mutex::default() }
+    }
+
+    /// From now on the other processes know it by a port of a proxy, which is theirs alone.
+    pub(super) fn stand_apart(&mut self) {
+        self.between = Some(Proxy::on_tcp(self.socket()));
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.join("socket")
     }
 
     pub(super) fn configure(&self, lines: &str) {
-        let (port, dir) = (self.port, self.dir.display());
-        let text = format!("port {port}\nbind 127.0.0.1\ndir {dir}\nlogfile log\n{lines}");
+        let (port, dir, socket) = (self.port, self.dir.display(), self.socket().display().to_string());
+        let text = format!("port {port}\nbind 127.0.0.1\nunixsocket {socket}\ndir {dir}\nlogfile log\n{lines}");
         std::fs::write(self.file(), text).unwrap();
     }
 
@@ -73,15 +85,32 @@ impl Member {
 
     /// It keeps its connections and answers nothing until [`thaw`](Self::thaw).
     pub fn freeze(&self) {
-        signal("-STOP", self.child.as_ref().expect("it is running").id());
+        signal("-STOP", self.pid());
     }
 
     pub fn thaw(&self) {
-        signal("-CONT", self.child.as_ref().expect("it is running").id());
+        signal("-CONT", self.pid());
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The port by which the other processes of the group know it, and so what sentinels name.
+    pub fn known_as(&self) -> u16 {
+        self.between.as_ref().map_or(self.port, Proxy::port)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it is running").id()
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.child.is_some()
     }
 
     pub fn address(&self) -> String {
@@ -135,10 +164,10 @@ impl Member {
         self.ask::<String>(&["CLIENT", "LIST"]).lines().filter(|line| line.contains(" sub=2 ")).count()
     }
 
-    /// The connections that are neither sentinels', nor replicas', nor to a master, nor the one that asks.
+    /// The connections that are neither sentinels', nor to or from another node, nor the one that asks.
     pub fn clients(&self) -> usize {
         let list: String = self.ask(&["CLIENT", "LIST"]);
-        let known = ["name=sentinel", " flags=S ", " flags=M ", " cmd=client"];
+        let known = ["name=sentinel", " flags=S", " flags=M", " cmd=client"];
         list.lines().filter(|line| !known.iter().any(|sign| line.contains(sign))).count()
     }
 
@@ -176,7 +205,7 @@ impl Member {
     }
 
     pub(super) fn has_seen_replica(&self, node: &Member) -> bool {
-        let is_so = |known: &Fields| known["port"] == node.port.to_string() && known["role-reported"] == "slave";
+        let is_so = |known: &Fields| known["port"] == node.known_as().to_string() && known["role-reported"] == "slave";
         self.replicas().iter().any(is_so)
     }
 
@@ -190,7 +219,7 @@ impl Member {
             && self.try_ask::<String>(&["SENTINEL", "CKQUORUM", NAME]).is_ok_and(|said| said.starts_with(&usable))
     }
 
-    pub(super) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 }
