@@ -1,21 +1,30 @@
-//! When locks were taken away from their holders: by a server that lost its data, or by a forced unlock. Then two may
-//! believe at the same time, for as long as the first one's lease lasts. All else stays a finding.
+//! When locks were taken away from their holders: by a server that lost its data, by a master that was replaced, or by a
+//! forced unlock. Then two may believe at the same time, for as long as the first one's lease lasts, or until its client has
+//! moved to the new master. All else stays a finding.
 
+use super::failovers::Failover;
 use super::record::{Kind, Op, Trail};
 use super::waits::Span;
 
+#[derive(Clone)]
 pub(crate) struct Excuses(Vec<(Option<u8>, Span)>);
 
 impl Excuses {
-    /// `losses` concern every name; forced unlocks are in the logs.
-    pub(crate) fn new(losses: &[Span], trails: &[Trail], lease: u64) -> Self {
-        let all = losses.iter().map(|&(from, to)| (None, (from, to + lease)));
+    /// `losses` and `failovers` concern every name; forced unlocks are in the logs.
+    pub(crate) fn new(losses: &[Span], failovers: &[Failover], trails: &[Trail], lease: u64) -> Self {
+        let lost = losses.iter().map(|&(from, to)| (from, to + lease));
+        let all = lost.chain(failovers.iter().map(Failover::excuses)).map(|span| (None, span));
         let forced = trails.iter().flat_map(|trail| forced(trail, lease));
         Self(all.chain(forced).collect())
     }
 
     pub(crate) fn cover(&self, name: u8, at: u64) -> bool {
-        self.0.iter().any(|(of, (from, to))| of.is_none_or(|of| of == name) && (*from..=*to).contains(&at))
+        self.cover_all(name, (at, at))
+    }
+
+    /// From its beginning to its end.
+    pub(crate) fn cover_all(&self, name: u8, (begin, end): Span) -> bool {
+        self.0.iter().any(|&(of, (from, to))| of.is_none_or(|of| of == name) && from <= begin && end <= to)
     }
 }
 
@@ -39,16 +48,25 @@ mod tests {
 
     #[test]
     fn a_loss_excuses_every_name_for_a_lease() {
-        let excuses = Excuses::new(&[(100, 110)], &[], 50);
+        let excuses = Excuses::new(&[(100, 110)], &[], &[], 50);
         assert!(excuses.cover(0, 100) && excuses.cover(1, 160));
         assert!(!excuses.cover(0, 99) && !excuses.cover(0, 161));
+    }
+
+    #[test]
+    fn a_failover_excuses_until_all_have_moved() {
+        let failover = Failover { began: 100, promoted: 200, named: 300 };
+        let (from, to) = failover.excuses();
+        let excuses = Excuses::new(&[], &[failover], &[], u64::from(u32::MAX));
+        assert!(from == 100 && excuses.cover(0, from) && excuses.cover(1, to) && !excuses.cover(0, to + 1));
+        assert!(excuses.cover_all(0, (from, to)) && !excuses.cover_all(0, (to - 1, to + 1)));
     }
 
     #[test]
     fn a_forced_unlock_excuses_its_own_name() {
         let record = |kind, at| Record { kind, at, op: Op::Force, name: 1, ..Record::default() };
         let records = vec![record(Kind::Call, 100), record(Kind::Done, 110)];
-        let excuses = Excuses::new(&[], &[Trail { records, ..Trail::default() }], 50);
+        let excuses = Excuses::new(&[], &[], &[Trail { records, ..Trail::default() }], 50);
         assert!(excuses.cover(1, 100) && excuses.cover(1, 210));
         assert!(!excuses.cover(1, 211) && !excuses.cover(2, 105));
     }

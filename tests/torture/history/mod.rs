@@ -6,10 +6,12 @@ pub(crate) mod belief;
 pub(crate) mod counter;
 pub(crate) mod depth;
 pub(crate) mod excuses;
+pub(crate) mod failovers;
 pub(crate) mod record;
 pub(crate) mod turns;
 pub(crate) mod waits;
 
+use excuses::Excuses;
 use record::{MS, Op, Trail};
 use std::collections::HashMap;
 use waits::{Bounds, Span};
@@ -31,6 +33,8 @@ pub(crate) struct Verdict {
     pub(crate) missed: Vec<waits::Late>,
     pub(crate) passed: Vec<turns::Passed>,
     pub(crate) longest: HashMap<Op, u64>,
+    /// Of each failover in order.
+    pub(crate) after: Vec<failovers::After>,
 }
 
 /// When what was done to the workers and their server.
@@ -43,6 +47,8 @@ pub(crate) struct Events {
     /// Every lock was taken away. What a hold loses then is no finding; that two believe in it is none either, unless the
     /// client is strict.
     pub(crate) losses: Vec<Span>,
+    /// Masters were replaced: the same until all clients have moved.
+    pub(crate) failovers: Vec<failovers::Failover>,
 }
 
 /// A process does not hear what it is told, or each of them; without its knowing it, and beyond the end of the nemesis.
@@ -60,9 +66,9 @@ impl Events {
 
 /// Runs every checker.
 pub(crate) fn judge(trails: &[Trail], events: &Events, bounds: &Bounds) -> Verdict {
-    let Events { rough, losses, .. } = events;
-    let excuses = excuses::Excuses::new(losses, trails, bounds.lease);
-    let shared = excuses::Excuses::new(if bounds.strict { &[] } else { losses }, trails, bounds.lease);
+    let Events { rough, losses, failovers, .. } = events;
+    let excuses = Excuses::new(losses, failovers, trails, bounds.lease);
+    let shared = if bounds.strict { Excuses::new(&[], &[], trails, bounds.lease) } else { excuses.clone() };
     let beliefs = belief::beliefs(trails);
     let short = beliefs.iter().filter(|belief| belief.cut_short && !excuses.cover(belief.name, belief.ended));
     let (late, longest) = waits::overdue(trails);
@@ -70,9 +76,11 @@ pub(crate) fn judge(trails: &[Trail], events: &Events, bounds: &Bounds) -> Verdi
     let all = tally.lost.len();
     tally.lost.retain(|&(name, at)| !shared.cover(name, at));
     tally.expected = all - tally.lost.len();
+    let after = failovers::after(&beliefs, failovers);
     let (pairs, cut_short) = (beliefs.len(), short.map(|belief| belief.ended).collect());
-    let (expected_overlaps, overlaps) =
-        belief::overlaps(beliefs).into_iter().partition(|overlap| shared.cover(overlap.name, overlap.at));
+    let (expected_overlaps, overlaps) = belief::overlaps(beliefs)
+        .into_iter()
+        .partition(|overlap| shared.cover_all(overlap.name, (overlap.at, overlap.at + overlap.lasted)));
     Verdict {
         pairs,
         overlaps,
@@ -85,6 +93,7 @@ pub(crate) fn judge(trails: &[Trail], events: &Events, bounds: &Bounds) -> Verdi
         missed: waits::missed(trails, rough, bounds),
         passed: turns::passed_over(trails, events, bounds),
         longest,
+        after,
     }
 }
 
