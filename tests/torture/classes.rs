@@ -1,6 +1,7 @@
 //! The classes of a round: what its nemeses may do, and so what may be expected of the locks.
 
 use crate::plan::Plan;
+use crate::stage::Servers;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Class {
@@ -12,13 +13,17 @@ pub(crate) enum Class {
     Strict,
     /// Workers force locks open that others hold: overlaps are expected, and counted.
     Forced,
+    /// The master of a group is replaced, again and again: what it did not tell its replicas is lost, so overlaps are expected
+    /// around each failover in plain mode, and counted.
+    Sentinel,
 }
 
 /// The order of the rounds: most are of the class that promises most.
-const ORDER: [Class; 6] = [Class::Safe, Class::Strict, Class::Safe, Class::Lossy, Class::Safe, Class::Forced];
+const ORDER: [Class; 7] =
+    [Class::Safe, Class::Strict, Class::Safe, Class::Lossy, Class::Safe, Class::Forced, Class::Sentinel];
 
 impl Class {
-    pub(crate) const ALL: [Self; 4] = [Self::Safe, Self::Strict, Self::Lossy, Self::Forced];
+    pub(crate) const ALL: [Self; 5] = [Self::Safe, Self::Strict, Self::Lossy, Self::Forced, Self::Sentinel];
 
     pub(crate) fn of_round(round: usize) -> Self {
         ORDER[round % ORDER.len()]
@@ -34,12 +39,16 @@ impl Class {
             Self::Strict => "strict",
             Self::Lossy => "lossy",
             Self::Forced => "forced",
+            Self::Sentinel => "sentinel",
         }
     }
 
-    /// Whether its server is written to disk at each change.
-    pub(crate) fn keeps_data(self) -> bool {
-        !self.loses_data()
+    pub(crate) fn servers(self) -> Servers {
+        match self {
+            Self::Safe | Self::Forced => Servers::Lasting,
+            Self::Lossy | Self::Strict => Servers::Forgetful,
+            Self::Sentinel => Servers::Group,
+        }
     }
 
     pub(crate) fn loses_data(self) -> bool {
@@ -48,11 +57,32 @@ impl Class {
 
     /// Whether an overlap near a loss is no finding.
     pub(crate) fn expects_overlaps(self) -> bool {
-        matches!(self, Self::Lossy | Self::Forced)
+        matches!(self, Self::Lossy | Self::Forced | Self::Sentinel)
+    }
+
+    /// How long a waiter may sleep beside a free lock when nemeses are at work, in ms: a lease that nobody knew of, a poll, an
+    /// outage that is being ridden out. For a failover it counts from when the new master is named.
+    pub(crate) fn free(self) -> u64 {
+        if self == Self::Sentinel { 2_000 } else { 3_500 }
+    }
+
+    /// Whether a JVM may wait among the workers: it knows of no quarantine, and follows no master.
+    pub(crate) fn has_foreigners(self) -> bool {
+        !matches!(self, Self::Strict | Self::Sentinel)
     }
 
     /// Few names, so that they are fought for, and leases which a stop of a second outlives.
     pub(crate) fn plan(self) -> Plan {
+        let plan = self.plan_of_one_server();
+        match self {
+            // Leases outlive a failover, holders are in the middle of their work during one, and those who wait ride it out: only
+            // news of the new master wakes them in time.
+            Self::Sentinel => Plan { watchdog: 2_000, outage: 10_000, poll: 4_000, lingers: 1_000, ..plan },
+            _ => plan,
+        }
+    }
+
+    fn plan_of_one_server(self) -> Plan {
         Plan {
             threads: 3,
             names: 3,

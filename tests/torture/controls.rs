@@ -5,7 +5,7 @@ use crate::history::record::{MS, now};
 use crate::nemesis::Act;
 use crate::plan::Plan;
 use crate::rules::{hold_up, is_release, is_renewal, is_subscribe};
-use crate::stage::{Setting, Stage};
+use crate::stage::{Servers, Setting, Stage};
 use crate::work::STAY;
 use std::path::Path;
 use std::sync::Mutex;
@@ -255,8 +255,16 @@ impl Scene {
     fn open(&self, dir: &Path, seed: u64, mutant: Option<&'static str>) -> Stage {
         let dir = dir.join(mutant.map_or_else(|| format!("without-{}", self.mutant), str::to_owned));
         let (plan, workers) = (self.plan.clone(), self.workers);
-        let mut stage =
-            Stage::open(Setting { plan, workers, keeps_data: true, mutant, seed, dir, free: 500, passes: PASSES });
+        let mut stage = Stage::open(Setting {
+            plan,
+            workers,
+            servers: Servers::Lasting,
+            mutant,
+            seed,
+            dir,
+            free: 500,
+            passes: PASSES,
+        });
         (self.set_up)(&mut stage);
         stage.start();
         stage

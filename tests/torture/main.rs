@@ -29,10 +29,6 @@ use std::time::{Duration, Instant};
 /// Worker processes of a round.
 const WORKERS: usize = 5;
 
-/// How long a waiter may sleep beside a free lock when nemeses are at work, in ms: a lease that nobody knew of, a
-/// poll, an outage that is being ridden out.
-const FREE: u64 = 3_500;
-
 /// How often a call may be passed over by others that came later, and for how long, in ms, where no nemesis is at work.
 const PASSES: (usize, u64) = (24, 500);
 
@@ -51,7 +47,7 @@ struct Options {
     controls: bool,
 }
 
-const USAGE: &str = "usage: torture [--minutes N | --seconds N] [--seed S] [--class safe|strict|lossy|forced] \
+const USAGE: &str = "usage: torture [--minutes N | --seconds N] [--seed S] [--class safe|strict|lossy|forced|sentinel] \
                      [--mutant NAME] [--no-controls]";
 
 fn options() -> Option<Options> {
@@ -108,7 +104,7 @@ fn orchestrate(options: &Options) -> ExitCode {
         rounds(options, start, &dir, &mut report);
     }
     report.took = start.elapsed();
-    report.save(&output().join("report.txt"));
+    report.save(&output().join(report_name(options.class)));
     let _ = std::fs::remove_dir_all(&dir);
     print!("{}", report.text());
     match (report.is_valid(), report.findings()) {
@@ -116,6 +112,11 @@ fn orchestrate(options: &Options) -> ExitCode {
         (true, 0) => ExitCode::SUCCESS,
         (true, _) => ExitCode::FAILURE,
     }
+}
+
+/// A run of one class leaves the report of all classes as it is.
+fn report_name(class: Option<Class>) -> String {
+    class.map_or_else(|| "report.txt".to_owned(), |class| format!("report-{}.txt", class.name()))
 }
 
 /// The folder `torture` in cargo's target folder.
@@ -142,25 +143,23 @@ fn rounds(options: &Options, start: Instant, dir: &Path, report: &mut Report) {
 /// One round: a server, its workers and its nemeses.
 fn play(class: Class, seed: u64, span: Duration, dir: &Path, report: &mut Report) {
     let (plan, dir_of_logs) = (class.plan(), dir.to_owned());
-    let keeps_data = class.keeps_data();
     let mut stage = Stage::open(Setting {
         plan,
         workers: WORKERS,
-        keeps_data,
+        servers: class.servers(),
         mutant: None,
         seed,
         dir: dir_of_logs,
-        free: FREE,
+        free: class.free(),
         passes: PASSES,
     });
     stage.start();
-    // It does not know of the quarantine that strict clients keep.
-    if class != Class::Strict {
+    if class.has_foreigners() {
         stage.invite_foreigner(FOREIGN_HOLD, FOREIGN_PAUSE);
     }
     let mut acts = Vec::new();
     for step in nemesis::schedule(seed, class, WORKERS) {
-        if u128::from(now() - stage.started) > span.as_nanos() {
+        if u128::from(now() - stage.started) > span.as_nanos() || stage.broken().is_some() {
             break;
         }
         acts.push(step.act);
@@ -168,7 +167,7 @@ fn play(class: Class, seed: u64, span: Duration, dir: &Path, report: &mut Report
     }
     let started = stage.started;
     let end = stage.finish();
-    let found = findings(&end, started);
+    let found = if end.broken.is_some() { Vec::new() } else { findings(&end, started) };
     println!(
         "round of class {}, seed {seed}: {} pairs, {} nemeses, {} findings",
         class.name(),
@@ -176,9 +175,10 @@ fn play(class: Class, seed: u64, span: Duration, dir: &Path, report: &mut Report
         acts.len(),
         found.len()
     );
+    end.void().iter().for_each(|why| println!("  VOID: {why}"));
     shown(&found).for_each(|found| println!("  {found}"));
     report.add(class, &end, &acts, found.len());
-    if !found.is_empty() {
+    if !found.is_empty() || end.void().is_some() {
         keep_logs(dir, &seed.to_string(), &found);
     }
     let _ = std::fs::remove_dir_all(dir);

@@ -32,6 +32,29 @@ pub(crate) enum Act {
     Swallow,
     /// Its requests arrive late, when the caller has long given up.
     Linger,
+    /// The master is killed, and started again without its data after another one took its place.
+    KillMaster,
+    /// It is stopped for longer than it takes to replace it, and goes on.
+    FreezeMaster,
+    /// Replicas and sentinels do not reach it, its clients do.
+    CutOffMaster,
+    /// The same with a replica on its side that is never to be promoted.
+    CutOffSide,
+    /// A sentinel is told to replace a master that is well.
+    FailOver,
+    /// Twice, and the first master is the third.
+    ThereAndBack,
+    /// The master is killed when a sentinel is gone.
+    KillSentinel,
+    /// The same when one is stopped, which names the old master when it goes on.
+    FreezeSentinel,
+}
+
+impl Act {
+    /// Whether it is about the master of a group.
+    pub(crate) fn replaces(self) -> bool {
+        WHERE_MASTERS_ARE_REPLACED.contains(&self)
+    }
 }
 
 const EVERYWHERE: &[Act] = &[
@@ -61,6 +84,21 @@ const EVERYWHERE: &[Act] = &[
 
 const WHERE_DATA_IS_LOST: &[Act] = &[Act::FlushAll, Act::FlushAll, Act::FlushAll, Act::KillServer, Act::KillServer];
 
+const WHERE_MASTERS_ARE_REPLACED: &[Act] = &[
+    Act::KillMaster,
+    Act::FreezeMaster,
+    Act::CutOffMaster,
+    Act::CutOffSide,
+    Act::FailOver,
+    Act::ThereAndBack,
+    Act::KillSentinel,
+    Act::FreezeSentinel,
+];
+
+/// Besides, in a group: what leaves its servers alone, or is nothing to those that replace masters.
+const BESIDE_FAILOVERS: &[Act] =
+    &[Act::FreezeClient, Act::FreezeClient, Act::KillClient, Act::ForgetScripts, Act::KillPubsub];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) act: Act,
@@ -74,7 +112,11 @@ pub(crate) struct Step {
 
 /// The steps of a round, without an end.
 pub(crate) fn schedule(seed: u64, class: Class, workers: usize) -> impl Iterator<Item = Step> {
-    let acts = if class.loses_data() { [EVERYWHERE, WHERE_DATA_IS_LOST].concat() } else { EVERYWHERE.to_vec() };
+    let acts = match class {
+        Class::Sentinel => [WHERE_MASTERS_ARE_REPLACED, WHERE_MASTERS_ARE_REPLACED, BESIDE_FAILOVERS].concat(),
+        _ if class.loses_data() => [EVERYWHERE, WHERE_DATA_IS_LOST].concat(),
+        _ => EVERYWHERE.to_vec(),
+    };
     let mut rng = Rng::with_seed(seed);
     std::iter::from_fn(move || {
         let act = acts[rng.usize(..acts.len())];
@@ -82,9 +124,11 @@ pub(crate) fn schedule(seed: u64, class: Class, workers: usize) -> impl Iterator
             Act::FlushAll | Act::ForgetScripts | Act::KillNormal | Act::KillPubsub | Act::KillClient => 0,
             Act::FreezeClient | Act::FreezeServer if rng.bool() => rng.u64(700..1_300),
             Act::KillServer | Act::FreezeClient | Act::FreezeServer | Act::Pause => rng.u64(10..300),
+            _ if act.replaces() => rng.u64(..1_500),
             _ => rng.u64(50..700),
         };
-        Some(Step { act, whom: rng.usize(..workers), lasts, pause: rng.u64(20..400), seed: rng.u64(..) })
+        let pause = if act.replaces() { 300..900 } else { 20..400 };
+        Some(Step { act, whom: rng.usize(..workers), lasts, pause: rng.u64(pause), seed: rng.u64(..) })
     })
 }
 

@@ -82,6 +82,8 @@ words! {
         response: u64,
         outage: u64,
         poll: u64,
+        /// Stays inside for up to so long now and then; zero: for .4 s at most.
+        lingers: u64,
         /// The library's own way out of lost data.
         strict: bool,
     }
@@ -92,6 +94,8 @@ words! {
 pub(crate) struct Order {
     pub(crate) dir: String,
     pub(crate) url: String,
+    /// From the port of a node that sentinels name to the one by which a worker reaches it.
+    pub(crate) ways: Vec<(u16, u16)>,
     /// Unlike that of every other process of the run, also of those it replaces.
     pub(crate) number: u64,
     pub(crate) seed: u64,
@@ -102,6 +106,7 @@ impl Order {
     pub(crate) fn to_text(&self) -> String {
         let mut words = vec![self.number, self.seed];
         self.plan.put(&mut words);
+        words.extend(self.ways.iter().flat_map(|&(named, reached)| [u64::from(named), u64::from(reached)]));
         let words: Vec<_> = words.iter().map(u64::to_string).collect();
         [self.dir.as_str(), self.url.as_str(), &words.join(" ")].join("\n")
     }
@@ -111,6 +116,9 @@ impl Order {
         let (dir, url) = (lines.next().unwrap().to_owned(), lines.next().unwrap().to_owned());
         let mut words = lines.next().unwrap().split(' ').map(|word| word.parse().unwrap());
         let (number, seed) = (u64::take(&mut words), u64::take(&mut words));
-        Self { dir, url, number, seed, plan: Plan::take(&mut words) }
+        let plan = Plan::take(&mut words);
+        let ports: Vec<_> = words.map(|port| port as u16).collect();
+        let ways = ports.chunks_exact(2).map(|way| (way[0], way[1])).collect();
+        Self { dir, url, ways, number, seed, plan }
     }
 }

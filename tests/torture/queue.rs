@@ -28,8 +28,8 @@ fn dead(number: u64) -> String {
 }
 
 /// Every queue and mark.
-pub(crate) fn left(server: &Server) -> Vec<String> {
-    ["redlatch_queue:*", "redlatch_turn:*"].iter().flat_map(|keys| server.ask::<Vec<String>>(&["KEYS", keys])).collect()
+pub(crate) fn left(ask: impl Fn(&[&str]) -> Vec<String>) -> Vec<String> {
+    ["redlatch_queue:*", "redlatch_turn:*"].iter().flat_map(|keys| ask(&["KEYS", keys])).collect()
 }
 
 /// How many wait for a lock without a place in its queue.

@@ -36,6 +36,15 @@ struct Sum {
     mistakes: usize,
     leaks: usize,
     findings: usize,
+    /// Rounds that show nothing.
+    void: usize,
+    failovers: usize,
+    /// The fewest grants after a failover.
+    least: Option<usize>,
+    /// The longest from when a new master was named to the first grant.
+    slowest: u64,
+    /// The longest from its promotion until it was named.
+    unnamed: u64,
     acts: BTreeMap<Act, usize>,
 }
 
@@ -45,12 +54,17 @@ impl Report {
     }
 
     pub(crate) fn add(&mut self, class: Class, end: &End, acts: &[Act], findings: usize) {
+        let sum = self.rounds.entry(class).or_default();
+        sum.rounds += 1;
+        sum.void += usize::from(end.void().is_some());
+        if end.broken.is_some() {
+            return;
+        }
         for (op, longest) in &end.verdict.longest {
             let most = self.longest.entry(*op).or_default();
             *most = longest.max(most).to_owned();
         }
         let (sum, verdict) = (self.rounds.entry(class).or_default(), &end.verdict);
-        sum.rounds += 1;
         sum.pairs += verdict.pairs;
         sum.overlaps += verdict.overlaps.len();
         sum.expected_overlaps += verdict.expected_overlaps.len();
@@ -65,14 +79,20 @@ impl Report {
         sum.mistakes += verdict.depth.len() + verdict.answers.len();
         sum.leaks += end.leaks.len();
         sum.findings += findings;
+        for after in &verdict.after {
+            sum.failovers += 1;
+            sum.least = Some(sum.least.map_or(after.grants, |least| least.min(after.grants)));
+            sum.slowest = sum.slowest.max(after.first.unwrap_or(u64::MAX));
+            sum.unnamed = sum.unnamed.max(after.unnamed);
+        }
         for act in acts {
             *sum.acts.entry(*act).or_default() += 1;
         }
     }
 
-    /// Whether every mutant was caught, and no scene was wrong without one.
+    /// Whether every mutant was caught, no scene was wrong without one, and every round shows something.
     pub(crate) fn is_valid(&self) -> bool {
-        self.caught.iter().all(Caught::proves)
+        self.caught.iter().all(Caught::proves) && self.rounds.values().all(|sum| sum.void == 0)
     }
 
     pub(crate) fn findings(&self) -> usize {
@@ -98,7 +118,10 @@ impl Report {
             writeln!(text, "  {:12} {:6} ms", format!("{op:?}"), longest / MS)?;
         }
         if !self.is_valid() {
-            return writeln!(text, "VOID: a mutant was not caught, or a scene was wrong without it");
+            return writeln!(
+                text,
+                "VOID: a mutant was not caught, or a scene was wrong without it, or a round was void"
+            );
         }
         writeln!(text, "{}", if self.findings() == 0 { "nothing found" } else { "FOUND, see above" })
     }
@@ -134,6 +157,17 @@ fn write_sum(text: &mut String, class: Class, sum: &Sum) -> std::fmt::Result {
             "  expected, because locks were taken away: {} overlaps, longest {longest} ms, {} lost updates",
             sum.expected_overlaps, sum.expected_lost
         )?;
+    }
+    if let Some(least) = sum.least {
+        let (count, named, first) = (sum.failovers, sum.unnamed / MS, sum.slowest / MS);
+        writeln!(text, "  failovers: {count}, grants after each: {least} or more")?;
+        writeln!(
+            text,
+            "  at most {named} ms from the promotion until it was named, {first} ms from there to the first grant"
+        )?;
+    }
+    if sum.void > 0 {
+        writeln!(text, "  void rounds: {}", sum.void)?;
     }
     writeln!(text, "  hangs: {}, wrong levels and answers: {}, leaks: {}", sum.hangs, sum.mistakes, sum.leaks)?;
     let acts: Vec<_> = sum.acts.iter().map(|(act, count)| format!("{act:?} {count}")).collect();

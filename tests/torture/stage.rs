@@ -11,6 +11,8 @@ use crate::server::{Server, signal};
 use crate::work::Cancels;
 use crate::worker::{self, leaks_path, log_path};
 use crate::{reaper, rules};
+pub(crate) use ground::Servers;
+use ground::{GRANT, Ground, LOGIN};
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
@@ -21,6 +23,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 mod crowd;
+mod ground;
+mod party;
 
 pub(crate) const ORDER: &str = "REDLATCH_TORTURE_WORKER";
 
@@ -29,13 +33,10 @@ const END: Duration = Duration::from_secs(20);
 
 const FOREIGN_LOG: &str = "foreigner.log";
 
-const LOGIN: &str = "?user=torture&pass=torture";
-const GRANT: &[&str] = &["ACL", "SETUSER", "torture", "on", ">torture", "~*", "&*", "+@all"];
-
 pub(crate) struct Setting {
     pub(crate) plan: Plan,
     pub(crate) workers: usize,
-    pub(crate) keeps_data: bool,
+    pub(crate) servers: Servers,
     pub(crate) mutant: Option<&'static str>,
     pub(crate) seed: u64,
     /// Where the logs go.
@@ -48,7 +49,8 @@ pub(crate) struct Setting {
 
 pub(crate) struct Stage {
     setting: Setting,
-    server: Option<Server>,
+    ground: Option<Ground>,
+    /// In front of the one server, for each worker; not of a group.
     pub(crate) proxies: Vec<Proxy>,
     crew: Vec<Worker>,
     /// That of every worker so far by its number.
@@ -80,6 +82,20 @@ pub(crate) struct End {
     pub(crate) verdict: Verdict,
     /// What is left of the clients, on the server and in the workers, and how workers failed.
     pub(crate) leaks: Vec<String>,
+    /// Why nothing of it counts.
+    pub(crate) broken: Option<String>,
+}
+
+/// So many grants after each failover show that locks are granted again.
+const GRANTS: usize = 20;
+
+impl End {
+    /// Why the round shows nothing.
+    pub(crate) fn void(&self) -> Option<String> {
+        let scarce = self.verdict.after.iter().find(|after| after.grants < GRANTS);
+        let scarce = scarce.map(|after| format!("{} grants after a failover", after.grants));
+        self.broken.clone().or(scarce)
+    }
 }
 
 /// Whom a nemesis leaves deaf, and for how long after it. A subscriber that lost its connection has one again after half
@@ -97,11 +113,11 @@ impl Stage {
     pub(crate) fn open(setting: Setting) -> Self {
         std::fs::create_dir_all(&setting.dir).expect("a directory for the logs");
         std::fs::write(setting.dir.join("counters"), [0; 8 * 256]).expect("the counters");
-        let server = if setting.keeps_data { Server::start_with_data() } else { Server::start() };
-        reaper::watch(server.pid());
-        reaper::tidy(server.socket().parent().expect("a directory"));
-        let _: String = server.ask(GRANT);
-        let proxies = (0..setting.workers).map(|_| Proxy::new(server.socket())).collect();
+        let ground = Ground::open(setting.servers);
+        let proxies = match &ground {
+            Ground::One(server) => (0..setting.workers).map(|_| Proxy::new(server.socket())).collect(),
+            Ground::Group(_) => Vec::new(),
+        };
         let notes = File::create(setting.dir.join("nemeses.txt")).expect("a log file");
         let (crew, fates, events) = (Vec::new(), Vec::new(), Events::default());
         let (beats, heart) = (Arc::new(AtomicBool::new(true)), setting.dir.join("orchestrator.log"));
@@ -111,7 +127,7 @@ impl Stage {
             beats,
             heart,
             setting,
-            server: Some(server),
+            ground: Some(ground),
             proxies,
             crew,
             fates,
@@ -147,9 +163,14 @@ impl Stage {
 
     fn hire(&mut self, place: usize) -> Worker {
         let number = self.fates.len() as u64;
+        let (url, ways) = match self.ground() {
+            Ground::One(_) => (self.proxies[place].url() + LOGIN, Vec::new()),
+            Ground::Group(party) => (party.url(), party.ways()),
+        };
         let order = Order {
             dir: self.setting.dir.display().to_string(),
-            url: self.proxies[place].url() + LOGIN,
+            url,
+            ways,
             number,
             seed: self.setting.seed ^ number,
             plan: self.setting.plan.clone(),
@@ -163,19 +184,38 @@ impl Stage {
         Worker { number, child }
     }
 
+    fn ground(&self) -> &Ground {
+        self.ground.as_ref().expect("the servers run")
+    }
+
+    /// The one that there is.
     pub(crate) fn server(&mut self) -> &mut Server {
-        self.server.as_mut().expect("the server runs")
+        match &mut self.ground {
+            Some(Ground::One(server)) => server,
+            _ => panic!("no single server"),
+        }
+    }
+
+    /// A nemesis that has masters replaced. It is rough for the workers until a sentinel names the new one; making the group whole is not.
+    fn replace(&mut self, step: Step) {
+        let Some(Ground::Group(party)) = &mut self.ground else { panic!("no group") };
+        for failover in party.act(step) {
+            self.events.rough.push((failover.began, failover.named));
+            self.events.failovers.push(failover);
+        }
     }
 
     /// One step of a nemesis, and the pause after it.
     pub(crate) fn perform(&mut self, step: Step) {
         let from = now();
         self.act(step);
-        self.events.rough.push((from, now()));
+        if !step.act.replaces() {
+            self.events.rough.push((from, now()));
+        }
         let (is_one, span) = deafens(step.act);
         let process = is_one.then(|| self.crew[step.whom].number as usize);
         self.events.deaf.push(Deaf { process, span: (from, now() + span) });
-        if step.act == Act::FlushAll || (step.act == Act::KillServer && !self.setting.keeps_data) {
+        if step.act == Act::FlushAll || (step.act == Act::KillServer && self.setting.servers == Servers::Forgetful) {
             self.events.losses.push((from, now()));
         }
         let (begin, end) = (from.saturating_sub(self.started) / MS, now().saturating_sub(self.started) / MS);
@@ -216,11 +256,12 @@ impl Stage {
                 sleep(lasts);
                 proxy.clear();
             }
+            _ => self.replace(step),
         }
     }
 
     fn admin(&mut self, words: &[&str]) {
-        let _: redis::Value = self.server().ask(words);
+        let _: redis::Value = self.ground().ask(words);
     }
 
     fn during(&mut self, span: Duration, begin: &[&str], end: &[&str]) {
@@ -309,7 +350,7 @@ impl Stage {
             end_by_force(&mut worker.child);
         }
         self.proxies.clear();
-        self.close_server();
+        self.ground.take().into_iter().for_each(Ground::close);
         let _ = std::fs::remove_dir_all(&self.setting.dir);
     }
 
@@ -319,17 +360,31 @@ impl Stage {
         for worker in &mut self.crew {
             drop(worker.child.stdin.take());
         }
+        let broken = self.broken();
         let end = Instant::now() + END;
         for worker in std::mem::take(&mut self.crew) {
             leaks.extend(self.see_off(worker, end));
         }
         self.foreigner = None;
-        leaks.extend(self.left_queues());
-        leaks.extend(self.left_on_server());
+        if broken.is_none() {
+            leaks.extend(self.left_queues());
+            leaks.extend(self.left_on_server());
+        }
         let verdict = self.judge(&self.trails(false));
+        if let Ground::Group(party) = self.ground() {
+            party.keep_logs(&self.setting.dir);
+        }
         self.proxies.clear();
-        self.close_server();
-        End { verdict, leaks }
+        self.ground.take().into_iter().for_each(Ground::close);
+        End { verdict, leaks, broken }
+    }
+
+    /// Whether something came about that no nemesis did: what is left of the round says nothing.
+    pub(crate) fn broken(&mut self) -> Option<String> {
+        match &mut self.ground {
+            Some(Ground::Group(party)) => party.broken(),
+            _ => None,
+        }
     }
 
     fn see_off(&mut self, mut worker: Worker, end: Instant) -> Vec<String> {
@@ -349,32 +404,16 @@ impl Stage {
     }
 
     /// Keys of workers that were killed stay until their leases end; nothing else may, and those not for long.
-    fn left_on_server(&mut self) -> Option<String> {
-        let strict = self.setting.plan.strict;
-        let server = self.server();
-        if strict {
-            server.ask::<i64>(&["DEL", "redlatch:epoch"]);
+    fn left_on_server(&self) -> Option<String> {
+        let ground = self.ground();
+        if self.setting.plan.strict {
+            ground.ask::<i64>(&["DEL", "redlatch:epoch"]);
         }
-        let left = || {
-            let keys: i64 = server.ask(&["DBSIZE"]);
-            let channels: Vec<String> = server.ask(&["PUBSUB", "CHANNELS"]);
-            let clients = server.ask::<String>(&["CLIENT", "LIST"]).lines().count() - 1;
-            (keys > 0 || !channels.is_empty() || clients > 0)
-                .then(|| format!("on the server: {keys} keys, {clients} connections, channels {channels:?}"))
-        };
         let end = Instant::now() + END;
-        while left().is_some() && Instant::now() < end {
+        while ground.left().is_some() && Instant::now() < end {
             sleep(Duration::from_millis(20));
         }
-        left()
-    }
-
-    /// Killed, it is not asked by the harness what is left on it: that was told.
-    fn close_server(&mut self) {
-        if let Some(mut server) = self.server.take() {
-            reaper::forget(server.pid());
-            server.kill();
-        }
+        ground.left()
     }
 }
 

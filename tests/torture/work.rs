@@ -232,13 +232,23 @@ impl<'a> Hand<'a> {
                 400..450 => self.deeper(name, level),
                 450..470 => self.extend(name),
                 470..490 => self.verify(name),
-                490..493 => self.sleep((50, 400)),
+                490..493 if self.plan.lingers == 0 => self.sleep((50, 400)),
+                490 => self.linger(name),
                 493..503 => self.overstay(name, lease),
                 503..560 => self.sleep((0, 2)),
                 _ => break,
             }
         }
         self.check(name);
+    }
+
+    /// Stays for long, at work.
+    fn linger(&mut self, name: u8) {
+        let end = now() + self.rng.u64(..self.plan.lingers) * MS;
+        while now() < end && self.check(name).is_some() {
+            self.count(name);
+            self.sleep((2, 20));
+        }
     }
 
     /// Stays until the lease has run out, unless an outer level is renewed.

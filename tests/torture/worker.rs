@@ -122,6 +122,9 @@ fn client(order: &Order) -> Client {
         .watchdog_timeout(ms(plan.watchdog))
         .response_timeout(ms(plan.response));
     let builder = builder.connect_timeout(ms(plan.response)).outage_budget(ms(plan.outage)).poll_cap(ms(plan.poll));
+    let ways = order.ways.clone();
+    let reached = move |port| ways.iter().find(|(named, _)| *named == port).map_or(port, |&(_, reached)| reached);
+    let builder = builder.map_address(move |host, port| (host.to_owned(), reached(port)));
     builder.strict(plan.strict).build().expect("settings that fit")
 }
 

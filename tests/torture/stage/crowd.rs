@@ -110,16 +110,20 @@ impl Stage {
         client.is_some_and(|client| said.is_ok_and(|said| said.contains(client)))
     }
 
+    fn queues(&self) -> Vec<String> {
+        queue::left(|words| self.ground().ask(words))
+    }
+
     /// Whoever was killed has left a place in a queue, which goes with it: so long after the last of them came. Else none
     /// is left.
-    pub(super) fn left_queues(&mut self) -> Option<String> {
+    pub(super) fn left_queues(&self) -> Option<String> {
         let allowed =
             if self.fates.iter().any(|fate| fate.killed.is_some()) { 3 * self.setting.plan.poll } else { 0 } + LATE;
         let end = Instant::now() + Duration::from_millis(allowed);
-        while !queue::left(self.server()).is_empty() && Instant::now() < end {
+        while !self.queues().is_empty() && Instant::now() < end {
             sleep(Duration::from_millis(20));
         }
-        let left = queue::left(self.server());
+        let left = self.queues();
         (!left.is_empty()).then(|| format!("queues that outlive their waiters by {allowed} ms: {left:?}"))
     }
 }

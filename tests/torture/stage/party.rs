@@ -1,0 +1,252 @@
+//! A group of servers: its master is replaced for one reason or another, and the group is made whole again.
+
+use crate::history::failovers::Failover;
+use crate::history::record::now;
+use crate::nemesis::{Act, Step};
+use crate::reaper;
+use harness::proxy::Gate;
+use harness::sentinel::{Cut, Group, Member, Shape};
+use redis::FromRedisValue;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Longer than sentinels take for anything: they wait for 6 s between two failovers.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// How often it is looked for what comes about by itself.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A sentinel that gave a failover up is told again after so long.
+const AGAIN: Duration = Duration::from_secs(4);
+
+pub(super) struct Party {
+    group: Group,
+    /// As all knew it when the group was whole.
+    master: usize,
+    /// Opened when a node is no longer cut off.
+    gate: Gate,
+    /// A replica that is never to be promoted.
+    spared: Option<usize>,
+    /// One that is stopped: whoever asked it would wait.
+    deaf: Option<usize>,
+    /// Why what is left of the round says nothing.
+    broken: Option<String>,
+}
+
+impl Party {
+    pub(super) fn open() -> Self {
+        let group = Group::of(Shape::APART);
+        reaper::tidy(group.dir());
+        group.nodes.iter().chain(&group.sentinels).for_each(|member| reaper::watch(member.pid()));
+        let mut party = Self { group, master: 0, gate: Gate::default(), spared: None, deaf: None, broken: None };
+        party.settle();
+        party
+    }
+
+    pub(super) fn url(&self) -> String {
+        self.group.url()
+    }
+
+    pub(super) fn ways(&self) -> Vec<(u16, u16)> {
+        self.group.ways()
+    }
+
+    pub(super) fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        self.group.nodes[self.master].ask(words)
+    }
+
+    /// Connections of workers to any node.
+    pub(super) fn clients(&self) -> usize {
+        self.group.nodes.iter().map(Member::clients).sum()
+    }
+
+    pub(super) fn broken(&mut self) -> Option<String> {
+        self.find_undisturbed();
+        self.broken.clone()
+    }
+
+    /// What every process of the group said goes beside the logs of the workers.
+    pub(super) fn keep_logs(&self, dir: &Path) {
+        for member in self.group.nodes.iter().chain(&self.group.sentinels) {
+            std::fs::write(dir.join(format!("{}.txt", member.name())), member.log()).expect("room for the log");
+        }
+    }
+
+    pub(super) fn close(self) {
+        self.group.nodes.iter().chain(&self.group.sentinels).for_each(|member| {
+            if member.is_running() {
+                reaper::forget(member.pid());
+            }
+        });
+    }
+
+    /// What a nemesis does to the group, which is whole before and after. The masters that were replaced meanwhile.
+    pub(super) fn act(&mut self, step: Step) -> Vec<Failover> {
+        self.find_undisturbed();
+        if self.broken.is_some() {
+            return Vec::new();
+        }
+        let found = match step.act {
+            Act::FailOver => vec![self.fail_over(step)],
+            Act::ThereAndBack => self.there_and_back(step),
+            _ => vec![self.strike(step)],
+        };
+        sleep(Duration::from_millis(step.lasts));
+        self.mend();
+        // For so long they are left to what the sentinels do by themselves.
+        sleep(Duration::from_millis(step.seed % 1_500));
+        self.settle();
+        found.into_iter().flatten().collect()
+    }
+
+    /// A machine that stood still has a master replaced that is well: nothing is known of when.
+    fn find_undisturbed(&mut self) {
+        let is_other = self.group.named_by(0).is_some_and(|named| named != self.master);
+        if self.broken.is_none() && is_other {
+            self.broken = Some("a master was replaced that was well".to_owned());
+        }
+    }
+
+    /// Something happens to the master that sentinels have to find out by themselves.
+    fn strike(&mut self, step: Step) -> Option<Failover> {
+        let (old, sentinel) = (self.master, step.seed as usize % self.group.sentinels.len());
+        if step.act == Act::CutOffSide {
+            self.take_aside()?;
+        }
+        let began = now();
+        match step.act {
+            Act::FreezeMaster => self.group.nodes[old].freeze(),
+            Act::CutOffMaster | Act::CutOffSide => self.cut_off(step.seed),
+            Act::KillSentinel => kill(&mut self.group.sentinels[sentinel]),
+            Act::FreezeSentinel => {
+                self.group.sentinels[sentinel].freeze();
+                self.deaf = Some(sentinel);
+            }
+            _ => {}
+        }
+        if matches!(step.act, Act::KillMaster | Act::KillSentinel | Act::FreezeSentinel) {
+            kill(&mut self.group.nodes[old]);
+        }
+        self.replaced(began, None)
+    }
+
+    /// A replica that is not to be promoted reaches the master by a way of its own, which stays.
+    fn take_aside(&mut self) -> Option<()> {
+        let aside = (self.master + 1) % self.group.nodes.len();
+        self.spare(aside);
+        let (node, port) = (&self.group.nodes[aside], self.group.nodes[self.master].port().to_string());
+        let _: String = node.ask(&["REPLICAOF", "127.0.0.1", &port]);
+        self.wait("the replica is linked", |party| party.group.nodes[aside].follows().then_some(()))
+    }
+
+    /// Together with the replica that stays on its side, if there is one.
+    fn cut_off(&self, seed: u64) {
+        let cut = if seed & 1 == 0 { Cut::Silent } else { Cut::Hard };
+        let side = self.spared.into_iter().chain([self.master]);
+        side.for_each(|node| self.group.nodes[node].cut_off(cut, &self.gate));
+    }
+
+    /// A sentinel is told to replace a master that is well.
+    fn fail_over(&mut self, step: Step) -> Option<Failover> {
+        self.replaced(now(), Some(step.seed as usize % self.group.sentinels.len()))
+    }
+
+    /// The old master has the lead again soon after: the third node is not to be promoted.
+    fn there_and_back(&mut self, step: Step) -> Vec<Option<Failover>> {
+        self.spare((self.master + 1) % self.group.nodes.len());
+        self.settle();
+        let there = self.fail_over(step);
+        self.settle();
+        let back = there.and_then(|_| self.fail_over(step));
+        vec![there, back]
+    }
+
+    fn spare(&mut self, node: usize) {
+        let _: String = self.group.nodes[node].ask(&["CONFIG", "SET", "replica-priority", "0"]);
+        self.spared = Some(node);
+    }
+
+    /// Waits until another node is the master, and a sentinel tells so; the one that was told to replace it is told again if it
+    /// gave up.
+    fn replaced(&mut self, began: u64, told: Option<usize>) -> Option<Failover> {
+        let mut last: Option<Instant> = None;
+        let new = self.wait("a replica is promoted", |party| {
+            if let Some(told) = told.filter(|_| last.is_none_or(|last| last.elapsed() > AGAIN)) {
+                last = Some(Instant::now());
+                let _ =
+                    party.group.sentinels[told].try_ask::<String>(&["SENTINEL", "FAILOVER", harness::sentinel::NAME]);
+            }
+            let nodes = party.group.nodes.iter().enumerate();
+            nodes
+                .filter(|(number, _)| *number != party.master)
+                .find(|(_, node)| node.says_master())
+                .map(|(number, _)| number)
+        })?;
+        let promoted = now();
+        self.wait("a sentinel names it", |party| {
+            let asked = (0..party.group.sentinels.len()).filter(|sentinel| Some(*sentinel) != party.deaf);
+            asked.filter_map(|sentinel| party.group.named_by(sentinel)).find(|named| *named == new)
+        })?;
+        self.master = new;
+        Some(Failover { began, promoted, named: now() })
+    }
+
+    /// Brings back what was killed, stopped or cut off.
+    fn mend(&mut self) {
+        std::mem::take(&mut self.gate).open();
+        self.group.nodes.iter().for_each(Member::join);
+        self.group.nodes.iter_mut().chain(&mut self.group.sentinels).for_each(revive);
+        self.deaf = None;
+        if let Some(spared) = self.spared.take() {
+            let node = &self.group.nodes[spared];
+            let _: String = node.ask(&["CONFIG", "SET", "replica-priority", "100"]);
+            let _: String = node.ask(&["CONFIG", "REWRITE"]);
+        }
+    }
+
+    /// Waits until all are well and agree, with sentinels that hurry.
+    fn settle(&mut self) {
+        self.group.hurry(true);
+        let whole = self.wait("the group is whole", |party| {
+            let is_known = |sentinel: &Member| {
+                (0..party.group.nodes.len())
+                    .filter(|node| *node != party.master)
+                    .all(|node| sentinel.passes_over(&party.group.nodes[node]) == (party.spared == Some(node)))
+            };
+            party.group.whole().filter(|_| party.group.sentinels.iter().all(is_known))
+        });
+        self.group.hurry(false);
+        if whole.is_some_and(|master| master != self.master) {
+            self.find_undisturbed();
+        }
+    }
+
+    /// Not for ever: `None`, and the round is broken.
+    fn wait<T>(&mut self, what: &str, mut find: impl FnMut(&Self) -> Option<T>) -> Option<T> {
+        let end = Instant::now() + PATIENCE;
+        while self.broken.is_none() {
+            if let Some(found) = find(self) {
+                return Some(found);
+            }
+            if Instant::now() > end {
+                self.broken = Some(format!("not within {PATIENCE:?}: {what}"));
+            }
+            sleep(LOOK);
+        }
+        None
+    }
+}
+
+fn kill(member: &mut Member) {
+    reaper::forget(member.pid());
+    member.kill();
+}
+
+fn revive(member: &mut Member) {
+    if member.is_running() {
+        return member.thaw();
+    }
+    member.restart();
+    reaper::watch(member.pid());
+}
