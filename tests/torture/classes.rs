@@ -77,7 +77,7 @@ impl Class {
         match self {
             // Leases outlive a failover, holders are in the middle of their work during one, and those who wait ride it out: only
             // news of the new master wakes them in time.
-            Self::Sentinel => Plan { watchdog: 2_000, outage: 10_000, poll: 4_000, lingers: 1_000, ..plan },
+            Self::Sentinel => Plan { watchdog: 3_000, outage: 10_000, poll: 4_000, lingers: 1_500, ..plan },
             _ => plan,
         }
     }

@@ -82,7 +82,7 @@ impl Report {
         for after in &verdict.after {
             sum.failovers += 1;
             sum.least = Some(sum.least.map_or(after.grants, |least| least.min(after.grants)));
-            sum.slowest = sum.slowest.max(after.first.unwrap_or(u64::MAX));
+            sum.slowest = sum.slowest.max(after.first.unwrap_or_default());
             sum.unnamed = sum.unnamed.max(after.unnamed);
         }
         for act in acts {

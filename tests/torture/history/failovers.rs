@@ -16,7 +16,7 @@ pub(crate) struct Failover {
 }
 
 /// How soon after that every client has moved, and has verified what it holds: a third of a lease would be too late.
-const MOVED: u64 = 500 * MS;
+const MOVED: u64 = 400 * MS;
 
 impl Failover {
     /// When two may believe, and a hold may be lost: the old master granted what it did not tell its replicas, also while some
