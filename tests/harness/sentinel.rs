@@ -52,7 +52,7 @@ impl Shape {
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long sentinels may take for anything: one that got no core for 2 s does nothing for 30 s, in what it calls tilt.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long an answer of one that is frozen is waited for.
 const ANSWER: Duration = Duration::from_secs(1);

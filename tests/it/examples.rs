@@ -1,6 +1,6 @@
 //! Examples whose point is how their processes end: each is built and started as its user would.
 
-use crate::harness::sentinel::Group;
+use crate::harness::sentinel::{Group, PATIENCE};
 use crate::process::built;
 use crate::server::{Server, signal};
 use crate::threads::{LATE, LONG, Mark, SOON, Took, ms};
@@ -42,7 +42,12 @@ impl Example {
     /// Waits until it says something that ends so; what it said until then.
     #[track_caller]
     fn hear(&self, what: &str) -> Vec<String> {
-        let (mut heard, end) = (Vec::new(), Instant::now() + LONG);
+        self.hear_for(LONG, what)
+    }
+
+    #[track_caller]
+    fn hear_for(&self, span: Duration, what: &str) -> Vec<String> {
+        let (mut heard, end) = (Vec::new(), Instant::now() + span);
         while !heard.last().is_some_and(|line: &String| line.ends_with(what)) {
             heard.push(self.lines.recv_deadline(end).unwrap_or_else(|_| panic!("no {what:?} after {heard:?}")));
         }
@@ -227,7 +232,7 @@ fn a_hold_and_a_wait_go_over_to_the_next_master() {
     process.hear("holds example:sentinel:kept");
     group.replicated(0);
     group.nodes[0].kill();
-    process.hear("the master was replaced");
+    process.hear_for(PATIENCE, "the master was replaced");
     process.hear("example:sentinel:kept is Held");
     let (status, took) = process.end();
     assert!(status.success() && took <= SOON, "{status} after {took:?}");
