@@ -9,6 +9,7 @@ pub(crate) mod owner;
 pub(crate) mod say;
 pub(crate) mod script;
 pub(crate) mod signal;
+pub(crate) mod slot;
 pub(crate) mod stats;
 pub(crate) mod sync;
 pub(crate) mod threads;

@@ -127,11 +127,11 @@ impl Watchdog {
         Ok(())
     }
 
-    /// What makes it ask for every hold at once: locks may have been lost, by a master that gave way to another one. It does
-    /// not keep the watchdog alive.
-    pub(crate) fn alarm(&self) -> Arc<dyn Fn() + Send + Sync> {
+    /// What makes it ask at once for every hold of some keys: locks may have been lost, by a master that gave way to another
+    /// one. It does not keep the watchdog alive.
+    pub(crate) fn alarm(&self) -> Arc<dyn Fn(&dyn Fn(&str) -> bool) + Send + Sync> {
         let shared: Weak<Shared> = Arc::downgrade(&self.shared);
-        Arc::new(move || shared.upgrade().into_iter().for_each(|shared| shared.alarm()))
+        Arc::new(move |is_meant| shared.upgrade().into_iter().for_each(|shared| shared.alarm(is_meant)))
     }
 
     /// Forgets a tenure that ended.
@@ -227,14 +227,15 @@ impl Shared {
         self.insert(&mut schedule, due, Job { task, tenure: Arc::clone(tenure), keeper });
     }
 
-    /// Has every tenure verified now. Those whose command is under way, or that are just being booked, are not in the schedule:
-    /// [`plan`](Self::plan) sees that they were asked for before.
-    fn alarm(&self) {
+    /// Has every tenure of such keys verified now. Those whose command is under way, or that are just being booked, are not in
+    /// the schedule: [`plan`](Self::plan) sees that they were asked for before, whatever their keys are.
+    fn alarm(&self, is_meant: &dyn Fn(&str) -> bool) {
         let mut schedule = self.schedule.lock();
         let now = self.clock.now();
         schedule.alarmed_at = now;
-        schedule.planned.clear();
-        for job in std::mem::take(&mut schedule.due).into_values() {
+        let meant: Vec<_> = schedule.due.extract_if(.., |_, job| is_meant(job.tenure.key().full())).collect();
+        for ((_, serial, _), job) in meant {
+            schedule.planned.remove(&serial);
             self.insert(&mut schedule, now, Job { task: Task::Verify, ..job });
         }
     }

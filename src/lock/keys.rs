@@ -122,7 +122,7 @@ impl Keys {
         limits: Limits,
         grants: Option<Grants>,
     ) -> Result<Answer, Failure> {
-        let request = Request { verb: Verb::Script(script), keys, args, grants };
+        let request = Request { grants, ..Request::new(Verb::Script(script), keys, args) };
         self.store.attempt(Lane::Calls, &request, limits)
     }
 
@@ -262,7 +262,8 @@ impl Keys {
     }
 
     fn ask(&self, command: &'static str, key: &Key, answer_by: Moment) -> Result<i64, Failure> {
-        let request = Request { verb: Verb::Command(command), keys: &[key.full()], args: &[], grants: None };
+        let keys = [key.full()];
+        let request = Request::new(Verb::Command(command), &keys, &[]);
         self.store.attempt(Lane::Calls, &request, any_time(answer_by))?.reply.number()
     }
 }
@@ -340,7 +341,7 @@ impl Primitive for Keys {
         let shared = first.len();
         let owners = tenures.iter().map(|tenure| Arg::Text(tenure.owner()));
         let args: Vec<_> = first.into_iter().chain(owners).collect();
-        let request = Request { verb: Verb::Script(script), keys: &keys, args: &args, grants: Some(prolongs) };
+        let request = Request { grants: Some(prolongs), ..Request::new(Verb::Script(script), &keys, &args) };
         let limits = Limits { answer_by, execute_within: lease.validity() };
         let answers = self.store.attempt_all(lane, &request, shared, limits)?;
         let held = tenures.iter().zip(answers).map(|(tenure, answer)| {
@@ -428,7 +429,7 @@ impl GroupPrimitive for Keys {
         let args =
             tenures.iter().flat_map(|tenure| [Arg::Text(tenure.owner()), Arg::Parts(tenure.key().channel_parts())]);
         let args: Vec<_> = args.collect();
-        let request = Request { verb: Verb::Script(&RELEASE_GROUP), keys: &keys, args: &args, grants: None };
+        let request = Request::new(Verb::Script(&RELEASE_GROUP), &keys, &args);
         let answers = self.store.attempt_all(Lane::Calls, &request, 0, any_time(answer_by))?;
         let released = tenures.iter().zip(answers);
         released.map(|(tenure, answer)| Ok(self.freed(tenure.key(), answer?.reply.number()?).is_done())).collect()

@@ -7,9 +7,11 @@
 //! closes every connection to it, and leads its subscriber to the new one: [`moving`] does that for [`sentinel`] and [`replicas`],
 //! which say who is to be followed.
 
+mod cluster;
 mod fixed;
 mod moving;
 pub(crate) mod node;
+mod place;
 mod replicas;
 mod sentinel;
 pub(crate) mod subscriber;
@@ -88,10 +90,13 @@ pub(crate) struct Common {
     pub(crate) config: Config,
     pub(crate) counters: Arc<Counters>,
     pub(crate) worker: Worker,
-    /// Called when the servers behind a store have changed, and may not know every lock that was held: has all of them
-    /// asked for at once.
-    pub(crate) moved: Arc<dyn Fn() + Send + Sync>,
+    /// Called when servers behind a store have changed, and may not know every lock that was held: has those of them asked
+    /// for at once whose keys are theirs.
+    pub(crate) moved: Moved,
 }
+
+/// Told which keys are on other servers now.
+pub(crate) type Moved = Arc<dyn Fn(&dyn Fn(&str) -> bool) + Send + Sync>;
 
 /// Makes the store of a URL. Nothing is connected yet.
 type Open = fn(&str, &Common) -> error::Result<Arc<dyn Store>>;
@@ -107,8 +112,6 @@ enum Scheme {
 use Scheme::{Opens, Refused, Server};
 
 const NO_TLS: &str = "asks for TLS, which this version does not have: use redis:// or unix://";
-const NO_CLUSTER: &str =
-    "is that of a cluster, which is not supported: give redis:// and one master outside of a cluster";
 const A_SOCKET: &str = "is that of a socket: write unix:// before its path";
 const NOT_REDIS: &str = "is not that of a Redis server: write redis:// before the host";
 
@@ -123,10 +126,11 @@ const SCHEMES: &[(&str, Scheme)] = &[
     ("valkeys", Refused(NO_TLS)),
     ("redis+tls", Refused(NO_TLS)),
     ("redis+ssl", Refused(NO_TLS)),
-    ("redis-cluster", Refused(NO_CLUSTER)),
-    ("redis+cluster", Refused(NO_CLUSTER)),
-    ("rediss-cluster", Refused(NO_CLUSTER)),
-    ("rediss+cluster", Refused(NO_CLUSTER)),
+    ("redis+cluster", Opens(cluster::open)),
+    ("redis-cluster", Opens(cluster::open)),
+    ("valkey+cluster", Opens(cluster::open)),
+    ("rediss-cluster", Refused(NO_TLS)),
+    ("rediss+cluster", Refused(NO_TLS)),
     ("redis+sentinel", Opens(sentinel::open)),
     ("redis-sentinel", Opens(sentinel::open)),
     ("valkey+sentinel", Opens(sentinel::open)),

@@ -46,6 +46,8 @@ pub(crate) struct PubSub {
 
 struct Shared {
     clock: Clock,
+    /// Called whenever there is no connection where there was to be one.
+    on_loss: Option<Box<dyn Fn() + Send + Sync>>,
     /// Made with the thread.
     bell: OnceCell<Bell>,
     state: Mutex<State>,
@@ -112,8 +114,17 @@ impl Drop for Subscription {
 impl PubSub {
     /// Of no node, until it is led to one.
     pub(crate) fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// One whose losses somebody wants to know of.
+    pub(crate) fn watched(on_loss: impl Fn() + Send + Sync + 'static) -> Self {
+        Self::with(Some(Box::new(on_loss)))
+    }
+
+    fn with(on_loss: Option<Box<dyn Fn() + Send + Sync>>) -> Self {
         let (bell, state, stirred) = (OnceCell::new(), Mutex::default(), Condvar::new());
-        Self { shared: Arc::new(Shared { clock: Clock::Boot, bell, state, stirred }) }
+        Self { shared: Arc::new(Shared { clock: Clock::Boot, on_loss, bell, state, stirred }) }
     }
 
     /// From now on it listens there. What was told elsewhere meanwhile is missed; whoever listens hears that now, and again
@@ -252,6 +263,7 @@ impl Shared {
                 Ok(Err(error)) => log_loss(&node, &error, pause),
                 Err(_) => say!(error, "the subscriber thread panicked and starts again"),
             }
+            self.on_loss.iter().for_each(|told| told());
             self.rest(&node, pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
         }

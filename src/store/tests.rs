@@ -37,7 +37,7 @@ fn noting() -> (Arc<dyn Ear>, Receiver<Option<Vec<u8>>>) {
 
 fn common() -> Common {
     let config = Settings::default().derive().unwrap();
-    Common { config, counters: Arc::default(), worker: pool_worker().unwrap(), moved: Arc::new(|| ()) }
+    Common { config, counters: Arc::default(), worker: pool_worker().unwrap(), moved: Arc::new(|_| ()) }
 }
 
 fn bulk(bytes: &[u8]) -> Vec<u8> {
@@ -101,7 +101,7 @@ fn what_is_asked_of_several_keys_is_answered_for_each() {
     let store = open(&start(), &common()).unwrap();
     let args = [Arg::Deadline, Arg::Number(1_000), Arg::Text("x"), Arg::Text("y"), Arg::Text("z")];
     let ask = |keys: &[&str]| {
-        let request = Request { verb: Verb::Script(&EACH), keys, args: &args[..2 + keys.len()], grants: None };
+        let request = Request::new(Verb::Script(&EACH), keys, &args[..2 + keys.len()]);
         store.attempt_all(Lane::Renewals, &request, 2, Limits { answer_by: Moment::MAX, execute_within: LONG })
     };
     let held = ask(&["a", "b"]).unwrap().into_iter().map(|answer| answer.unwrap().reply);
@@ -134,9 +134,8 @@ fn a_subscriber_that_is_led_elsewhere_listens_there_and_says_that_it_missed_some
 fn what_is_under_way_at_a_node_that_is_retired_ends_at_once_and_nothing_more_is_sent() {
     let node = node();
     let limits = Limits { answer_by: Moment::MAX, execute_within: LONG };
-    let ask = |node: &Backend, command| {
-        node.attempt(Lane::Calls, &Request { verb: Verb::Command(command), keys: &[], args: &[], grants: None }, limits)
-    };
+    let ask =
+        |node: &Backend, command| node.attempt(Lane::Calls, &Request::new(Verb::Command(command), &[], &[]), limits);
     assert!(ask(&node, "OTHER").is_ok());
     std::thread::scope(|scope| {
         let began = Clock::Boot.now();

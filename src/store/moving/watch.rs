@@ -302,7 +302,7 @@ impl<G: Guide> Watch<G> {
         self.outage.end();
         self.changed.notify_all();
         if let Some(old) = old {
-            (self.common.moved)();
+            (self.common.moved)(&|_| true);
             self.say_moved(&old, &master);
         }
     }

@@ -43,22 +43,34 @@ pub(crate) enum Lane {
 }
 
 /// One script or command with its keys and arguments.
+#[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) verb: Verb,
     pub(crate) keys: &'a [&'a str],
     pub(crate) args: &'a [Arg<'a>],
     /// Of one that grants or prolongs: the replicas that the client requires have to confirm what it says.
     pub(crate) grants: Option<Grants>,
+    /// It goes to a node that its slot is being moved to, of a cluster.
+    pub(crate) asking: bool,
+}
+
+impl<'a> Request<'a> {
+    /// One that grants nothing.
+    pub(crate) fn new(verb: Verb, keys: &'a [&'a str], args: &'a [Arg<'a>]) -> Self {
+        Self { verb, keys, args, grants: None, asking: false }
+    }
 }
 
 /// Whether a reply grants or prolongs anything.
 pub(crate) type Grants = fn(&Reply) -> bool;
 
+#[derive(Clone, Copy)]
 pub(crate) enum Verb {
     Script(&'static Script),
     Command(&'static str),
 }
 
+#[derive(Clone, Copy)]
 pub(crate) enum Arg<'a> {
     Text(&'a str),
     Number(u64),
@@ -285,7 +297,7 @@ impl Backend {
     /// One round trip that asks for nothing, answered by then: how long its answer took. An idle connection that the server
     /// has closed is made anew once, while there is time.
     pub(crate) fn ping(&self, until: Moment) -> Result<Duration, Failure> {
-        let request = Request { verb: Verb::Command("PING"), keys: &[], args: &[], grants: None };
+        let request = Request::new(Verb::Command("PING"), &[], &[]);
         let limits = Limits { answer_by: until, execute_within: Duration::MAX };
         let once = || self.attempt(Lane::Calls, &request, limits);
         let again = |failure: Failure| match failure {

@@ -16,6 +16,10 @@ pub(super) struct Known<'a> {
 /// that does not know it yet.
 pub(super) fn pack(packed: &mut Vec<u8>, request: &Request<'_>, whole: bool, known: Known<'_>) {
     packed.clear();
+    if request.asking {
+        line(packed, b'*', 1);
+        text(packed, "ASKING");
+    }
     let (keys, args) = (request.keys, request.args);
     match &request.verb {
         Verb::Command(name) => {
@@ -146,9 +150,9 @@ mod tests {
             let parts = [0, 1, 2].map(|part| texts[part].as_str());
             let texts = texts.iter().map(|text| Arg::Text(text));
             let args: Vec<_> = texts.chain(numbers).chain([Arg::RunId, Arg::Parts(parts)]).collect();
-            check(&Request { verb: Verb::Script(&ANY), keys: &keys, args: &args, grants: None }, whole, deadline);
-            check(&Request { verb: Verb::Command("PTTL"), keys: &keys, args: &args, grants: None }, whole, deadline);
-            check(&Request { verb: Verb::Command("HLEN"), keys: &keys[..1], args: &[], grants: None }, whole, deadline);
+            check(&Request::new(Verb::Script(&ANY), &keys, &args), whole, deadline);
+            check(&Request::new(Verb::Command("PTTL"), &keys, &args), whole, deadline);
+            check(&Request::new(Verb::Command("HLEN"), &keys[..1], &[]), whole, deadline);
         }
     }
 
@@ -156,7 +160,7 @@ mod tests {
     fn a_deadline_before_the_servers_time_began_is_zero() {
         let args =
             [Arg::Text("owner"), Arg::Number(1), Arg::Number(u64::MAX), Arg::Deadline, Arg::RunId, Arg::Number(0)];
-        let request = Request { verb: Verb::Script(&ANY), keys: &["", "\r\n"], args: &args, grants: None };
+        let request = Request::new(Verb::Script(&ANY), &["", "\r\n"], &args);
         let mut packed = Vec::new();
         pack(&mut packed, &request, false, Known { deadline: -1, run_id: RUN_ID });
         assert_eq!(packed, by_redis(&request, false, 0));

@@ -235,6 +235,9 @@ impl Live {
         }
         self.stream.send(&self.packed)?;
         self.owed = usize::from(wait.is_some());
+        if request.asking {
+            self.stream.answer()?.extract_error()?;
+        }
         self.stream.answer()?.extract_error()
     }
 

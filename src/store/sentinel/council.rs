@@ -4,11 +4,11 @@
 //! master, which may still call itself one. Of two addresses of one epoch the first is kept, unless it is in doubt.
 
 use super::link::{NO_MASTER, Word};
-use super::place::Place;
 use crate::base::error::Cause;
 use crate::base::time::Moment;
 use crate::store::moving::{self, Course, Seen};
 use crate::store::node::{Broken, Failure};
+use crate::store::place::Place;
 use std::fmt;
 use std::time::Duration;
 

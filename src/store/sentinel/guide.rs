@@ -2,13 +2,13 @@
 
 use super::council::{Council, Named};
 use super::link::{Link, Word};
-use super::place::Place;
 use super::url::Group;
 use crate::base::say::say;
 use crate::base::time::Clock;
 use crate::store::Common;
 use crate::store::moving::{FIRST_PAUSE, Guide, Watch};
 use crate::store::node::{Bell, Failure, Part, Server, Target};
+use crate::store::place::Place;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,12 +1,12 @@
 //! A connection to one sentinel: it is asked on it where the master is, and tells on it when that changes.
 
-use super::place::Place;
 use crate::base::config::AddressMap;
 use crate::base::error::{Applied, Cause};
 use crate::base::say::say;
 use crate::base::time::Moment;
 use crate::store::moving;
 use crate::store::node::{Bell, Failure, Server};
+use crate::store::place::Place;
 use redis::{Cmd, RedisError, Value};
 use std::cell::Cell;
 use std::collections::HashMap;

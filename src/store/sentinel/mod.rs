@@ -10,7 +10,6 @@
 mod council;
 mod guide;
 mod link;
-mod place;
 mod url;
 
 use super::moving::Moving;

@@ -3,9 +3,9 @@
 //! Its user and password are those of the nodes, as in the URL of a single server. The sentinels' own go behind it, by the
 //! names that go-redis gives them: a client, or a node of a quorum, is set up by one string.
 
-use super::place::Place;
 use crate::base::error::{Error, Result};
 use crate::store::node::{parse_url, place};
+use crate::store::place::Place;
 use redis::RedisConnectionInfo;
 use std::borrow::Cow;
 

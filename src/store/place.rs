@@ -4,7 +4,7 @@ use crate::base::config::AddressMap;
 use redis::ConnectionAddr;
 use std::fmt;
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) host: String,
     pub(super) port: u16,

@@ -1,0 +1,171 @@
+//! A cluster: each lock is at the master of its slot (docs/protocol.md, 12).
+//!
+//! | file | has |
+//! | --- | --- |
+//! | `url` | which nodes to ask first, and how to log in |
+//! | `said` | what a node says of who has which slots |
+//! | `map` | what all of them said so far |
+//! | `redirect` | where a node sends those who ask it for a slot of another |
+//! | `routes` | the nodes, and a command's way to the right one |
+//! | `scouts` | who asks for slots, and when |
+//! | `post` | where unlock messages are listened to |
+
+mod map;
+mod post;
+mod redirect;
+mod routes;
+mod said;
+mod scouts;
+mod url;
+
+use super::{Answers, Common, Health, Store};
+use crate::base::error::{self, Applied};
+use crate::base::signal::{Ear, Listening};
+use crate::base::slot::slot_of;
+use crate::base::time::Moment;
+use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Request};
+use post::Post;
+use routes::{Node, Routes};
+use scouts::Scouts;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) fn open(url: &str, common: &Common) -> error::Result<Arc<dyn Store>> {
+    let post = Arc::new(Post::new());
+    let follower = Arc::clone(&post);
+    let routes = Arc::new(Routes::new(url::parse(url)?, common, Box::new(move |routes, _| follower.settle(routes))));
+    let scouts = Scouts::new(Arc::clone(&routes), Arc::clone(&post));
+    post.watched_by(&scouts);
+    Ok(Arc::new(Cluster { routes, scouts, post }))
+}
+
+/// All nodes that have slots, and who listens to one of them.
+struct Cluster {
+    routes: Arc<Routes>,
+    scouts: Arc<Scouts>,
+    post: Arc<Post>,
+}
+
+impl Cluster {
+    fn at_master<T>(
+        &self,
+        slot: u16,
+        until: Moment,
+        act: impl Fn(&Node, bool) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.routes.at_master(slot, until, &|| self.scouts.urge(), act)
+    }
+}
+
+impl Health for Cluster {
+    fn address(&self) -> String {
+        self.identity().join(",")
+    }
+
+    fn outage(&self) -> Option<Duration> {
+        self.routes.outage(|outage| outage.lasted())
+    }
+
+    fn outage_ends(&self, now: Moment) -> Moment {
+        self.routes.outage(|outage| outage.ends(now))
+    }
+
+    fn last_failure(&self) -> Option<Failure> {
+        self.routes.outage(|outage| outage.last_failure())
+    }
+}
+
+impl Store for Cluster {
+    fn identity(&self) -> Vec<String> {
+        self.routes.seeds.places.iter().map(ToString::to_string).collect()
+    }
+
+    fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure> {
+        let slot = request.keys.first().map_or(0, |key| slot_of(key));
+        let act = |node: &Node, asking| node.backend.attempt(lane, &Request { asking, ..*request }, limits);
+        self.at_master(slot, limits.answer_by, act)
+    }
+
+    /// One command for each slot.
+    fn attempt_all(
+        &self,
+        lane: Lane,
+        request: &Request<'_>,
+        shared: usize,
+        limits: Limits,
+    ) -> Result<Answers, Failure> {
+        let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        request.keys.iter().enumerate().for_each(|(at, key)| slots.entry(slot_of(key)).or_default().push(at));
+        let mut answers: Vec<Option<Result<Answer, Failure>>> = request.keys.iter().map(|_| None).collect();
+        for at in slots.into_values() {
+            let said = self.attempt_slot(lane, request, shared, &at, limits);
+            at.into_iter().zip(said).for_each(|(at, answer)| answers[at] = Some(answer));
+        }
+        Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(Failure::not_understood()))).collect())
+    }
+
+    fn listen(&self, channel: &str, ear: Arc<dyn Ear>) -> std::io::Result<Box<dyn Listening>> {
+        self.post.listen(channel, ear).map(|subscription| Box::new(subscription) as _)
+    }
+
+    fn hears(&self, channel: &str) -> bool {
+        self.post.hears(channel)
+    }
+
+    /// PUBLISH returns how many listen at the node that has the lock, and those who wait listen anywhere.
+    fn counts_listeners(&self) -> bool {
+        false
+    }
+
+    fn ping(&self, until: Moment) -> Result<Duration, Failure> {
+        self.at_master(0, until, |node, _| node.backend.ping(until))
+    }
+
+    fn warm(&self, lane: Lane) -> Result<(), Failure> {
+        let until = self.routes.clock.now().plus(self.routes.common.config.connect_timeout);
+        self.at_master(0, until, |node, _| node.backend.warm(lane))
+    }
+
+    fn close(&self) {
+        self.routes.close();
+        self.scouts.ring();
+        self.post.close();
+    }
+}
+
+impl Cluster {
+    /// Those of the keys that are in one slot, by one command; by one each where that is refused, as for a slot that is being
+    /// moved and has some of its keys here and some there.
+    fn attempt_slot(&self, lane: Lane, request: &Request<'_>, shared: usize, at: &[usize], limits: Limits) -> Answers {
+        let part = Part::of(request, shared, at);
+        let answer = self.attempt(lane, &part.request(request), limits);
+        let each = answer.and_then(|answer| answer.one_each(at.len()));
+        match each {
+            Ok(answers) => answers,
+            Err(failure) if at.len() > 1 && failure.applied() == Applied::No => {
+                at.iter().flat_map(|one| self.attempt_slot(lane, request, shared, &[*one], limits)).collect()
+            }
+            Err(failure) => at.iter().map(|_| Err(failure.clone())).collect(),
+        }
+    }
+}
+
+/// What of a request for several keys is for some of them.
+struct Part<'a> {
+    keys: Vec<&'a str>,
+    args: Vec<Arg<'a>>,
+}
+
+impl<'a> Part<'a> {
+    fn of(request: &Request<'a>, shared: usize, at: &[usize]) -> Self {
+        let (first, rest) = request.args.split_at(shared);
+        let each = rest.len() / request.keys.len().max(1);
+        let own = at.iter().flat_map(|at| &rest[at * each..(at + 1) * each]);
+        Self { keys: at.iter().map(|at| request.keys[*at]).collect(), args: first.iter().chain(own).copied().collect() }
+    }
+
+    fn request(&'a self, of: &Request<'_>) -> Request<'a> {
+        Request { grants: of.grants, ..Request::new(of.verb, &self.keys, &self.args) }
+    }
+}

@@ -1,0 +1,272 @@
+//! The way of a command to the master of its slot, and what follows when slots have other masters.
+
+use super::map::{Changed, Map};
+use super::redirect::Redirect;
+use super::said::Said;
+use super::url::Seeds;
+use crate::base::say::say;
+use crate::base::slot::slot_of;
+use crate::base::time::{Clock, Moment};
+use crate::store::Common;
+use crate::store::node::{Backend, Broken, Failure, LEAST_TO_CONNECT, Outage, Part, Target};
+use crate::store::place::Place;
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A command is sent on so often at most: nodes that disagree may send it in a circle.
+const REDIRECTS: usize = 8;
+
+/// A node that has slots, or that is asked for a key of a slot on its way there.
+pub(super) struct Node {
+    pub(super) place: Place,
+    pub(super) backend: Arc<Backend>,
+}
+
+pub(super) struct Routes {
+    pub(super) seeds: Seeds,
+    pub(super) common: Common,
+    pub(super) clock: Clock,
+    /// While nothing is known of the cluster.
+    outage: Outage,
+    table: RwLock<Table>,
+    /// Why nothing is known, and since when.
+    unknown: Mutex<Option<(Moment, Failure)>>,
+    known: Condvar,
+    follower: Follower,
+}
+
+/// Told of slots that have other masters, once those can be asked.
+pub(super) type Follower = Box<dyn Fn(&Routes, &Changed) + Send + Sync>;
+
+#[derive(Default)]
+struct Table {
+    map: Map,
+    /// By their numbers in the map.
+    masters: Vec<Arc<Node>>,
+    /// Asked for single keys, and not masters of any slot yet.
+    guests: HashMap<Place, Arc<Node>>,
+    /// Of all nodes that were ever named with slots, replicas too.
+    places: Vec<Place>,
+    sharded: bool,
+    closed: bool,
+}
+
+impl Table {
+    fn master_of(&self, slot: u16) -> Option<&Arc<Node>> {
+        self.map.master_of(slot).map(|at| &self.masters[at])
+    }
+
+    /// The nodes of another map, those that are known and new ones; and those that have no slot any more.
+    fn change(&mut self, map: Map, make: impl Fn(&Place) -> Arc<Node>) -> Vec<Arc<Node>> {
+        let mut old: HashMap<Place, Arc<Node>> =
+            self.masters.drain(..).map(|node| (node.place.clone(), node)).collect();
+        let mut find =
+            |place: &Place| old.remove(place).or_else(|| self.guests.remove(place)).unwrap_or_else(|| make(place));
+        self.masters = map.masters().map(&mut find).collect();
+        self.map = map;
+        old.into_values().collect()
+    }
+}
+
+impl Routes {
+    pub(super) fn new(seeds: Seeds, common: &Common, follower: Follower) -> Self {
+        let (common, outage) = (common.clone(), Outage::new(&common.config));
+        let (table, unknown, known) = (RwLock::default(), Mutex::new(None), Condvar::new());
+        Self { seeds, common, clock: Clock::Boot, outage, table, unknown, known, follower }
+    }
+
+    fn node(&self, place: &Place) -> Arc<Node> {
+        let target = Target { addr: place.addr(), login: self.seeds.login.clone(), part: Part::Any };
+        let Common { config, counters, worker, .. } = &self.common;
+        Arc::new(Node { place: place.clone(), backend: Arc::new(Backend::new(target, config, counters, worker)) })
+    }
+
+    /// The master of a slot as far as it is known.
+    pub(super) fn known(&self, slot: u16) -> Option<Arc<Node>> {
+        self.table.read().master_of(slot).map(Arc::clone)
+    }
+
+    pub(super) fn masters(&self) -> Vec<Arc<Node>> {
+        self.table.read().masters.clone()
+    }
+
+    /// Whether unlock messages are told to one shard alone.
+    pub(super) fn is_sharded(&self) -> bool {
+        self.table.read().sharded
+    }
+
+    /// Whom to ask for slots, those that were named first.
+    pub(super) fn places(&self) -> Vec<Place> {
+        let mut places = self.table.read().places.clone();
+        places.extend(self.seeds.places.iter().filter(|seed| !places.contains(seed)).cloned().collect::<Vec<_>>());
+        places
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.table.read().closed
+    }
+
+    pub(super) fn close(&self) {
+        self.table.write().closed = true;
+        self.known.notify_all();
+    }
+}
+
+/// What is said.
+impl Routes {
+    /// What a node said. Whether it is the first to say anything.
+    pub(super) fn note(&self, said: &Said) {
+        let mut table = self.table.write();
+        let (map, changed) = table.map.told(said);
+        let is_first = table.map.is_empty();
+        if !said.ranges.is_empty() {
+            table.places = places_in(said);
+        }
+        if is_first {
+            table.sharded = said.sharded;
+        }
+        let gone = if changed.is_empty() { Vec::new() } else { table.change(map, |place| self.node(place)) };
+        drop(table);
+        *self.unknown.lock() = None;
+        self.outage.end();
+        self.known.notify_all();
+        if !changed.is_empty() {
+            self.follow(&changed, &gone, is_first);
+        }
+    }
+
+    /// The master of a slot said that another one has it.
+    fn moved(&self, slot: u16, to: Place) {
+        let mut table = self.table.write();
+        if table.master_of(slot).is_some_and(|master| master.place == to) {
+            return;
+        }
+        let map = table.map.moved(slot, to);
+        let gone = table.change(map, |place| self.node(place));
+        drop(table);
+        self.follow(&Changed::of(slot), &gone, false);
+    }
+
+    /// Who has no slot any more is neither written to nor believed: it may be the old master of a failover, which does not know.
+    fn follow(&self, changed: &Changed, gone: &[Arc<Node>], is_first: bool) {
+        for node in gone {
+            node.backend.server().retire();
+            say!(warn, "{} has no slot of the cluster any more: locks are asked for at their new masters", node.place);
+        }
+        (self.follower)(self, changed);
+        if !is_first {
+            (self.common.moved)(&|key| changed.has(slot_of(key)));
+        }
+    }
+
+    /// Nobody says anything.
+    pub(super) fn note_unknown(&self, failure: Failure) {
+        *self.unknown.lock() = Some((self.clock.now(), failure));
+        self.known.notify_all();
+    }
+}
+
+fn places_in(said: &Said) -> Vec<Place> {
+    let masters = said.ranges.iter().map(|range| &range.master.place);
+    let mut places: Vec<_> = masters.chain(said.ranges.iter().flat_map(|range| &range.replicas)).cloned().collect();
+    let mut seen = std::collections::HashSet::new();
+    places.retain(|place| seen.insert(place.clone()));
+    places
+}
+
+/// The way there.
+impl Routes {
+    /// The master of a slot. While nothing is known a call waits until it is.
+    fn master(&self, slot: u16, until: Moment, urge: &dyn Fn()) -> Result<Arc<Node>, Failure> {
+        let began = self.clock.now();
+        let until = until.max(began.plus(LEAST_TO_CONNECT)).min(began.plus(self.common.config.connect_timeout));
+        loop {
+            if let Some(node) = self.known(slot) {
+                return Ok(node);
+            }
+            urge();
+            self.wait(slot, began, until).inspect_err(|failure| self.outage.note(began, failure))?;
+        }
+    }
+
+    fn wait(&self, slot: u16, began: Moment, until: Moment) -> Result<(), Failure> {
+        let mut unknown = self.unknown.lock();
+        while self.known(slot).is_none() {
+            let failure = || unknown_slot(slot);
+            if self.is_closed() {
+                return Err(Failure::Unreached(Broken::new("the client is closed")));
+            }
+            if let Some((_, failure)) = unknown.as_ref().filter(|(when, _)| *when >= began) {
+                return Err(failure.clone());
+            }
+            let left = until.since(self.clock.now());
+            if self.known.wait_for(&mut unknown, left).timed_out() {
+                return Err(unknown.as_ref().map_or_else(failure, |(_, failure)| failure.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// A node that is to be asked for a key of a slot on its way there.
+    fn guest(&self, place: Place) -> Arc<Node> {
+        let mut table = self.table.write();
+        let known = table.masters.iter().find(|node| node.place == place).map(Arc::clone);
+        known.unwrap_or_else(|| Arc::clone(table.guests.entry(place).or_insert_with_key(|place| self.node(place))))
+    }
+
+    /// Does something at the master of a slot, or where that sends it. `asking`: the slot is on its way there.
+    pub(super) fn at_master<T>(
+        &self,
+        slot: u16,
+        until: Moment,
+        urge: &dyn Fn(),
+        act: impl Fn(&Node, bool) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let map = &self.common.config.address_map;
+        let mut guest = None;
+        for _ in 0..REDIRECTS {
+            let asking = guest.is_some();
+            let node = guest.take().map_or_else(|| self.master(slot, until, urge), Ok)?;
+            let failure = match act(&node, asking) {
+                Err(failure) => failure,
+                done => return done,
+            };
+            match Redirect::of(&failure, &node.place) {
+                Some(Redirect::Ask(to)) => guest = Some(self.guest(to.mapped(map))),
+                Some(Redirect::Moved(to)) => {
+                    // Asked for a slot on its way, it says who has it still.
+                    if !asking {
+                        self.moved(slot, to.mapped(map));
+                    }
+                    urge();
+                }
+                None if node.backend.server().is_retired() && matches!(failure, Failure::Unreached(_)) => {}
+                None => {
+                    if failure.may_pass() {
+                        urge();
+                    }
+                    return Err(failure);
+                }
+            }
+        }
+        Err(Failure::Unreached(Broken::new(format!("the nodes do not agree on who has slot {slot}"))))
+    }
+}
+
+fn unknown_slot(slot: u16) -> Failure {
+    Failure::Unreached(Broken::new(format!("no node of the cluster says who has slot {slot}")))
+}
+
+/// How well it is.
+impl Routes {
+    /// The node that has been out of reach for longest says how long.
+    pub(super) fn outage<T>(&self, see: impl Fn(&Outage) -> T) -> T {
+        let masters = self.masters();
+        let longest = masters.iter().filter_map(|node| Some((node.backend.outage().lasted()?, node)));
+        match longest.max_by_key(|(lasted, _)| *lasted) {
+            Some((_, node)) => see(node.backend.outage()),
+            None => see(&self.outage),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Who asks nodes of the cluster for its slots: when a call finds something wrong, and now and then.
+//!
+//! One thread decides, and each node is asked by a short-lived one: a node that is frozen keeps nobody from asking the next.
+
+use super::post::Post;
+use super::routes::Routes;
+use super::said::{ANSWERS, Said, question};
+use crate::base::say::say;
+use crate::base::threads::spawn;
+use crate::base::time::Moment;
+use crate::store::moving::Link;
+use crate::store::node::{Bell, Broken, Failure, Part, Server, Target};
+use crate::store::place::Place;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use once_cell::sync::OnceCell;
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Slots are asked for this often when nothing is wrong.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// However many calls fail, one node is asked this often.
+const URGED_EVERY: Duration = Duration::from_millis(100);
+
+/// The next node is asked when one has not answered for so long.
+const HEDGE: Duration = Duration::from_millis(100);
+
+/// So many nodes are asked before it is said that nobody answers.
+const ASKED: usize = 16;
+
+pub(super) struct Scouts {
+    routes: Arc<Routes>,
+    post: Arc<Post>,
+    /// Made with the thread.
+    bell: OnceCell<Bell>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    running: bool,
+    /// Those who have not answered yet, and need not be asked again.
+    asked: HashSet<Place>,
+    /// Where the next round begins: a node that is cut off from the others may say what is over.
+    turn: usize,
+}
+
+impl Scouts {
+    pub(super) fn new(routes: Arc<Routes>, post: Arc<Post>) -> Arc<Self> {
+        Arc::new(Self { routes, post, bell: OnceCell::new(), state: Mutex::default() })
+    }
+
+    /// Something went wrong, or nothing is known: some slots may have other masters.
+    pub(super) fn urge(self: &Arc<Self>) {
+        if let Err(error) = self.start() {
+            self.routes.note_unknown(Failure::Unreached(Broken::new(format!("no thread: {error}"))));
+        }
+        self.ring();
+    }
+
+    pub(super) fn ring(&self) {
+        self.bell.get().into_iter().for_each(Bell::ring);
+    }
+
+    fn start(self: &Arc<Self>) -> io::Result<()> {
+        let mut state = self.state.lock();
+        if !state.running && !self.routes.is_closed() {
+            self.bell.get_or_try_init(Bell::new)?;
+            let scouts = Arc::clone(self);
+            spawn("redlatch-cluster", move || scouts.run())?;
+            state.running = true;
+        }
+        Ok(())
+    }
+
+    fn run(self: &Arc<Self>) {
+        let Some(bell) = self.bell.get() else { return };
+        while !self.routes.is_closed() {
+            self.round();
+            self.post.settle(&self.routes);
+            let began = self.routes.clock.now();
+            bell.sleep(EVERY);
+            // What rings meanwhile is heard after the pause.
+            std::thread::sleep(URGED_EVERY.saturating_sub(self.routes.clock.now().since(began)));
+        }
+    }
+
+    /// Asks one node after the other until one answers.
+    fn round(self: &Arc<Self>) {
+        let (tell, told) = unbounded();
+        let mut failure = None;
+        for place in self.candidates() {
+            if let Err(error) = self.send(&place, &tell) {
+                failure = Some(Failure::Unreached(Broken::new(format!("no thread: {error}"))));
+                break;
+            }
+            match told.recv_timeout(HEDGE) {
+                Ok(Ok(())) => return,
+                Ok(Err(refused)) => failure = Some(refused),
+                Err(_) => {}
+            }
+        }
+        drop(tell);
+        self.wait_for(&told, failure);
+    }
+
+    /// All were asked: the first that answers is enough.
+    fn wait_for(&self, told: &Receiver<Result<(), Failure>>, mut failure: Option<Failure>) {
+        for answer in told {
+            match answer {
+                Ok(()) => return,
+                Err(refused) => failure = Some(refused),
+            }
+        }
+        failure.into_iter().for_each(|failure| self.routes.note_unknown(failure));
+    }
+
+    fn candidates(&self) -> Vec<Place> {
+        let places = self.routes.places();
+        let mut state = self.state.lock();
+        state.turn = state.turn.wrapping_add(1);
+        let from = state.turn % places.len().max(1);
+        let all = places.iter().cycle().skip(from).take(places.len());
+        all.filter(|place| !state.asked.contains(place)).take(ASKED).cloned().collect()
+    }
+
+    fn send(self: &Arc<Self>, place: &Place, tell: &Sender<Result<(), Failure>>) -> io::Result<()> {
+        self.state.lock().asked.insert(place.clone());
+        let (scouts, asked, tell) = (Arc::clone(self), place.clone(), tell.clone());
+        let sent = spawn("redlatch-cluster", move || {
+            let said = scouts.ask(&asked);
+            scouts.state.lock().asked.remove(&asked);
+            let _ = tell.send(said.map(|said| scouts.routes.note(&said)));
+        });
+        sent.inspect_err(|_| drop(self.state.lock().asked.remove(place)))
+    }
+
+    fn ask(&self, place: &Place) -> Result<Said, Failure> {
+        let (seeds, common) = (&self.routes.seeds, &self.routes.common);
+        let target = Target { addr: place.addr(), login: seeds.login.clone(), part: Part::Candidate };
+        let server = Server::new(target, &common.config, Arc::clone(&common.counters));
+        let answers = Link::open(&server).and_then(|mut link| link.exchange(&question(), ANSWERS));
+        let said = answers.and_then(|answers| Said::of(answers, place, &common.config.address_map));
+        said.map_err(|error| {
+            let failure = server.classify(&error, Moment::MAX).never_sent();
+            say!(debug, "{place} does not say who has which slots: {failure:?}");
+            failure
+        })
+    }
+}
