@@ -139,6 +139,19 @@ impl fmt::Debug for AddressMap {
     }
 }
 
+/// How unlock messages are told in a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum ShardedPubsub {
+    /// By sharded pub/sub, if the first node that is asked knows it: Redis 7.0 and later, Valkey.
+    #[default]
+    Auto,
+    /// By sharded pub/sub.
+    On,
+    /// On channels of all nodes.
+    Off,
+}
+
 /// So many replicas have to confirm each grant and each renewal, within that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SyncReplicas {
@@ -174,6 +187,8 @@ pub(crate) struct Settings {
     pub(crate) app_name: Option<String>,
     pub(crate) address_map: AddressMap,
     pub(crate) replicas: Option<SyncReplicas>,
+    pub(crate) sharded_pubsub: ShardedPubsub,
+    pub(crate) in_cluster: bool,
 }
 
 /// Every setting, derived and checked.
@@ -194,6 +209,9 @@ pub(crate) struct Config {
     pub(crate) app_name: Option<String>,
     pub(crate) address_map: AddressMap,
     pub(crate) replicas: Option<SyncReplicas>,
+    pub(crate) sharded_pubsub: ShardedPubsub,
+    /// Each lock, and all that belongs to it, is in one slot.
+    pub(crate) in_cluster: bool,
 }
 
 impl Settings {
@@ -217,6 +235,8 @@ impl Settings {
             app_name: self.app_name,
             address_map: self.address_map,
             replicas: self.replicas,
+            sharded_pubsub: self.sharded_pubsub,
+            in_cluster: self.in_cluster,
         };
         config.check(watchdog)?;
         Ok(config)

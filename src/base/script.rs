@@ -11,8 +11,30 @@ pub(crate) struct Script {
     files: &'static [&'static str],
     keys: Count,
     args: Count,
-    text: OnceCell<String>,
-    by_sha: OnceCell<String>,
+    /// By their dialects.
+    text: [OnceCell<String>; 2],
+    by_sha: [OnceCell<String>; 2],
+}
+
+/// How a script tells those who listen, and counts them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// On channels that all nodes of a deployment have in common.
+    Plain,
+    /// On those of one shard of a cluster.
+    Sharded,
+}
+
+/// Each in the words of both dialects.
+const WORDS: [(&str, &str); 2] = [("'PUBLISH'", "'SPUBLISH'"), ("'NUMSUB'", "'SHARDNUMSUB'")];
+
+impl Dialect {
+    fn translate(self, text: String) -> String {
+        match self {
+            Self::Plain => text,
+            Self::Sharded => WORDS.iter().fold(text, |text, (plain, sharded)| text.replace(plain, sharded)),
+        }
+    }
 }
 
 /// How many keys or arguments a script takes.
@@ -52,21 +74,23 @@ pub(crate) use scripts;
 
 impl Script {
     pub(crate) const fn new(name: &'static str, files: &'static [&'static str], keys: Count, args: Count) -> Self {
-        Self { name, files, keys, args, text: OnceCell::new(), by_sha: OnceCell::new() }
+        const NONE: OnceCell<String> = OnceCell::new();
+        Self { name, files, keys, args, text: [NONE; 2], by_sha: [NONE; 2] }
     }
 
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    pub(crate) fn text(&self) -> &str {
-        self.text.get_or_init(|| mutant::text(self.name, preludes::join(self.files)))
+    pub(crate) fn text(&self, dialect: Dialect) -> &str {
+        self.text[dialect as usize]
+            .get_or_init(|| dialect.translate(mutant::text(self.name, preludes::join(self.files))))
     }
 
     /// How a call of it by its hash begins on the wire: two strings, always the same.
-    pub(crate) fn by_sha(&self) -> &str {
-        self.by_sha.get_or_init(|| {
-            let script = redis::Script::new(self.text());
+    pub(crate) fn by_sha(&self, dialect: Dialect) -> &str {
+        self.by_sha[dialect as usize].get_or_init(|| {
+            let script = redis::Script::new(self.text(dialect));
             let sha = script.get_hash();
             format!("$7\r\nEVALSHA\r\n${}\r\n{sha}\r\n", sha.len())
         })
@@ -85,7 +109,7 @@ pub(crate) mod tests {
 
     /// The highest N of `KEYS[N]` or `ARGV[N]` in the lines that `part` selects.
     fn highest(script: &Script, table: &str, part: fn(&str) -> bool) -> usize {
-        let lines = script.text().lines().filter(|line| part(line));
+        let lines = script.text(Dialect::Plain).lines().filter(|line| part(line));
         let numbers = lines.flat_map(|line| line.split(table).skip(1).filter_map(|rest| rest.split(']').next()));
         numbers.filter_map(|number| number.parse().ok()).max().unwrap_or(0)
     }
@@ -119,14 +143,15 @@ pub(crate) mod tests {
     }
 
     fn arguments_are_named_once(script: &Script) {
-        let mut uses = script.text().lines().filter(|line| !line.starts_with("--") && line.contains("ARGV["));
+        let mut uses =
+            script.text(Dialect::Plain).lines().filter(|line| !line.starts_with("--") && line.contains("ARGV["));
         assert!(uses.all(|line| line.trim_start().starts_with("local")), "{}", script.name);
     }
 
     /// A file that begins with the stale check says so among its arguments, and no file looks at the clock by itself.
     fn a_deadline_comes_first(script: &Script) {
         let says = |text: &str| text.lines().any(|line| line.starts_with("-- ARGV[1]  deadline of this attempt"));
-        let asks = script.text().matches("'TIME'").count();
+        let asks = script.text(Dialect::Plain).matches("'TIME'").count();
         assert!(asks <= 1, "{} asks for the time more than once", script.name);
         assert_eq!(script.files.iter().any(|file| says(file)), asks == 1, "deadline of {}", script.name);
     }
@@ -154,8 +179,8 @@ pub(crate) mod tests {
     fn hashes_are_of_the_text() {
         let script = |text| Script::new("ANY", text, Exactly(0), Exactly(0));
         let (one, other) = (script(&["return 1"]), script(&["return ", "2"]));
-        assert!(one.by_sha().ends_with(&format!("{}\r\n", redis::Script::new("return 1").get_hash())));
-        assert!(other.by_sha().ends_with(&format!("{}\r\n", redis::Script::new("return 2").get_hash())));
+        assert!(one.by_sha(Dialect::Plain).ends_with(&format!("{}\r\n", redis::Script::new("return 1").get_hash())));
+        assert!(other.by_sha(Dialect::Plain).ends_with(&format!("{}\r\n", redis::Script::new("return 2").get_hash())));
     }
 
     #[test]
@@ -164,5 +189,12 @@ pub(crate) mod tests {
         let (many, one) = (script(AtLeast(1), AtLeast(3)), script(Exactly(1), Exactly(3)));
         assert!(many.fits(100, 102) && !many.fits(0, 2));
         assert!(one.fits(1, 3) && !one.fits(1, 4));
+    }
+
+    #[test]
+    fn a_shard_is_told_by_its_own_commands() {
+        let script = Script::new("ANY", &["return redis.call('PUBLISH', 'PUBSUB', 'NUMSUB')"], Exactly(0), Exactly(0));
+        assert_eq!(script.text(Dialect::Sharded), "return redis.call('SPUBLISH', 'PUBSUB', 'SHARDNUMSUB')");
+        assert_ne!(script.by_sha(Dialect::Plain), script.by_sha(Dialect::Sharded));
     }
 }

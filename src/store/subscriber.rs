@@ -6,13 +6,14 @@
 
 use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
+use crate::base::script::Dialect;
 use crate::base::signal::Ear;
 use crate::base::threads::spawn;
 use crate::base::time::{Clock, Moment};
 use crate::store::node::{Backend, Bell, Stream};
 use once_cell::sync::OnceCell;
 use parking_lot::{Condvar, Mutex};
-use redis::{Msg, RedisError, Value};
+use redis::{RedisError, ServerError, Value};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -46,6 +47,7 @@ pub(crate) struct PubSub {
 
 struct Shared {
     clock: Clock,
+    dialect: Dialect,
     /// Called whenever there is no connection where there was to be one.
     on_loss: Option<Box<dyn Fn() + Send + Sync>>,
     /// Made with the thread.
@@ -114,17 +116,22 @@ impl Drop for Subscription {
 impl PubSub {
     /// Of no node, until it is led to one.
     pub(crate) fn new() -> Self {
-        Self::with(None)
+        Self::with(Dialect::Plain, None)
     }
 
     /// One whose losses somebody wants to know of.
     pub(crate) fn watched(on_loss: impl Fn() + Send + Sync + 'static) -> Self {
-        Self::with(Some(Box::new(on_loss)))
+        Self::with(Dialect::Plain, Some(Box::new(on_loss)))
     }
 
-    fn with(on_loss: Option<Box<dyn Fn() + Send + Sync>>) -> Self {
+    /// The same for channels of the node's shard.
+    pub(crate) fn sharded(on_loss: impl Fn() + Send + Sync + 'static) -> Self {
+        Self::with(Dialect::Sharded, Some(Box::new(on_loss)))
+    }
+
+    fn with(dialect: Dialect, on_loss: Option<Box<dyn Fn() + Send + Sync>>) -> Self {
         let (bell, state, stirred) = (OnceCell::new(), Mutex::default(), Condvar::new());
-        Self { shared: Arc::new(Shared { clock: Clock::Boot, on_loss, bell, state, stirred }) }
+        Self { shared: Arc::new(Shared { clock: Clock::Boot, dialect, on_loss, bell, state, stirred }) }
     }
 
     /// From now on it listens there. What was told elsewhere meanwhile is missed; whoever listens hears that now, and again
@@ -236,6 +243,10 @@ impl Shared {
         if state.closed { None } else { state.node.clone() }
     }
 
+    fn tell_lost(&self) {
+        self.on_loss.iter().for_each(|told| told());
+    }
+
     fn bell(&self) -> std::io::Result<&Bell> {
         self.bell.get_or_try_init(Bell::new)
     }
@@ -263,7 +274,7 @@ impl Shared {
                 Ok(Err(error)) => log_loss(&node, &error, pause),
                 Err(_) => say!(error, "the subscriber thread panicked and starts again"),
             }
-            self.on_loss.iter().for_each(|told| told());
+            self.tell_lost();
             self.rest(&node, pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -306,12 +317,16 @@ impl Shared {
     fn update(&self, line: &mut Line<'_>) -> Result<(), RedisError> {
         let (wanted, unwanted) = self.changes();
         for name in unwanted {
-            line.command("UNSUBSCRIBE", Some(&name))?;
+            line.unsubscribe(&name)?;
         }
         for name in wanted {
-            let refused = line.subscribe(&name)?;
-            self.answered(line.node, &name, refused.is_none());
-            refused.into_iter().for_each(|why| self.refused(line.node, &name, &why));
+            match line.subscribe(&name)? {
+                Some(error) if is_elsewhere(&error) => self.is_elsewhere(line.node, &name),
+                refused => {
+                    self.answered(line.node, &name, refused.is_none());
+                    refused.into_iter().for_each(|why| self.refused(line.node, &name, &why.to_string()));
+                }
+            }
         }
         Ok(())
     }
@@ -346,6 +361,18 @@ impl Shared {
         }
     }
 
+    /// Its slot is at another node, or on its way there. It is asked for again here, too, for it may come back.
+    fn is_elsewhere(&self, node: &Arc<Backend>, name: &str) {
+        if let Some(channel) = self.state.lock().channel_at(node, name) {
+            channel.asked = true;
+            channel.refused_at = Some(self.clock.now());
+            if channel.confirmed.swap(false, SeqCst) {
+                channel.missed();
+            }
+        }
+        self.tell_lost();
+    }
+
     /// Said once for each channel, as long as it is listened to. Who is told may leave another channel: this one's state
     /// is not locked meanwhile.
     fn refused(&self, node: &Arc<Backend>, name: &str, why: &str) {
@@ -360,8 +387,14 @@ impl Shared {
         }
     }
 
-    fn deliver(&self, message: &Msg) -> Result<(), RedisError> {
-        let (name, payload) = (message.get_channel_name(), message.get_payload_bytes());
+    fn deliver(&self, node: &Arc<Backend>, told: Told<'_>) -> Result<(), RedisError> {
+        let (name, payload) = match told {
+            Told::Message(name, payload) => (name, payload),
+            Told::Left(name) => {
+                self.is_elsewhere(node, name);
+                return Ok(());
+            }
+        };
         if payload.len() > LONGEST_PAYLOAD {
             return Err(std::io::Error::new(ErrorKind::InvalidData, "a message of more than 64 KiB").into());
         }
@@ -399,11 +432,17 @@ impl<'a> Line<'a> {
     }
 
     /// Why the server refuses, if it does.
-    fn subscribe(&mut self, channel: &str) -> Result<Option<String>, RedisError> {
-        match self.command("SUBSCRIBE", Some(channel))? {
-            Value::ServerError(error) => Ok(Some(error.to_string())),
+    fn subscribe(&mut self, channel: &str) -> Result<Option<ServerError>, RedisError> {
+        let command = if self.shared.dialect == Dialect::Sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" };
+        match self.command(command, Some(channel))? {
+            Value::ServerError(error) => Ok(Some(error)),
             _ => Ok(None),
         }
+    }
+
+    fn unsubscribe(&mut self, channel: &str) -> Result<(), RedisError> {
+        let command = if self.shared.dialect == Dialect::Sharded { LEAVE_SHARD } else { "UNSUBSCRIBE" };
+        self.command(command, Some(channel)).map(drop)
     }
 
     /// Sends a command and delivers the messages that come before its reply.
@@ -413,8 +452,9 @@ impl<'a> Line<'a> {
         self.stream.send(&redis::cmd(name).arg(arg).get_packed_command())?;
         loop {
             let reply = self.stream.next()?;
-            match Msg::from_value(&reply) {
-                Some(message) => self.shared.deliver(&message)?,
+            match Told::of(&reply) {
+                Some(Told::Left(left)) if name == LEAVE_SHARD && arg == Some(left) => return Ok(reply),
+                Some(told) => self.shared.deliver(self.node, told)?,
                 None => return Ok(reply),
             }
         }
@@ -424,9 +464,37 @@ impl<'a> Line<'a> {
     fn next(&mut self, until: Moment) -> Result<bool, RedisError> {
         self.stream.ends_by(until, self.shared.clock.now());
         let next = self.stream.next_unless_rung(self.bell)?;
-        if let Some(message) = next.as_ref().and_then(Msg::from_value) {
-            self.shared.deliver(&message)?;
+        if let Some(told) = next.as_ref().and_then(Told::of) {
+            self.shared.deliver(self.node, told)?;
         }
         Ok(next.is_some())
     }
+}
+
+const LEAVE_SHARD: &str = "SUNSUBSCRIBE";
+
+/// What a server says unasked.
+enum Told<'a> {
+    /// On a channel.
+    Message(&'a str, &'a [u8]),
+    /// The channel's slot has left the node. The answer to an unsubscription reads the same.
+    Left(&'a str),
+}
+
+impl<'a> Told<'a> {
+    fn of(said: &'a Value) -> Option<Self> {
+        let Value::Array(words) = said else { return None };
+        let [Value::BulkString(kind), Value::BulkString(channel), rest] = words.as_slice() else { return None };
+        let channel = std::str::from_utf8(channel).ok()?;
+        match (kind.as_slice(), rest) {
+            (b"message" | b"smessage", Value::BulkString(payload)) => Some(Self::Message(channel, payload)),
+            (b"sunsubscribe", _) => Some(Self::Left(channel)),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the server says that the channel's slot is another one's, or nobody's for the moment.
+fn is_elsewhere(error: &ServerError) -> bool {
+    matches!(error.code(), "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN")
 }

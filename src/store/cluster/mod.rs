@@ -24,7 +24,8 @@ use crate::base::signal::{Ear, Listening};
 use crate::base::slot::slot_of;
 use crate::base::time::Moment;
 use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Request};
-use post::Post;
+use map::Changed;
+use post::{Astray, Post};
 use routes::{Node, Routes};
 use scouts::Scouts;
 use std::collections::BTreeMap;
@@ -32,11 +33,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) fn open(url: &str, common: &Common) -> error::Result<Arc<dyn Store>> {
-    let post = Arc::new(Post::new());
-    let follower = Arc::clone(&post);
-    let routes = Arc::new(Routes::new(url::parse(url)?, common, Box::new(move |routes, _| follower.settle(routes))));
-    let scouts = Scouts::new(Arc::clone(&routes), Arc::clone(&post));
-    post.watched_by(&scouts);
+    let astray = Arc::<Astray>::default();
+    let post = Arc::new(Post::new(&astray));
+    let (follower, told) = (Arc::clone(&post), Arc::clone(&astray));
+    let follower = Box::new(move |routes: &Routes, changed: &Changed| follower.follow(routes, changed));
+    let routes = Arc::new(Routes::new(url::parse(url)?, common, follower, Arc::new(move || told.tell())));
+    let scouts = Scouts::new(Arc::clone(&routes), Arc::clone(&post), Arc::clone(&astray));
+    astray.watched_by(&scouts);
     Ok(Arc::new(Cluster { routes, scouts, post }))
 }
 
@@ -106,16 +109,16 @@ impl Store for Cluster {
     }
 
     fn listen(&self, channel: &str, ear: Arc<dyn Ear>) -> std::io::Result<Box<dyn Listening>> {
-        self.post.listen(channel, ear).map(|subscription| Box::new(subscription) as _)
+        self.post.listen(&self.routes, channel, ear)
     }
 
     fn hears(&self, channel: &str) -> bool {
-        self.post.hears(channel)
+        self.post.hears(&self.routes, channel)
     }
 
-    /// PUBLISH returns how many listen at the node that has the lock, and those who wait listen anywhere.
+    /// PUBLISH returns how many listen at the node that has the lock, and those who wait listen anywhere. SPUBLISH tells truly.
     fn counts_listeners(&self) -> bool {
-        false
+        self.routes.is_sharded()
     }
 
     fn ping(&self, until: Moment) -> Result<Duration, Failure> {

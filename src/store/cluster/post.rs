@@ -1,81 +1,164 @@
 //! Where unlock messages are listened to.
 //!
-//! PUBLISH reaches the subscribers of every node, so one connection to any of them is enough. It goes on to the next node
-//! when it breaks.
+//! PUBLISH reaches the subscribers of every node, so one connection to any of them is enough; it goes on to the next node when
+//! it breaks. SPUBLISH reaches those at the master of the channel's slot alone: whoever listens goes where that slot goes.
 
+use super::map::Changed;
 use super::routes::{Node, Routes};
 use super::scouts::Scouts;
-use crate::base::signal::Ear;
+use crate::base::signal::{Ear, Listening};
+use crate::base::slot::slot_of;
 use crate::store::subscriber::{PubSub, Subscription};
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 
 pub(super) struct Post {
-    pubsub: PubSub,
-    astray: Arc<Astray>,
+    /// Of channels of all nodes.
+    common: PubSub,
     at: Mutex<At>,
+    /// Those who listen to a channel of one shard.
+    places: Mutex<HashMap<u64, Arc<Place>>>,
+    numbers: AtomicU64,
 }
 
-/// What is known when a subscriber has lost its node: it may be none any more.
-#[derive(Default)]
-struct Astray {
-    is_so: AtomicBool,
-    scouts: OnceCell<Weak<Scouts>>,
-}
-
+/// Where the common channels are listened to.
 struct At {
     node: Option<Arc<Node>>,
     /// Which of the nodes, so that not every client listens to the first.
     turn: usize,
 }
 
-impl Post {
-    pub(super) fn new() -> Self {
-        let astray = Arc::<Astray>::default();
-        let told = Arc::clone(&astray);
-        let turn = RandomState::new().build_hasher().finish() as usize;
-        Self { pubsub: PubSub::watched(move || told.tell()), astray, at: Mutex::new(At { node: None, turn }) }
-    }
+/// An ear on a channel of one shard.
+struct Place {
+    slot: u16,
+    channel: String,
+    ear: Arc<dyn Ear>,
+    at: Mutex<Option<(Arc<Node>, Subscription)>>,
+}
 
-    /// Who is told of nodes that are lost.
+/// What is known when a subscriber has lost its node: it may be none any more.
+#[derive(Default)]
+pub(super) struct Astray {
+    is_so: AtomicBool,
+    scouts: OnceCell<Weak<Scouts>>,
+}
+
+impl Astray {
+    /// Who is told.
     pub(super) fn watched_by(&self, scouts: &Arc<Scouts>) {
-        let _ = self.astray.scouts.set(Arc::downgrade(scouts));
+        let _ = self.scouts.set(Arc::downgrade(scouts));
     }
 
-    /// Listens at a node that has slots, and at another one than before if that was lost.
-    pub(super) fn settle(&self, routes: &Routes) {
+    pub(super) fn tell(&self) {
+        self.is_so.store(true, SeqCst);
+        self.scouts.get().and_then(Weak::upgrade).into_iter().for_each(|scouts| scouts.urge());
+    }
+
+    pub(super) fn take(&self) -> bool {
+        self.is_so.swap(false, SeqCst)
+    }
+}
+
+impl Post {
+    pub(super) fn new(astray: &Arc<Astray>) -> Self {
+        let told = Arc::clone(astray);
+        let turn = RandomState::new().build_hasher().finish() as usize;
+        Self {
+            common: PubSub::watched(move || told.tell()),
+            at: Mutex::new(At { node: None, turn }),
+            places: Mutex::default(),
+            numbers: AtomicU64::default(),
+        }
+    }
+
+    /// Listens to common channels at a node that has slots, and at the next one if the last was lost.
+    pub(super) fn settle(&self, routes: &Routes, is_lost: bool) {
         let (mut at, masters) = (self.at.lock(), routes.masters());
-        let is_lost = self.astray.is_so.swap(false, SeqCst);
         let stays = |known: &Arc<Node>| !is_lost && masters.iter().any(|node| Arc::ptr_eq(node, known));
-        if masters.is_empty() || at.node.as_ref().is_some_and(stays) {
+        if masters.is_empty() || routes.is_sharded() || at.node.as_ref().is_some_and(stays) {
             return;
         }
         at.turn = at.turn.wrapping_add(1);
         let next = &masters[at.turn % masters.len()];
-        self.pubsub.lead_to(Arc::clone(&next.backend));
+        self.common.lead_to(Arc::clone(&next.backend));
         at.node = Some(Arc::clone(next));
     }
 
-    pub(super) fn listen(&self, channel: &str, ear: Arc<dyn Ear>) -> io::Result<Subscription> {
-        self.pubsub.listen(channel, ear)
+    /// Slots have other masters: whoever listens to a channel of theirs listens there.
+    pub(super) fn follow(&self, routes: &Routes, changed: &Changed) {
+        self.settle(routes, false);
+        if routes.is_sharded() {
+            let places: Vec<_> = self.places.lock().values().filter(|place| changed.has(place.slot)).cloned().collect();
+            // Who gets no thread there looks at the lock now and then.
+            places.iter().for_each(|place| drop(place.follow(routes)));
+        }
     }
 
-    pub(super) fn hears(&self, channel: &str) -> bool {
-        self.pubsub.hears(channel)
+    pub(super) fn listen(
+        self: &Arc<Self>,
+        routes: &Routes,
+        channel: &str,
+        ear: Arc<dyn Ear>,
+    ) -> io::Result<Box<dyn Listening>> {
+        if !routes.is_sharded() {
+            return self.common.listen(channel, ear).map(|subscription| Box::new(subscription) as _);
+        }
+        let place = Arc::new(Place { slot: slot_of(channel), channel: channel.to_owned(), ear, at: Mutex::default() });
+        let number = self.numbers.fetch_add(1, Relaxed);
+        let listening = Box::new(Roaming { post: Arc::clone(self), number, place: Arc::clone(&place) });
+        // Known before it listens: of a slot that moves between the two, one sees the other.
+        self.places.lock().insert(number, Arc::clone(&place));
+        place.follow(routes)?;
+        Ok(listening)
+    }
+
+    pub(super) fn hears(&self, routes: &Routes, channel: &str) -> bool {
+        match routes.is_sharded() {
+            true => routes.known(slot_of(channel)).is_some_and(|node| node.pubsub.hears(channel)),
+            false => self.common.hears(channel),
+        }
     }
 
     pub(super) fn close(&self) {
-        self.pubsub.close();
+        self.common.close();
     }
 }
 
-impl Astray {
-    fn tell(&self) {
-        self.is_so.store(true, SeqCst);
-        self.scouts.get().and_then(Weak::upgrade).into_iter().for_each(|scouts| scouts.urge());
+impl Place {
+    /// Listens at the master of its slot. Of two at once the later one has looked at the routes later.
+    fn follow(&self, routes: &Routes) -> io::Result<()> {
+        let mut at = self.at.lock();
+        let Some(node) = routes.known(self.slot) else { return Ok(()) };
+        if at.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, &node)) {
+            return Ok(());
+        }
+        let subscription = node.pubsub.listen(&self.channel, Arc::clone(&self.ear))?;
+        *at = Some((node, subscription));
+        Ok(())
+    }
+}
+
+/// The place of an ear, wherever its slot is; given back when dropped.
+struct Roaming {
+    post: Arc<Post>,
+    number: u64,
+    place: Arc<Place>,
+}
+
+impl Listening for Roaming {
+    fn is_confirmed(&self) -> bool {
+        self.place.at.lock().as_ref().is_some_and(|(_, subscription)| subscription.is_confirmed())
+    }
+}
+
+impl Drop for Roaming {
+    fn drop(&mut self) {
+        self.post.places.lock().remove(&self.number);
+        *self.place.at.lock() = None;
     }
 }

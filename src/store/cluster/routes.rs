@@ -4,12 +4,14 @@ use super::map::{Changed, Map};
 use super::redirect::Redirect;
 use super::said::Said;
 use super::url::Seeds;
+use crate::base::config::ShardedPubsub;
 use crate::base::say::say;
 use crate::base::slot::slot_of;
 use crate::base::time::{Clock, Moment};
 use crate::store::Common;
 use crate::store::node::{Backend, Broken, Failure, LEAST_TO_CONNECT, Outage, Part, Target};
 use crate::store::place::Place;
+use crate::store::subscriber::PubSub;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,6 +23,8 @@ const REDIRECTS: usize = 8;
 pub(super) struct Node {
     pub(super) place: Place,
     pub(super) backend: Arc<Backend>,
+    /// Of channels of its slots. Its thread starts with the first of them.
+    pub(super) pubsub: PubSub,
 }
 
 pub(super) struct Routes {
@@ -34,10 +38,14 @@ pub(super) struct Routes {
     unknown: Mutex<Option<(Moment, Failure)>>,
     known: Condvar,
     follower: Follower,
+    on_loss: OnLoss,
 }
 
 /// Told of slots that have other masters, once those can be asked.
 pub(super) type Follower = Box<dyn Fn(&Routes, &Changed) + Send + Sync>;
+
+/// Called when whoever listens to a node has lost it.
+pub(super) type OnLoss = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct Table {
@@ -48,7 +56,7 @@ struct Table {
     guests: HashMap<Place, Arc<Node>>,
     /// Of all nodes that were ever named with slots, replicas too.
     places: Vec<Place>,
-    sharded: bool,
+    is_sharded: bool,
     closed: bool,
 }
 
@@ -70,16 +78,20 @@ impl Table {
 }
 
 impl Routes {
-    pub(super) fn new(seeds: Seeds, common: &Common, follower: Follower) -> Self {
+    pub(super) fn new(seeds: Seeds, common: &Common, follower: Follower, on_loss: OnLoss) -> Self {
         let (common, outage) = (common.clone(), Outage::new(&common.config));
         let (table, unknown, known) = (RwLock::default(), Mutex::new(None), Condvar::new());
-        Self { seeds, common, clock: Clock::Boot, outage, table, unknown, known, follower }
+        Self { seeds, common, clock: Clock::Boot, outage, table, unknown, known, follower, on_loss }
     }
 
-    fn node(&self, place: &Place) -> Arc<Node> {
-        let target = Target { addr: place.addr(), login: self.seeds.login.clone(), part: Part::Any };
+    fn node(&self, place: &Place, is_sharded: bool) -> Arc<Node> {
+        let part = if is_sharded { Part::Shard } else { Part::Any };
+        let target = Target { addr: place.addr(), login: self.seeds.login.clone(), part };
         let Common { config, counters, worker, .. } = &self.common;
-        Arc::new(Node { place: place.clone(), backend: Arc::new(Backend::new(target, config, counters, worker)) })
+        let (backend, on_loss) = (Arc::new(Backend::new(target, config, counters, worker)), Arc::clone(&self.on_loss));
+        let pubsub = PubSub::sharded(move || on_loss());
+        pubsub.lead_to(Arc::clone(&backend));
+        Arc::new(Node { place: place.clone(), backend, pubsub })
     }
 
     /// The master of a slot as far as it is known.
@@ -93,7 +105,7 @@ impl Routes {
 
     /// Whether unlock messages are told to one shard alone.
     pub(super) fn is_sharded(&self) -> bool {
-        self.table.read().sharded
+        self.table.read().is_sharded
     }
 
     /// Whom to ask for slots, those that were named first.
@@ -108,7 +120,10 @@ impl Routes {
     }
 
     pub(super) fn close(&self) {
-        self.table.write().closed = true;
+        let mut table = self.table.write();
+        table.closed = true;
+        table.masters.iter().chain(table.guests.values()).for_each(|node| node.pubsub.close());
+        drop(table);
         self.known.notify_all();
     }
 }
@@ -124,9 +139,15 @@ impl Routes {
             table.places = places_in(said);
         }
         if is_first {
-            table.sharded = said.sharded;
+            // Before the first node is made, which is told so.
+            table.is_sharded = match self.common.config.sharded_pubsub {
+                ShardedPubsub::Auto => said.sharded,
+                asked => asked == ShardedPubsub::On,
+            };
         }
-        let gone = if changed.is_empty() { Vec::new() } else { table.change(map, |place| self.node(place)) };
+        let is_sharded = table.is_sharded;
+        let gone =
+            if changed.is_empty() { Vec::new() } else { table.change(map, |place| self.node(place, is_sharded)) };
         drop(table);
         *self.unknown.lock() = None;
         self.outage.end();
@@ -143,7 +164,8 @@ impl Routes {
             return;
         }
         let map = table.map.moved(slot, to);
-        let gone = table.change(map, |place| self.node(place));
+        let is_sharded = table.is_sharded;
+        let gone = table.change(map, |place| self.node(place, is_sharded));
         drop(table);
         self.follow(&Changed::of(slot), &gone, false);
     }
@@ -155,6 +177,7 @@ impl Routes {
             say!(warn, "{} has no slot of the cluster any more: locks are asked for at their new masters", node.place);
         }
         (self.follower)(self, changed);
+        gone.iter().for_each(|node| node.pubsub.close());
         if !is_first {
             (self.common.moved)(&|key| changed.has(slot_of(key)));
         }
@@ -212,7 +235,9 @@ impl Routes {
     fn guest(&self, place: Place) -> Arc<Node> {
         let mut table = self.table.write();
         let known = table.masters.iter().find(|node| node.place == place).map(Arc::clone);
-        known.unwrap_or_else(|| Arc::clone(table.guests.entry(place).or_insert_with_key(|place| self.node(place))))
+        let is_sharded = table.is_sharded;
+        let make = |place: &Place| self.node(place, is_sharded);
+        known.unwrap_or_else(|| Arc::clone(table.guests.entry(place).or_insert_with_key(make)))
     }
 
     /// Does something at the master of a slot, or where that sends it. `asking`: the slot is on its way there.

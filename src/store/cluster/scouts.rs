@@ -2,7 +2,7 @@
 //!
 //! One thread decides, and each node is asked by a short-lived one: a node that is frozen keeps nobody from asking the next.
 
-use super::post::Post;
+use super::post::{Astray, Post};
 use super::routes::Routes;
 use super::said::{ANSWERS, Said, question};
 use crate::base::say::say;
@@ -34,6 +34,7 @@ const ASKED: usize = 16;
 pub(super) struct Scouts {
     routes: Arc<Routes>,
     post: Arc<Post>,
+    astray: Arc<Astray>,
     /// Made with the thread.
     bell: OnceCell<Bell>,
     state: Mutex<State>,
@@ -49,8 +50,8 @@ struct State {
 }
 
 impl Scouts {
-    pub(super) fn new(routes: Arc<Routes>, post: Arc<Post>) -> Arc<Self> {
-        Arc::new(Self { routes, post, bell: OnceCell::new(), state: Mutex::default() })
+    pub(super) fn new(routes: Arc<Routes>, post: Arc<Post>, astray: Arc<Astray>) -> Arc<Self> {
+        Arc::new(Self { routes, post, astray, bell: OnceCell::new(), state: Mutex::default() })
     }
 
     /// Something went wrong, or nothing is known: some slots may have other masters.
@@ -80,7 +81,7 @@ impl Scouts {
         let Some(bell) = self.bell.get() else { return };
         while !self.routes.is_closed() {
             self.round();
-            self.post.settle(&self.routes);
+            self.post.settle(&self.routes, self.astray.take());
             let began = self.routes.clock.now();
             bell.sleep(EVERY);
             // What rings meanwhile is heard after the pause.

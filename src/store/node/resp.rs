@@ -3,13 +3,14 @@
 //! redis-rs collects a command's arguments before it writes them, which copies each twice.
 
 use super::{Arg, Request, Verb};
-use crate::base::script::Script;
+use crate::base::script::{Dialect, Script};
 use std::time::Duration;
 
 /// What only the connection knows: the attempt's deadline on the server's clock, and the server's process.
 pub(super) struct Known<'a> {
     pub(super) deadline: i128,
     pub(super) run_id: &'a str,
+    pub(super) dialect: Dialect,
 }
 
 /// Writes the request in the place of whatever is in the buffer. A script goes by its hash, or `whole` to a server
@@ -29,7 +30,7 @@ pub(super) fn pack(packed: &mut Vec<u8>, request: &Request<'_>, whole: bool, kno
         Verb::Script(script) => {
             debug_assert!(script.fits(keys.len(), args.len()), "call of {}", script.name());
             line(packed, b'*', 3 + keys.len() + args.len());
-            call(packed, script, whole);
+            call(packed, script, known.dialect, whole);
             number(packed, keys.len() as u64);
         }
     }
@@ -54,12 +55,12 @@ pub(super) fn pack_wait(packed: &mut Vec<u8>, replicas: usize, timeout: Duration
     number(packed, u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1));
 }
 
-fn call(packed: &mut Vec<u8>, script: &Script, whole: bool) {
+fn call(packed: &mut Vec<u8>, script: &Script, dialect: Dialect, whole: bool) {
     if whole {
         text(packed, "EVAL");
-        text(packed, script.text());
+        text(packed, script.text(dialect));
     } else {
-        packed.extend_from_slice(script.by_sha().as_bytes());
+        packed.extend_from_slice(script.by_sha(dialect).as_bytes());
     }
 }
 
@@ -101,8 +102,9 @@ mod tests {
         let mut command = match &request.verb {
             Verb::Command(name) => redis::cmd(name),
             Verb::Script(script) => {
-                let known = redis::Script::new(script.text());
-                let (verb, script) = if whole { ("EVAL", script.text()) } else { ("EVALSHA", known.get_hash()) };
+                let known = redis::Script::new(script.text(Dialect::Plain));
+                let (verb, script) =
+                    if whole { ("EVAL", script.text(Dialect::Plain)) } else { ("EVALSHA", known.get_hash()) };
                 redis::cmd(verb).arg(script).arg(request.keys.len()).take()
             }
         };
@@ -123,9 +125,13 @@ mod tests {
 
     fn check(request: &Request<'_>, whole: bool, deadline: u64) {
         let mut packed = b"of the last command".to_vec();
-        pack(&mut packed, request, whole, Known { deadline: deadline.into(), run_id: RUN_ID });
+        pack(&mut packed, request, whole, known(deadline.into()));
         let expected = by_redis(request, whole, deadline);
         assert_eq!(String::from_utf8_lossy(&packed), String::from_utf8_lossy(&expected));
+    }
+
+    fn known(deadline: i128) -> Known<'static> {
+        Known { deadline, run_id: RUN_ID, dialect: Dialect::Plain }
     }
 
     /// Up to 40 characters, half of them such as mean something on the wire.
@@ -162,7 +168,7 @@ mod tests {
             [Arg::Text("owner"), Arg::Number(1), Arg::Number(u64::MAX), Arg::Deadline, Arg::RunId, Arg::Number(0)];
         let request = Request::new(Verb::Script(&ANY), &["", "\r\n"], &args);
         let mut packed = Vec::new();
-        pack(&mut packed, &request, false, Known { deadline: -1, run_id: RUN_ID });
+        pack(&mut packed, &request, false, known(-1));
         assert_eq!(packed, by_redis(&request, false, 0));
     }
 }

@@ -5,6 +5,7 @@ use super::stream::Stream;
 use super::{Broken, Failure, url};
 use crate::base::config::{Config, SyncReplicas};
 use crate::base::error::{Applied, Cause, Result, says_full};
+use crate::base::script::Dialect;
 use crate::base::stats::Counters;
 use crate::base::time::{Clock, Moment};
 use redis::{Cmd, ConnectionAddr, ErrorKind, RedisConnectionInfo, RedisError, ServerErrorKind, Value};
@@ -19,6 +20,8 @@ pub(crate) const UNCONFIRMED: &str = "NOREPLICAS";
 pub(crate) enum Part {
     /// Whatever it is, it is the one.
     Any,
+    /// A node of a cluster that tells those who listen by commands of its shard.
+    Shard,
     /// The master of a group: one that says that it is none is refused.
     Master,
     /// It may be the master or a replica, and is asked which.
@@ -86,6 +89,16 @@ impl Server {
         let (strict, replicas, sockets) = (config.strict, config.replicas, Sockets::default());
         let (clock, app_name) = (Clock::Boot, config.app_name.clone());
         Self { target, clock, counters, connect_timeout, response_timeout, strict, app_name, replicas, sockets }
+    }
+
+    /// How scripts tell those who listen to it.
+    pub(super) fn dialect(&self) -> Dialect {
+        if self.target.part == Part::Shard { Dialect::Sharded } else { Dialect::Plain }
+    }
+
+    /// Whether it keeps locks.
+    fn has_locks(&self) -> bool {
+        matches!(self.target.part, Part::Any | Part::Shard | Part::Master)
     }
 
     /// From now on nothing is sent to it, and no answer of it is believed: each connection to it is closed.
@@ -199,11 +212,11 @@ impl Server {
         if let Some(name) = &self.app_name {
             commands.push(redis::cmd("CLIENT").arg("SETNAME").arg(name).take());
         }
-        if self.strict && matches!(self.target.part, Part::Any | Part::Master) {
+        if self.strict && self.has_locks() {
             commands.push(redis::cmd("INFO").arg("server").take());
         }
         commands.extend(self.asked_by_part());
-        if self.replicas.is_some() && matches!(self.target.part, Part::Any | Part::Master) {
+        if self.replicas.is_some() && self.has_locks() {
             // Who may not wait for replicas, or has none of that command, is to hear of it now and not with a lock.
             commands.push(redis::cmd("WAIT").arg(0).arg(0).take());
         }
@@ -213,7 +226,7 @@ impl Server {
     /// A sentinel, which has no clock to ask for, is asked and heard on one connection: that came with protocol 3.
     fn asked_by_part(&self) -> Vec<Cmd> {
         match self.target.part {
-            Part::Any => vec![redis::cmd("TIME")],
+            Part::Any | Part::Shard => vec![redis::cmd("TIME")],
             Part::Master => vec![redis::cmd("ROLE"), redis::cmd("TIME")],
             Part::Candidate => Vec::new(),
             Part::Sentinel => vec![redis::cmd("HELLO").arg(3).take()],

@@ -6,6 +6,7 @@ use super::stream::Stream;
 use super::{Answer, Confirmed, Failure, GRACE, Limits, Reply, Request, Verb};
 use crate::base::config::SyncReplicas;
 use crate::base::mutant::{self, Mutant};
+use crate::base::script::Dialect;
 use crate::base::time::Moment;
 use redis::{RedisError, Value};
 use std::sync::Arc;
@@ -26,6 +27,7 @@ struct Live {
     /// way of the reply, so the server's deadline is never later than ours.
     offset: i128,
     run_id: String,
+    dialect: Dialect,
     /// Kept from one exchange to the next, so that sending allocates nothing.
     packed: Vec<u8>,
     /// Replies to WAIT that nobody needed, and that are still to be read.
@@ -181,7 +183,7 @@ impl Wire {
         let open = || -> Result<Box<Live>, RedisError> {
             let greeted = self.server.connect(connect_by)?;
             let offset = offset(greeted.time, self.server.clock.now());
-            Ok(Box::new(Live::new(greeted, offset)))
+            Ok(Box::new(Live::new(greeted, offset, self.server.dialect())))
         };
         open().map_err(|error| self.server.classify(&error, Moment::MAX).never_sent())
     }
@@ -192,9 +194,9 @@ fn offset(server_micros: u64, local: Moment) -> i128 {
 }
 
 impl Live {
-    fn new(greeted: Greeted, offset: i128) -> Self {
+    fn new(greeted: Greeted, offset: i128, dialect: Dialect) -> Self {
         let Greeted { stream, run_id, .. } = greeted;
-        Self { stream, offset, run_id, packed: Vec::new(), owed: 0 }
+        Self { stream, offset, run_id, dialect, packed: Vec::new(), owed: 0 }
     }
 
     /// A script that the server does not know costs a second exchange, in what is left of the time.
@@ -225,7 +227,7 @@ impl Live {
         deadline: i128,
         wait: Option<(usize, Duration)>,
     ) -> Result<Value, RedisError> {
-        resp::pack(&mut self.packed, request, whole, Known { deadline, run_id: &self.run_id });
+        resp::pack(&mut self.packed, request, whole, Known { deadline, run_id: &self.run_id, dialect: self.dialect });
         if let Some((count, timeout)) = wait {
             resp::pack_wait(&mut self.packed, count, timeout);
         }
