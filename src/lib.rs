@@ -254,7 +254,7 @@ mod lock;
 mod registry;
 mod store;
 
-pub use base::config::{HandOff, Reentry};
+pub use base::config::{HandOff, Reentry, ShardedPubsub};
 pub use base::error::{Applied, Cause, Error, Result};
 pub use base::key::Naming;
 pub use base::signal::CancelToken;

@@ -1,7 +1,7 @@
 //! The settings of a client: one function derives every default and checks all of them together.
 
 use crate::base::error::{Error, Result};
-use crate::base::key::{LONGEST_NAME, Naming};
+use crate::base::key::{LONGEST_NAME, Naming, check_slot};
 use crate::base::time::Lease;
 use std::fmt;
 use std::sync::Arc;
@@ -320,12 +320,19 @@ impl Config {
             (self.key_prefix.len() <= LONGEST_NAME, "key_prefix must be at most 1,024 bytes"),
             (self.app_name.as_deref().is_none_or(is_app_name), APP_NAME_RULE),
             (self.replicas.is_none_or(|replicas| replicas.fits(self.response_timeout)), REPLICAS_RULE),
+            (!self.in_cluster || self.naming == Naming::Redisson, NAMING_RULE),
+            (!self.in_cluster || check_slot(&self.key_prefix).is_ok(), PREFIX_RULE),
         ];
         rules.iter().find(|(kept, _)| !kept).map_or(Ok(()), |(_, rule)| Err(Error::config(*rule)))
     }
 }
 
 const REPLICAS_RULE: &str = "sync_replicas must be 1 to 100, within 1 ms to half of response_timeout";
+
+const NAMING_RULE: &str =
+    "naming must be Naming::Redisson in a cluster: with the other one a lock and its channel are in different slots";
+
+const PREFIX_RULE: &str = "key_prefix must have no braces in a cluster, or something in the first pair of them";
 
 const APP_NAME_RULE: &str = "app_name must be 1 to 256 visible ASCII characters, without spaces";
 
@@ -357,6 +364,8 @@ mod tests {
             (Settings { response_timeout: ms(16_000), ..Settings::default() }, "response_timeout"),
             (Settings { response_timeout: ms(0), ..Settings::default() }, "response_timeout"),
             (Settings { connect_timeout: ms(0), ..Settings::default() }, "connect_timeout"),
+            (Settings { naming: Naming::Jedis, in_cluster: true, ..Settings::default() }, "Naming::Redisson"),
+            (Settings { key_prefix: "a{".to_owned(), in_cluster: true, ..Settings::default() }, "key_prefix"),
             (Settings { poll_cap: ms(0), ..Settings::default() }, "poll_cap"),
             (Settings { max_hold: ms(29_999), ..Settings::default() }, "max_hold"),
             (Settings { hand_off: HandOff::default().give_way(Duration::MAX), ..Settings::default() }, "give_way"),

@@ -1,6 +1,7 @@
 //! Names on the wire: the key and the channel of a lock, as Redisson or the Jedis version name them.
 
 use crate::base::error::{Error, Result};
+use crate::base::slot::has_tag;
 use smol_str::{SmolStr, SmolStrBuilder};
 use std::ops::Deref;
 
@@ -134,6 +135,11 @@ impl Key {
         self.members_parts().concat()
     }
 
+    /// What says the slot of a lock, and the lock, where it is the end of a name.
+    pub(crate) fn tag_parts(&self) -> [&str; 3] {
+        self.beside("{")
+    }
+
     /// By the brace rule, so that it shares the lock's slot.
     fn beside(&self, before: &'static str) -> [&str; 3] {
         match self.full.contains('{') {
@@ -157,10 +163,22 @@ pub(crate) fn check_key(full: &str) -> Result<()> {
             "the key {full:?} is taken: {taken} is where locks have their queues, choose another name"
         )));
     }
-    if !full.ends_with(EPOCH) {
+    if !full.ends_with(EPOCH) && !full.contains(&[EPOCH, ":{"].concat()) {
         return Ok(());
     }
     Err(Error::config(format!("the key {full:?} is taken: strict clients keep {EPOCH} there, choose another name")))
+}
+
+/// In a cluster the channel and the queue of a lock have to be in its slot. They are, by the brace rule, unless a name has
+/// braces that are no tag: what stands around it then makes one, or hides it.
+pub(crate) fn check_slot(full: &str) -> Result<()> {
+    if !full.contains(['{', '}']) || has_tag(full) {
+        return Ok(());
+    }
+    Err(Error::config(format!(
+        "the key {full:?} has braces, but no tag in them, by which a cluster would find its slot: choose a name without braces, \
+         or one with something in the first pair of them"
+    )))
 }
 
 /// Any characters, but 1 to 1,024 bytes.
@@ -175,6 +193,7 @@ pub(crate) fn check_name(resource: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::slot::slot_of;
 
     #[test]
     fn channels_follow_the_brace_rule() {
@@ -206,5 +225,17 @@ mod tests {
         assert!(check_name(&"x".repeat(1_025)).is_err());
         assert!(check_name("{}\r\n\0").is_ok());
         assert!(check_key("shop:redlatch:epoch").is_err() && check_key("redlatch:epoch:1").is_ok());
+    }
+
+    /// What belongs to a lock, and its channel, are in its slot, or the name is refused.
+    #[test]
+    fn all_of_a_lock_is_in_one_slot_of_a_cluster() {
+        for name in ["n", "{n}", "a{n}b", "a}{n}", "{n}{m}", "{n", "n}", "{}n", "a}b{", "{}{n}", "}"] {
+            let key = Key::new(Naming::Redisson, "", name);
+            let parts =
+                [key.channel_parts(), key.queue_parts(), key.mark_parts(), key.members_parts(), key.tag_parts()];
+            let together = parts.iter().all(|parts| slot_of(&parts.concat()) == slot_of(name));
+            assert_eq!(check_slot(name).is_ok(), together, "{name}");
+        }
     }
 }

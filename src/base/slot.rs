@@ -13,10 +13,20 @@ pub(crate) fn slot_of(key: &str) -> u16 {
     CRC.checksum(hashed(key).as_bytes()) % SLOTS
 }
 
-/// What of a key says its slot: what is between the first `{` and the next `}`, unless that is nothing; else all of it.
+/// Whether a part of a key says its slot.
+pub(crate) fn has_tag(key: &str) -> bool {
+    tag_in(key).is_some()
+}
+
+/// What is between the first `{` and the next `}`, unless that is nothing.
+fn tag_in(key: &str) -> Option<&str> {
+    let (tag, _) = key.split_once('{')?.1.split_once('}')?;
+    (!tag.is_empty()).then_some(tag)
+}
+
+/// What of a key says its slot.
 fn hashed(key: &str) -> &str {
-    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
-    tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
+    tag_in(key).unwrap_or(key)
 }
 
 /// A short text whose slot is this one, always the same.

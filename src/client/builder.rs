@@ -1,7 +1,7 @@
 //! The settings of a client, as its user gives them.
 
 use super::{Callback, Client, Handle, Space};
-use crate::base::config::{AddressMap, HandOff, Reentry, Settings, SyncReplicas};
+use crate::base::config::{AddressMap, HandOff, Reentry, Settings, ShardedPubsub, SyncReplicas};
 use crate::base::error::{Error, Result};
 use crate::base::key::Naming;
 use crate::base::unwind::survives_a_panic;
@@ -208,6 +208,17 @@ impl<T> ClientBuilder<T> {
         self
     }
 
+    /// How unlock messages are told in a cluster: by sharded pub/sub one node carries each, else all of them do. Default
+    /// [`ShardedPubsub::Auto`]. Elsewhere it means nothing.
+    ///
+    /// All programs that share locks have to do the same, those on Redisson too (its `shardedSubscriptionMode`): whoever listens
+    /// in the other way is told of nothing, and looks at the lock once a [`poll_cap`](Self::poll_cap). While servers are upgraded
+    /// from before Redis 7.0 nodes answer differently, so say which.
+    pub fn sharded_pubsub(mut self, mode: ShardedPubsub) -> Self {
+        self.settings.sharded_pubsub = mode;
+        self
+    }
+
     /// Called once for each hold that is lost, on a thread of its own; it may block, but reports wait behind it.
     ///
     /// A callback that owns a clone of the client keeps it alive: shut the client down to end it.
@@ -264,7 +275,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// [`Error::Config`] names the setting that is wrong.
-    pub fn build(self) -> Result<Client> {
+    pub fn build(mut self) -> Result<Client> {
+        self.settings.in_cluster = self.urls.iter().any(|url| store::is_cluster(url));
         let config = self.settings.derive()?;
         let space = Arc::new(Space::new(config, self.on_lost));
         let (url, common) = (self.urls[0].as_str(), space.common()?);

@@ -8,11 +8,11 @@ use crate::base::say::say;
 use crate::base::script::Count::{AtLeast, Exactly};
 use crate::base::script::{Script, scripts};
 use crate::base::signal::{Listening, Semaphore};
-use crate::base::time::{Lease, Moment};
+use crate::base::time::{Clock, Lease, Moment};
 use crate::client::Space;
 use crate::lease::tenure::{Audience, Tenure};
 use crate::store::Store;
-use crate::store::node::{Answer, Arg, Failure, Grants, Lane, Limits, Reply, Request, Verb};
+use crate::store::node::{Answer, Arg, Failure, GRACE, Grants, Lane, Limits, Reply, Request, Verb};
 use arrayvec::ArrayVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,12 +22,12 @@ scripts! {
     /// Reply: nil (acquired) or the holder's PTTL in ms.
     ACQUIRE = "keys/acquire.lua", Exactly(1), Exactly(4);
     /// Reply: that of acquire, or an array with the ms left of the quarantine.
-    ACQUIRE_STRICT = "keys/quarantine.lua" / "keys/acquire.lua", Exactly(2), Exactly(6);
+    ACQUIRE_STRICT = "keys/quarantine.lua" / "keys/acquire.lua", Exactly(1), Exactly(7);
     /// Reply: nil (acquired) or an array of five, for [`Queue::not_won_in_turn`].
     ACQUIRE_IN_TURN = "keys/asked.lua" / "keys/acquire.lua" / "keys/in_turn.lua", Exactly(1), AtLeast(4);
     /// Reply: that of acquire in turn, or an array with the ms left of the quarantine.
     ACQUIRE_IN_TURN_STRICT = "keys/quarantine.lua" / "keys/asked.lua" / "keys/acquire.lua" / "keys/in_turn.lua",
-        Exactly(2), AtLeast(6);
+        Exactly(1), AtLeast(7);
     /// Reply: 1 or 0 (lost).
     REENTER = "keys/reenter.lua", Exactly(1), Exactly(4);
     /// The same; it writes which process serves.
@@ -65,13 +65,15 @@ static REENTRANTLY: Acquire =
 type ProlongArgs<'a> = ArrayVec<Arg<'a>, 7>;
 
 /// As many arguments as an acquire has at most.
-type AcquireArgs<'a> = ArrayVec<Arg<'a>, 12>;
+type AcquireArgs<'a> = ArrayVec<Arg<'a>, 13>;
 
 /// The commands of a lock's kind at a store, alone or as a node of a quorum.
 pub(super) struct Keys {
     store: Arc<dyn Store>,
-    /// Of a strict client: the key that tells whether the server lost its data, and the quarantine in ms.
+    /// Of a strict client: the key that tells whether the server lost its data, or its beginning where each slot has one, and
+    /// the quarantine in ms.
     epoch: Option<(String, u64)>,
+    in_cluster: bool,
     /// A publish was refused, and that was said.
     unheard: AtomicBool,
     /// A quarantine is going on, and that was said.
@@ -83,7 +85,8 @@ impl Keys {
     pub(super) fn new(store: Arc<dyn Store>, config: &Config) -> Self {
         let epoch = || ([&config.key_prefix, EPOCH].concat(), config.watchdog_lease.millis());
         let (unheard, quiet) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { store, epoch: config.strict.then(epoch), unheard, quiet, queue: None }
+        let (epoch, in_cluster) = (config.strict.then(epoch), config.in_cluster);
+        Self { store, epoch, in_cluster, unheard, quiet, queue: None }
     }
 
     /// The same with a queue for the processes that wait, unless the client wants none.
@@ -122,14 +125,16 @@ impl Keys {
         limits: Limits,
         grants: Option<Grants>,
     ) -> Result<Answer, Failure> {
-        let request = Request { grants, ..Request::new(Verb::Script(script), keys, args) };
+        let request = Request { grants, may_ask: may_ask(script), ..Request::new(Verb::Script(script), keys, args) };
         self.store.attempt(Lane::Calls, &request, limits)
     }
 
     /// What a script that frees says. That waiters were not told is logged once: they find out by polling.
-    fn freed(&self, key: &Key, number: i64) -> Freed {
+    fn freed(&self, key: &Key, answer: &Answer, number: i64) -> Freed {
         let freed = Freed::of(number);
-        if freed == Freed::Untold && !self.unheard.swap(true, Relaxed) {
+        if freed == Freed::Untold && answer.on_its_way {
+            self.tell_where_they_listen(key);
+        } else if freed == Freed::Untold && !self.unheard.swap(true, Relaxed) {
             say!(
                 warn,
                 "the server refuses to publish on {:?}, so waiters poll: grant this user the channel",
@@ -137,6 +142,14 @@ impl Keys {
             );
         }
         freed
+    }
+
+    /// Who waits for a lock whose slot is on its way elsewhere listens where it was, as long as it is not gone from there. If this
+    /// fails they find out by polling.
+    fn tell_where_they_listen(&self, key: &Key) {
+        let (channel, answer_by) = (key.channel(), Clock::Boot.now().plus(GRACE));
+        let request = Request::new(Verb::Command("SPUBLISH"), &[channel.as_str()], &[Arg::Text("0")]);
+        let _ = self.store.attempt(Lane::Calls, &request, any_time(answer_by));
     }
 
     /// One of those who were told may be this client itself. Of whom a store does not count there may be any number.
@@ -153,17 +166,47 @@ impl Keys {
         manner: Manner<'_>,
         answer_by: Moment,
     ) -> Result<Answer, Failure> {
-        let key = tenure.key();
         let limits = Limits { answer_by, execute_within: lease.validity() };
-        let queue = self.queue.as_ref().filter(|queue| queue.matters(key, manner));
+        match self.acquire_here(by, tenure, lease, manner, limits) {
+            Err(failure) if failure.is_on_its_way() => self.acquire_on_its_way(by, tenure, lease, limits),
+            here => here,
+        }
+    }
+
+    /// The slot of the lock is on its way to another node of the cluster, and the lock is not held where it was. A strict client
+    /// grants nothing before it has arrived: what the other node grants now it could not say there, for a key beside the lock
+    /// would keep the slot from moving on.
+    fn acquire_on_its_way(
+        &self,
+        by: &Acquire,
+        tenure: &Tenure,
+        lease: Lease,
+        limits: Limits,
+    ) -> Result<Answer, Failure> {
+        if let Some((_, quarantine)) = &self.epoch {
+            self.say_quiet("is moving a slot elsewhere", *quarantine);
+            let reply = Reply::Number(i64::try_from(*quarantine).unwrap_or(i64::MAX));
+            return Ok(Answer { reply, sent: Clock::Boot.now(), confirmed: None, on_its_way: true });
+        }
+        let args = [Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(1)];
+        self.ask_for(by.at_once[0], &[tenure.key().full()], &args, limits, takes)
+    }
+
+    fn acquire_here(
+        &self,
+        by: &Acquire,
+        tenure: &Tenure,
+        lease: Lease,
+        manner: Manner<'_>,
+        limits: Limits,
+    ) -> Result<Answer, Failure> {
+        let key = tenure.key();
+        let queue = self.queue().filter(|queue| queue.matters(key, manner));
         let member = queue.map_or_else(String::new, |queue| queue.member(manner));
         let mut args = AcquireArgs::new();
         args.extend([Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(1)]);
-        let mut keys = ArrayVec::<_, 2>::from_iter([key.full()]);
-        if let Some((epoch, quarantine)) = &self.epoch {
-            keys.push(epoch.as_str());
-            args.extend([Arg::RunId, Arg::Number(*quarantine)]);
-        }
+        let keys = [key.full()];
+        args.extend(self.quiet_args().into_iter().flatten());
         let strict = usize::from(self.epoch.is_some());
         let ask = |script, args: &[Arg<'_>]| self.ask_for(script, &keys, args, limits, takes);
         let Some(queue) = queue else { return ask(by.at_once[strict], &args) };
@@ -200,11 +243,15 @@ impl Keys {
     fn quarantined(&self, left: &[Reply]) -> Result<Take, Failure> {
         let [left] = left else { return Err(Failure::not_understood()) };
         let left = left.number()?;
+        self.say_quiet("lost its data or is new to strict mode", left.unsigned_abs());
+        Ok(Take::busy(left))
+    }
+
+    fn say_quiet(&self, why: &str, left: u64) {
         if !self.quiet.swap(true, Relaxed) {
             let server = self.store.address();
-            say!(warn, "{server} lost its data or is new to strict mode: it grants no lock for {left} ms");
+            say!(warn, "{server} {why}: it grants no lock for {left} ms");
         }
-        Ok(Take::busy(left))
     }
 
     /// A quarantine, if there was one, is over.
@@ -226,9 +273,11 @@ impl Keys {
         let args = ArrayVec::<_, 10>::from_iter(args.into_iter().chain(queue.releasing(tenure)));
         let answer = self.call(&RELEASE_IN_TURN, &[key.full()], &args, any_time(answer_by))?;
         queue.note_trip(&answer);
-        let Reply::Array(said) = &answer.reply else { return Ok(self.freed(key, answer.reply.number()?).is_done()) };
+        let Reply::Array(said) = &answer.reply else {
+            return Ok(self.freed(key, &answer, answer.reply.number()?).is_done());
+        };
         let told = queue.told(key, said)?;
-        let freed = self.freed(key, told.all);
+        let freed = self.freed(key, &answer, told.all);
         match told.in_order {
             true => tenure.note_audience(Audience::Queue),
             false => self.note_audience(tenure, freed),
@@ -255,10 +304,25 @@ impl Keys {
     fn prolonging(&self, by: [&'static Script; 2], lease: Lease) -> (&'static Script, ProlongArgs<'_>) {
         let mut args = ProlongArgs::new();
         args.extend([Arg::Deadline, Arg::Number(lease.millis())]);
-        if let Some((epoch, quarantine)) = &self.epoch {
-            args.extend([Arg::Text(epoch), Arg::RunId, Arg::Number(*quarantine)]);
-        }
+        args.extend(self.quiet_args().into_iter().flatten());
         (by[usize::from(self.epoch.is_some())], args)
+    }
+
+    /// Strict mode: what a script needs to know of the epoch.
+    fn quiet_args(&self) -> Option<[Arg<'_>; 3]> {
+        let (epoch, quarantine) = self.epoch.as_ref()?;
+        let key = if self.in_cluster { Arg::InSlot(epoch) } else { Arg::Text(epoch) };
+        Some([key, Arg::RunId, Arg::Number(*quarantine)])
+    }
+
+    /// Strict mode, while the slot is on its way: nothing says which process serves until it has arrived, and until then
+    /// nothing is granted there.
+    fn renew_on_its_way(&self, lane: Lane, tenure: &Tenure, lease: Lease, limits: Limits) -> Result<Answer, Failure> {
+        let (keys, args) =
+            ([tenure.key().full()], [Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner())]);
+        let request = Request { grants: Some(prolongs), ..Request::new(Verb::Script(&RENEW), &keys, &args) };
+        let answer = self.store.attempt(lane, &request, limits)?;
+        answer.one_each(1)?.pop().unwrap_or_else(|| Err(Failure::not_understood()))
     }
 
     fn ask(&self, command: &'static str, key: &Key, answer_by: Moment) -> Result<i64, Failure> {
@@ -266,6 +330,22 @@ impl Keys {
         let request = Request::new(Verb::Command(command), &keys, &[]);
         self.store.attempt(Lane::Calls, &request, any_time(answer_by))?.reply.number()
     }
+}
+
+/// Scripts that touch more keys than they name.
+static BESIDE: [&Script; 7] = [
+    &ACQUIRE_STRICT,
+    &ACQUIRE_IN_TURN,
+    &ACQUIRE_IN_TURN_STRICT,
+    &REENTER_STRICT,
+    &RENEW_STRICT,
+    &RELEASE_IN_TURN,
+    &LEAVE,
+];
+
+/// Whether a script may be sent to where its slot is on its way.
+fn may_ask(script: &'static Script) -> bool {
+    !BESIDE.iter().any(|beside| std::ptr::eq(*beside, script))
 }
 
 /// What a script that frees a lock says.
@@ -331,7 +411,13 @@ impl Primitive for Keys {
         let (script, mut args) = self.prolonging([&REENTER, &REENTER_STRICT], lease);
         args.extend([Arg::Text(tenure.owner()), Arg::Number(count as u64)]);
         let limits = Limits { answer_by, execute_within: lease.validity() };
-        let answer = self.ask_for(script, &[tenure.key().full()], &args, limits, prolongs)?;
+        let answer = match self.ask_for(script, &[tenure.key().full()], &args, limits, prolongs) {
+            Err(failure) if failure.is_on_its_way() => {
+                let args = [args[0], args[1], Arg::Text(tenure.owner()), Arg::Number(count as u64)];
+                self.ask_for(&REENTER, &[tenure.key().full()], &args, limits, prolongs)
+            }
+            answer => answer,
+        }?;
         Ok((answer.reply.number()? == 1).then_some(answer.sent))
     }
 
@@ -341,11 +427,16 @@ impl Primitive for Keys {
         let shared = first.len();
         let owners = tenures.iter().map(|tenure| Arg::Text(tenure.owner()));
         let args: Vec<_> = first.into_iter().chain(owners).collect();
-        let request = Request { grants: Some(prolongs), ..Request::new(Verb::Script(script), &keys, &args) };
+        let grants = Some(prolongs as Grants);
+        let request = Request { grants, may_ask: may_ask(script), ..Request::new(Verb::Script(script), &keys, &args) };
         let limits = Limits { answer_by, execute_within: lease.validity() };
         let answers = self.store.attempt_all(lane, &request, shared, limits)?;
         let held = tenures.iter().zip(answers).map(|(tenure, answer)| {
-            let Answer { reply, sent, confirmed } = answer?;
+            let answer = match answer {
+                Err(failure) if failure.is_on_its_way() => self.renew_on_its_way(lane, tenure, lease, limits),
+                answer => answer,
+            };
+            let Answer { reply, sent, confirmed, .. } = answer?;
             tenure.note_replicas(confirmed);
             Ok((reply.number()? == 1).then_some(sent))
         });
@@ -355,11 +446,14 @@ impl Primitive for Keys {
     fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
         let key = tenure.key();
         let args = [Arg::Text(tenure.owner()), Arg::Number(left as u64), Arg::Parts(key.channel_parts())];
-        if let Some(queue) = self.queue.as_ref().filter(|queue| left == 0 && queue.has_company(key)) {
-            return self.release_in_turn(queue, tenure, args, answer_by);
+        if let Some(queue) = self.queue().filter(|queue| left == 0 && queue.has_company(key)) {
+            match self.release_in_turn(queue, tenure, args, answer_by) {
+                Err(failure) if failure.is_on_its_way() => {}
+                released => return released,
+            }
         }
         let answer = self.call(&RELEASE, &[key.full()], &args, any_time(answer_by))?;
-        let freed = self.freed(key, answer.reply.number()?);
+        let freed = self.freed(key, &answer, answer.reply.number()?);
         if left == 0 {
             self.note_audience(tenure, freed);
         }
@@ -373,7 +467,7 @@ impl Primitive for Keys {
     fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
         let args = [Arg::Parts(key.channel_parts())];
         let answer = self.call(&FORCE_UNLOCK, &[key.full()], &args, any_time(answer_by))?;
-        Ok(self.freed(key, answer.reply.number()?).is_done())
+        Ok(self.freed(key, &answer, answer.reply.number()?).is_done())
     }
 
     /// In strict mode each acquire looks at the epoch too, one lock at a time.
@@ -392,8 +486,9 @@ impl Primitive for Keys {
         }
     }
 
+    /// Where a store does not say how many listen, the dead cannot be told from those who wait.
     fn queue(&self) -> Option<&Queue> {
-        self.queue.as_ref()
+        self.queue.as_ref().filter(|_| self.store.counts_listeners())
     }
 
     fn leave(&self, ticket: &Ticket, answer_by: Moment) -> Result<(), Failure> {
@@ -432,6 +527,10 @@ impl GroupPrimitive for Keys {
         let request = Request::new(Verb::Script(&RELEASE_GROUP), &keys, &args);
         let answers = self.store.attempt_all(Lane::Calls, &request, 0, any_time(answer_by))?;
         let released = tenures.iter().zip(answers);
-        released.map(|(tenure, answer)| Ok(self.freed(tenure.key(), answer?.reply.number()?).is_done())).collect()
+        let freed = |(tenure, answer): (&Arc<Tenure>, Result<Answer, Failure>)| {
+            let answer = answer?;
+            Ok(self.freed(tenure.key(), &answer, answer.reply.number()?).is_done())
+        };
+        released.map(freed).collect()
     }
 }

@@ -21,6 +21,9 @@ use crate::store::Store;
 use crate::store::node::{Answer, Arg, Failure, Reply};
 use company::Company;
 use ears::Ears;
+use parking_lot::Mutex;
+use smol_str::SmolStr;
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -46,7 +49,10 @@ pub(crate) struct Queue {
     store: Arc<dyn Store>,
     clock: Clock,
     company: Company,
+    client: Uuid,
     ears: Arc<Ears>,
+    /// In a cluster of shards those of each lock that is waited for, by its key.
+    ears_of: Mutex<HashMap<SmolStr, Arc<Ears>>>,
     tickets: AtomicU64,
     /// TTL of a queue that nobody joins any more, ms.
     ttl: u64,
@@ -101,7 +107,9 @@ impl Queue {
             store,
             clock: Clock::Boot,
             company: Company::default(),
+            client,
             ears: Arc::new(Ears::new(client)),
+            ears_of: Mutex::default(),
             tickets: AtomicU64::new(1),
             ttl: u64::try_from(ttl).unwrap_or(u64::MAX).min(LONGEST_TTL),
             give_way: u64::try_from(give_way).unwrap_or(u64::MAX).min(LONGEST_GIVE_WAY),
@@ -131,10 +139,22 @@ impl Queue {
         if all.is_confirmed() {
             ticket.is_heard_on(Channel::All);
         }
-        let own = Own { ears: Arc::clone(&self.ears), ticket: Arc::clone(ticket) };
-        self.ears.open(ticket, &*self.store)?;
+        let own = Own { ears: self.ears(key), ticket: Arc::clone(ticket) };
+        own.ears.open(ticket, &*self.store)?;
         self.count(ticket);
         Ok(Box::new(Subscribed { _own: own, all }))
+    }
+
+    /// Where a client is told its turns of a lock.
+    fn ears(&self, key: &Key) -> Arc<Ears> {
+        if !self.store.is_sharded() {
+            return Arc::clone(&self.ears);
+        }
+        let mut all = self.ears_of.lock();
+        if all.len() >= MANY && all.len().is_power_of_two() {
+            all.retain(|_, ears| !ears.is_idle());
+        }
+        Arc::clone(all.entry(key.shared()).or_insert_with(|| Arc::new(Ears::of(self.client, key))))
     }
 
     /// Whether the lock is to be asked for in turn. Who is alone need not.
@@ -143,7 +163,7 @@ impl Queue {
             Manner::Try => false,
             Manner::Newcomer => self.has_company(key),
             // Whoever cannot have a place is not to wait for those who have: it takes what is free, as a foreigner does.
-            Manner::Queued(ticket) => !ticket.is_outside() && !self.ears.are_refused(),
+            Manner::Queued(ticket) => !ticket.is_outside() && !self.ears(key).are_refused(),
         }
     }
 
@@ -160,6 +180,9 @@ impl Queue {
     }
 }
 
+/// From so many locks on those are forgotten whom nobody waits for.
+const MANY: usize = 64;
+
 /// Beyond this a mark would not be believed, ms.
 const LONGEST_GIVE_WAY: u64 = 200;
 
@@ -170,7 +193,7 @@ const LONGEST_TTL: u64 = 86_400_000;
 impl Queue {
     /// A ticket as the queue has it.
     pub(super) fn member_of(&self, ticket: &Ticket) -> String {
-        self.ears.member(ticket)
+        self.ears(ticket.key()).member(ticket)
     }
 
     /// The same of a call; nothing for who has none.
@@ -191,7 +214,7 @@ impl Queue {
 
     /// The arrival with which a ticket joins, if it may.
     fn joining(&self, ticket: &Ticket) -> Option<u64> {
-        let joins = self.ears.are_open() && self.store.hears(&ticket.key().channel());
+        let joins = self.ears(ticket.key()).are_open() && self.store.hears(&ticket.key().channel());
         ticket.asks(joins);
         joins.then(|| ticket.arrival())
     }
@@ -238,7 +261,7 @@ impl Queue {
     /// that may have been said before it counted.
     fn count(&self, ticket: &Ticket) {
         ticket.count_as(self.store.listen(&ticket.key().members(), Arc::new(Silence)).ok());
-        if ticket.is_outside() || self.ears.are_refused() {
+        if ticket.is_outside() || self.ears(ticket.key()).are_refused() {
             ticket.count_as(None);
         }
     }

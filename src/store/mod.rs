@@ -74,6 +74,11 @@ pub(crate) trait Store: Health {
     /// Whether what PUBLISH returns is the number of all who listen. In a cluster it is that of one node.
     fn counts_listeners(&self) -> bool;
 
+    /// Whether scripts tell those alone who listen in the lock's slot: every channel has to be in it.
+    fn is_sharded(&self) -> bool {
+        false
+    }
+
     /// One round trip that asks for nothing, answered by then: how long its answer took.
     fn ping(&self, until: Moment) -> Result<Duration, Failure>;
 
@@ -148,6 +153,11 @@ fn scheme_of(url: &str) -> error::Result<&'static Scheme> {
     let scheme = url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
     let known = SCHEMES.iter().find(|(known, _)| scheme.as_deref() == Some(known));
     known.map(|(_, scheme)| scheme).ok_or_else(|| wrong_scheme(url))
+}
+
+/// Whether a URL is that of a cluster, where each lock is in a slot.
+pub(crate) fn is_cluster(url: &str) -> bool {
+    matches!(scheme_of(url.trim()), Ok(Opens(open)) if std::ptr::fn_addr_eq(*open, cluster::open as Open))
 }
 
 /// The store of a URL. Nothing is connected yet.

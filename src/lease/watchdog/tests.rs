@@ -271,13 +271,13 @@ fn an_alarm_has_every_tenure_asked_for_at_once() {
         scene.watchdog.keep(tenure, Arc::<Told>::clone(&keeper) as _).unwrap();
     }
     scene.go(10);
-    scene.watchdog.alarm()();
+    scene.watchdog.alarm()(&|_| true);
     let mut asked = [(); 2].map(|()| told.recv_timeout(LONG).unwrap());
     asked.sort_unstable();
     assert_eq!(asked, [("renew", watched.serial()), ("verify", fixed.serial())]);
     let late = tenure(scene.clock.clone(), false);
     scene.go(10);
-    scene.watchdog.alarm()();
+    scene.watchdog.alarm()(&|_| true);
     scene.watchdog.keep(&late, keeper).unwrap();
     let verified = |(what, serial): &(_, u64)| (*what, *serial) == ("verify", late.serial());
     assert!(told.iter().any(|said| verified(&said)), "it was acquired before");
@@ -289,7 +289,7 @@ fn what_cannot_be_verified_is_asked_for_again_and_lost_at_its_deadline() {
     let tenure = tenure(scene.clock.clone(), false);
     scene.watchdog.keep(&tenure, keeper).unwrap();
     scene.go(10);
-    scene.watchdog.alarm()();
+    scene.watchdog.alarm()(&|_| true);
     for _ in 0..2 {
         assert_eq!(told.recv_timeout(LONG), Ok(("verify", tenure.serial())), "the second time at once");
     }

@@ -1,13 +1,13 @@
 -- Strict mode, before the acquire script: grants nothing for one lease after the server lost its data.
 --
 -- preludes stale, epoch
--- KEYS[2]  the epoch: string "<run id> <ms> <us>": the server's process, the quarantine, until when it lasts
--- ARGV[5]  run id of the server that this connection reached
--- ARGV[6]  the quarantine, ms: the longest lease of a strict client
+-- ARGV[5]  the epoch: string "<run id> <ms> <us>": the server's process, the quarantine, until when it lasts; not in KEYS, for of
+--          a slot that is being moved two keys are refused
+-- ARGV[6]  run id of the server that this connection reached
+-- ARGV[7]  the quarantine, ms: the longest lease of a strict client
 -- reply    array of one: ms left of the quarantine; error MISMATCH; else the acquire script's
 do
-  local epoch_key = KEYS[2]
-  local run_id, length = ARGV[5], ARGV[6]
+  local epoch_key, run_id, length = ARGV[5], ARGV[6], ARGV[7]
   local quiet_until, agreed = epoch_of(epoch_key, run_id, length)
   if agreed ~= length then
     return redis.error_reply('MISMATCH strict clients of one server need the same watchdog_timeout: this one has '

@@ -1,6 +1,7 @@
 //! The ear of a client: the channel on which others tell it, and nobody else, which of its tickets is where.
 
 use super::ticket::{self, Ticket};
+use crate::base::key::Key;
 use crate::base::signal::{Ear, Listening};
 use crate::store::Store;
 use parking_lot::Mutex;
@@ -18,7 +19,8 @@ mod tests;
 /// Two locks, because the subscriber tells while it keeps its own, under which listening begins and ends: `tickets` is the
 /// one that it takes, and nobody calls the subscriber with it.
 pub(super) struct Ears {
-    /// What the channel's name and each ticket end and begin with.
+    /// What the channel's name ends and each ticket begins with: the client, in a cluster of shards behind the lock, whose slot
+    /// the channel has to share.
     client: String,
     tickets: Mutex<HashMap<u64, Arc<Ticket>>>,
     channel: Mutex<Channel>,
@@ -34,20 +36,24 @@ struct Channel {
 
 /// A message: the ticket, and its rank; -1: it was passed over. What nobody of ours published is nothing.
 fn understood(payload: &[u8]) -> Option<(&str, u64, Option<u32>)> {
-    let (ticket, rank) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
-    let (client, number) = ticket.split_once(':')?;
+    let (ticket, rank) = std::str::from_utf8(payload).ok()?.rsplit_once(' ')?;
+    let (client, number) = ticket.rsplit_once(':')?;
     let rank = if rank == "-1" { None } else { Some(rank.parse().ok()?) };
     Some((client, number.parse().ok()?, rank))
 }
 
 impl Ears {
     pub(super) fn new(client: Uuid) -> Self {
-        Self {
-            client: client.hyphenated().to_string(),
-            tickets: Mutex::default(),
-            channel: Mutex::default(),
-            refused: AtomicBool::default(),
-        }
+        Self::named(client.hyphenated().to_string())
+    }
+
+    /// Those for one lock alone.
+    pub(super) fn of(client: Uuid, key: &Key) -> Self {
+        Self::named(format!("{}:{}", key.tag_parts().concat(), client.hyphenated()))
+    }
+
+    fn named(client: String) -> Self {
+        Self { client, tickets: Mutex::default(), channel: Mutex::default(), refused: AtomicBool::default() }
     }
 
     /// The ticket as the queue has it.
@@ -76,6 +82,11 @@ impl Ears {
         if channel.wanted == 0 {
             channel.listening = None;
         }
+    }
+
+    /// Whether nobody waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.channel.lock().wanted == 0
     }
 
     fn all(&self) -> Vec<Arc<Ticket>> {

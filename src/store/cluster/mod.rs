@@ -19,7 +19,7 @@ mod scouts;
 mod url;
 
 use super::{Answers, Common, Health, Store};
-use crate::base::error::{self, Applied};
+use crate::base::error::{self, Applied, Cause};
 use crate::base::signal::{Ear, Listening};
 use crate::base::slot::slot_of;
 use crate::base::time::Moment;
@@ -51,13 +51,9 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn at_master<T>(
-        &self,
-        slot: u16,
-        until: Moment,
-        act: impl Fn(&Node, bool) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        self.routes.at_master(slot, until, &|| self.scouts.urge(), act)
+    /// What concerns no key, at any master.
+    fn anywhere<T>(&self, until: Moment, act: impl Fn(&Node) -> Result<T, Failure>) -> Result<T, Failure> {
+        self.routes.at_master(0, false, until, &|| self.scouts.urge(), |node, _| act(node))
     }
 }
 
@@ -85,9 +81,9 @@ impl Store for Cluster {
     }
 
     fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure> {
-        let slot = request.keys.first().map_or(0, |key| slot_of(key));
+        let slot = slot_of_all(request.keys)?;
         let act = |node: &Node, asking| node.backend.attempt(lane, &Request { asking, ..*request }, limits);
-        self.at_master(slot, limits.answer_by, act)
+        self.routes.at_master(slot, request.may_ask, limits.answer_by, &|| self.scouts.urge(), act)
     }
 
     /// One command for each slot.
@@ -121,13 +117,17 @@ impl Store for Cluster {
         self.routes.is_sharded()
     }
 
+    fn is_sharded(&self) -> bool {
+        self.routes.is_sharded()
+    }
+
     fn ping(&self, until: Moment) -> Result<Duration, Failure> {
-        self.at_master(0, until, |node, _| node.backend.ping(until))
+        self.anywhere(until, |node| node.backend.ping(until))
     }
 
     fn warm(&self, lane: Lane) -> Result<(), Failure> {
         let until = self.routes.clock.now().plus(self.routes.common.config.connect_timeout);
-        self.at_master(0, until, |node, _| node.backend.warm(lane))
+        self.anywhere(until, |node| node.backend.warm(lane))
     }
 
     fn close(&self) {
@@ -154,6 +154,17 @@ impl Cluster {
     }
 }
 
+/// # Errors
+/// That of a server, for keys of several slots.
+fn slot_of_all(keys: &[&str]) -> Result<u16, Failure> {
+    let slot = keys.first().map_or(0, |key| slot_of(key));
+    if keys.iter().all(|key| slot_of(key) == slot) {
+        return Ok(slot);
+    }
+    let cause = Cause::new("these locks are in several slots of the cluster");
+    Err(Failure::Refused { code: "CROSSSLOT".to_owned(), applied: Applied::No, cause })
+}
+
 /// What of a request for several keys is for some of them.
 struct Part<'a> {
     keys: Vec<&'a str>,
@@ -169,6 +180,6 @@ impl<'a> Part<'a> {
     }
 
     fn request(&'a self, of: &Request<'_>) -> Request<'a> {
-        Request { grants: of.grants, ..Request::new(of.verb, &self.keys, &self.args) }
+        Request { grants: of.grants, may_ask: of.may_ask, ..Request::new(of.verb, &self.keys, &self.args) }
     }
 }

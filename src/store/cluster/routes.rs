@@ -240,10 +240,11 @@ impl Routes {
         known.unwrap_or_else(|| Arc::clone(table.guests.entry(place).or_insert_with_key(make)))
     }
 
-    /// Does something at the master of a slot, or where that sends it. `asking`: the slot is on its way there.
+    /// Does something at the master of a slot, or where that sends it, if it may. `asking`: the slot is on its way there.
     pub(super) fn at_master<T>(
         &self,
         slot: u16,
+        may_ask: bool,
         until: Moment,
         urge: &dyn Fn(),
         act: impl Fn(&Node, bool) -> Result<T, Failure>,
@@ -258,6 +259,7 @@ impl Routes {
                 done => return done,
             };
             match Redirect::of(&failure, &node.place) {
+                Some(Redirect::Ask(_)) if !may_ask => return Err(failure),
                 Some(Redirect::Ask(to)) => guest = Some(self.guest(to.mapped(map))),
                 Some(Redirect::Moved(to)) => {
                     // Asked for a slot on its way, it says who has it still.

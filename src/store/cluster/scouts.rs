@@ -136,7 +136,10 @@ impl Scouts {
             scouts.state.lock().asked.remove(&asked);
             let _ = tell.send(said.map(|said| scouts.routes.note(&said)));
         });
-        sent.inspect_err(|_| drop(self.state.lock().asked.remove(place)))
+        if sent.is_err() {
+            self.state.lock().asked.remove(place);
+        }
+        sent
     }
 
     fn ask(&self, place: &Place) -> Result<Said, Failure> {

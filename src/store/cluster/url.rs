@@ -79,9 +79,7 @@ mod tests {
 
     #[test]
     fn a_wrong_url_says_what_is_right_and_no_secret() {
-        for url in
-            ["//h", "://h:0", "://h/1", "://h?db=1", "://u:secret@h#", "://", "://a,,b", "://a,u:secret@b", "://h/x"]
-        {
+        for url in ["h", "//h:0", "//h/1", "//h?db=1", "//u:secret@h#", "//", "//a,,b", "//a,u:secret@b", "//h/x"] {
             let error = parse(&format!("redis+cluster:{url}")).err().unwrap_or_else(|| panic!("{url}")).to_string();
             assert!(error.contains("redis+cluster://") && !error.contains("secret"), "{error}");
         }

@@ -50,14 +50,16 @@ pub(crate) struct Request<'a> {
     pub(crate) args: &'a [Arg<'a>],
     /// Of one that grants or prolongs: the replicas that the client requires have to confirm what it says.
     pub(crate) grants: Option<Grants>,
-    /// It goes to a node that its slot is being moved to, of a cluster.
+    /// In a cluster: it goes to a node that its slot is on its way to.
     pub(crate) asking: bool,
+    /// It may: it touches no key but those that it names, for one that was not there yet would keep the slot from moving on.
+    pub(crate) may_ask: bool,
 }
 
 impl<'a> Request<'a> {
     /// One that grants nothing.
     pub(crate) fn new(verb: Verb, keys: &'a [&'a str], args: &'a [Arg<'a>]) -> Self {
-        Self { verb, keys, args, grants: None, asking: false }
+        Self { verb, keys, args, grants: None, asking: false, may_ask: true }
     }
 }
 
@@ -76,6 +78,8 @@ pub(crate) enum Arg<'a> {
     Number(u64),
     /// One text in parts.
     Parts([&'a str; 3]),
+    /// A key that begins so, in the slot of the first key.
+    InSlot(&'a str),
     /// The attempt's deadline on the server's clock, known only once a connection is at hand.
     Deadline,
     /// Of the server's process, asked for in the handshake of a strict client.
@@ -126,6 +130,8 @@ pub(crate) struct Answer {
     pub(crate) sent: Moment,
     /// How many replicas confirmed what it grants, where some have to.
     pub(crate) confirmed: Option<Confirmed>,
+    /// In a cluster: by a node that the slot is on its way to, where nobody listens yet.
+    pub(crate) on_its_way: bool,
 }
 
 /// So many replicas confirmed it, and so many had to.
@@ -134,9 +140,9 @@ pub(crate) type Confirmed = (usize, usize);
 impl Answer {
     /// The same as one for each of so many keys that it is about.
     pub(crate) fn one_each(self, count: usize) -> Result<Vec<Result<Self, Failure>>, Failure> {
-        let Self { reply, sent, confirmed } = self;
+        let Self { reply, sent, confirmed, on_its_way } = self;
         let replies = reply.one_each(count)?.into_iter();
-        Ok(replies.map(|reply| Ok(Self { reply, sent, confirmed })).collect())
+        Ok(replies.map(|reply| Ok(Self { reply, sent, confirmed, on_its_way })).collect())
     }
 }
 
@@ -184,6 +190,11 @@ impl Failure {
 
     fn is_timeout(&self) -> bool {
         matches!(self, Self::Unreached(broken) | Self::Unknown { broken, .. } if broken.timed_out)
+    }
+
+    /// Whether a node of a cluster says that the slot is on its way elsewhere, and the key is not here.
+    pub(crate) fn is_on_its_way(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == "ASK")
     }
 
     /// Whether it may have taken effect.

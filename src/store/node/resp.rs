@@ -4,6 +4,7 @@
 
 use super::{Arg, Request, Verb};
 use crate::base::script::{Dialect, Script};
+use crate::base::slot::{slot_of, tag_of};
 use std::time::Duration;
 
 /// What only the connection knows: the attempt's deadline on the server's clock, and the server's process.
@@ -40,6 +41,7 @@ pub(super) fn pack(packed: &mut Vec<u8>, request: &Request<'_>, whole: bool, kno
             Arg::Text(argument) => text(packed, argument),
             Arg::Number(argument) => number(packed, *argument),
             Arg::Parts(argument) => parts(packed, argument.map(str::as_bytes)),
+            Arg::InSlot(beginning) => in_slot(packed, beginning, keys.first().unwrap_or(&"")),
             Arg::Deadline => number(packed, u64::try_from(known.deadline).unwrap_or(0)),
             Arg::RunId => text(packed, known.run_id),
         }
@@ -70,6 +72,11 @@ fn number(packed: &mut Vec<u8>, number: u64) {
 
 fn text(packed: &mut Vec<u8>, text: &str) {
     parts(packed, [text.as_bytes()]);
+}
+
+/// Behind what says its slot by itself, as a prefix with braces, the tag says nothing: both keys have that prefix.
+fn in_slot(packed: &mut Vec<u8>, beginning: &str, key: &str) {
+    parts(packed, [beginning, ":{", tag_of(slot_of(key)), "}"].map(str::as_bytes));
 }
 
 /// One string.
@@ -120,6 +127,7 @@ mod tests {
             Arg::Parts(parts) => command.arg(parts.concat()),
             Arg::Deadline => command.arg(deadline),
             Arg::RunId => command.arg(RUN_ID),
+            Arg::InSlot(_) => unreachable!("it is not among those that are tried"),
         };
     }
 
@@ -160,6 +168,16 @@ mod tests {
             check(&Request::new(Verb::Command("PTTL"), &keys, &args), whole, deadline);
             check(&Request::new(Verb::Command("HLEN"), &keys[..1], &[]), whole, deadline);
         }
+    }
+
+    #[test]
+    fn a_key_beside_another_is_in_its_slot() {
+        let request = Request::new(Verb::Command("GET"), &["n"], &[Arg::InSlot("p:epoch")]);
+        let mut packed = Vec::new();
+        pack(&mut packed, &request, false, known(0));
+        let text = String::from_utf8(packed).unwrap();
+        let name = text.lines().find(|line| line.starts_with("p:epoch:{")).unwrap();
+        assert!(name.len() <= "p:epoch:{}".len() + 6 && slot_of(name) == slot_of("n"), "{name}");
     }
 
     #[test]

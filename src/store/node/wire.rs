@@ -107,7 +107,7 @@ impl Wire {
                 let confirmed = confirmed?;
                 let late = mutant::is(Mutant::DeadlineFromReply);
                 let sent = if late { self.server.clock.now() } else { schedule.sent };
-                Ok(Once::Answered(Answer { reply, sent, confirmed }))
+                Ok(Once::Answered(Answer { reply, sent, confirmed, on_its_way: request.asking }))
             }
             Err(error) if error.code() == Some("STALE") => self.correct(live, &error, &schedule),
             Err(error) => {
