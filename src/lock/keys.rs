@@ -148,8 +148,12 @@ impl Keys {
     /// fails they find out by polling.
     fn tell_where_they_listen(&self, key: &Key) {
         let (channel, answer_by) = (key.channel(), Clock::Boot.now().plus(GRACE));
-        let request = Request::new(Verb::Command("SPUBLISH"), &[channel.as_str()], &[Arg::Text("0")]);
-        let _ = self.store.attempt(Lane::Calls, &request, any_time(answer_by));
+        let (keys, args) = ([channel.as_str()], [Arg::Text("0")]);
+        let _ = self.store.attempt(
+            Lane::Calls,
+            &Request::new(Verb::Command("SPUBLISH"), &keys, &args),
+            any_time(answer_by),
+        );
     }
 
     /// One of those who were told may be this client itself. Of whom a store does not count there may be any number.
