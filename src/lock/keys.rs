@@ -1,6 +1,9 @@
 //! Locks as keys of a store: what one script does for each step of the accounting.
 
-use super::primitive::{GroupPrimitive, Primitive, Renewed, Take, TakeAll, heard};
+mod group;
+mod on_its_way;
+
+use super::primitive::{GroupPrimitive, Primitive, Renewed, Take, heard};
 use super::queue::{Manner, Queue, Ticket};
 use crate::base::config::Config;
 use crate::base::key::{EPOCH, Key};
@@ -8,12 +11,13 @@ use crate::base::say::say;
 use crate::base::script::Count::{AtLeast, Exactly};
 use crate::base::script::{Script, scripts};
 use crate::base::signal::{Listening, Semaphore};
-use crate::base::time::{Clock, Lease, Moment};
+use crate::base::time::{Lease, Moment};
 use crate::client::Space;
 use crate::lease::tenure::{Audience, Tenure};
 use crate::store::Store;
-use crate::store::node::{Answer, Arg, Failure, GRACE, Grants, Lane, Limits, Reply, Request, Verb};
+use crate::store::node::{Answer, Arg, Failure, Grants, Lane, Limits, Reply, Request, Verb};
 use arrayvec::ArrayVec;
+use on_its_way::may_ask;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -144,18 +148,6 @@ impl Keys {
         freed
     }
 
-    /// Who waits for a lock whose slot is on its way elsewhere listens where it was, as long as it is not gone from there. If this
-    /// fails they find out by polling.
-    fn tell_where_they_listen(&self, key: &Key) {
-        let (channel, answer_by) = (key.channel(), Clock::Boot.now().plus(GRACE));
-        let (keys, args) = ([channel.as_str()], [Arg::Text("0")]);
-        let _ = self.store.attempt(
-            Lane::Calls,
-            &Request::new(Verb::Command("SPUBLISH"), &keys, &args),
-            any_time(answer_by),
-        );
-    }
-
     /// One of those who were told may be this client itself. Of whom a store does not count there may be any number.
     fn were_others_told(&self, key: &Key, told: i64) -> bool {
         told > 1 || !self.store.counts_listeners() || (told == 1 && !self.store.hears(&key.channel()))
@@ -175,25 +167,6 @@ impl Keys {
             Err(failure) if failure.is_on_its_way() => self.acquire_on_its_way(by, tenure, lease, limits),
             here => here,
         }
-    }
-
-    /// The slot of the lock is on its way to another node of the cluster, and the lock is not held where it was. A strict client
-    /// grants nothing before it has arrived: what the other node grants now it could not say there, for a key beside the lock
-    /// would keep the slot from moving on.
-    fn acquire_on_its_way(
-        &self,
-        by: &Acquire,
-        tenure: &Tenure,
-        lease: Lease,
-        limits: Limits,
-    ) -> Result<Answer, Failure> {
-        if let Some((_, quarantine)) = &self.epoch {
-            self.say_quiet("is moving a slot elsewhere", *quarantine);
-            let reply = Reply::Number(i64::try_from(*quarantine).unwrap_or(i64::MAX));
-            return Ok(Answer { reply, sent: Clock::Boot.now(), confirmed: None, on_its_way: true });
-        }
-        let args = [Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(1)];
-        self.ask_for(by.at_once[0], &[tenure.key().full()], &args, limits, takes)
     }
 
     fn acquire_here(
@@ -319,37 +292,11 @@ impl Keys {
         Some([key, Arg::RunId, Arg::Number(*quarantine)])
     }
 
-    /// Strict mode, while the slot is on its way: nothing says which process serves until it has arrived, and until then
-    /// nothing is granted there.
-    fn renew_on_its_way(&self, lane: Lane, tenure: &Tenure, lease: Lease, limits: Limits) -> Result<Answer, Failure> {
-        let (keys, args) =
-            ([tenure.key().full()], [Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner())]);
-        let request = Request { grants: Some(prolongs), ..Request::new(Verb::Script(&RENEW), &keys, &args) };
-        let answer = self.store.attempt(lane, &request, limits)?;
-        answer.one_each(1)?.pop().unwrap_or_else(|| Err(Failure::not_understood()))
-    }
-
     fn ask(&self, command: &'static str, key: &Key, answer_by: Moment) -> Result<i64, Failure> {
         let keys = [key.full()];
         let request = Request::new(Verb::Command(command), &keys, &[]);
         self.store.attempt(Lane::Calls, &request, any_time(answer_by))?.reply.number()
     }
-}
-
-/// Scripts that touch more keys than they name.
-static BESIDE: [&Script; 7] = [
-    &ACQUIRE_STRICT,
-    &ACQUIRE_IN_TURN,
-    &ACQUIRE_IN_TURN_STRICT,
-    &REENTER_STRICT,
-    &RENEW_STRICT,
-    &RELEASE_IN_TURN,
-    &LEAVE,
-];
-
-/// Whether a script may be sent to where its slot is on its way.
-fn may_ask(script: &'static Script) -> bool {
-    !BESIDE.iter().any(|beside| std::ptr::eq(*beside, script))
 }
 
 /// What a script that frees a lock says.
@@ -416,10 +363,7 @@ impl Primitive for Keys {
         args.extend([Arg::Text(tenure.owner()), Arg::Number(count as u64)]);
         let limits = Limits { answer_by, execute_within: lease.validity() };
         let answer = match self.ask_for(script, &[tenure.key().full()], &args, limits, prolongs) {
-            Err(failure) if failure.is_on_its_way() => {
-                let args = [args[0], args[1], Arg::Text(tenure.owner()), Arg::Number(count as u64)];
-                self.ask_for(&REENTER, &[tenure.key().full()], &args, limits, prolongs)
-            }
+            Err(failure) if failure.is_on_its_way() => self.reenter_on_its_way(tenure, count, lease, limits),
             answer => answer,
         }?;
         Ok((answer.reply.number()? == 1).then_some(answer.sent))
@@ -503,38 +447,5 @@ impl Primitive for Keys {
 
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
         heard(self.store.listen(&key.channel(), Arc::<Semaphore>::clone(semaphore)))
-    }
-}
-
-impl GroupPrimitive for Keys {
-    fn take_all(&self, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<TakeAll, Failure> {
-        let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
-        let owners = tenures.iter().map(|tenure| Arg::Text(tenure.owner()));
-        let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(owners).collect();
-        let limits = Limits { answer_by, execute_within: lease.validity() };
-        let answer = self.ask_for(&ACQUIRE_GROUP, &keys, &args, limits, |reply| *reply == Reply::Number(0))?;
-        match usize::try_from(answer.reply.number()?) {
-            Ok(0) => {
-                tenures.iter().for_each(|tenure| tenure.note_replicas(answer.confirmed));
-                Ok(TakeAll::Acquired(answer.sent))
-            }
-            Ok(taken) if taken <= tenures.len() => Ok(TakeAll::Busy(taken - 1)),
-            _ => Err(Failure::not_understood()),
-        }
-    }
-
-    fn release_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<Vec<bool>, Failure> {
-        let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
-        let args =
-            tenures.iter().flat_map(|tenure| [Arg::Text(tenure.owner()), Arg::Parts(tenure.key().channel_parts())]);
-        let args: Vec<_> = args.collect();
-        let request = Request::new(Verb::Script(&RELEASE_GROUP), &keys, &args);
-        let answers = self.store.attempt_all(Lane::Calls, &request, 0, any_time(answer_by))?;
-        let released = tenures.iter().zip(answers);
-        let freed = |(tenure, answer): (&Arc<Tenure>, Result<Answer, Failure>)| {
-            let answer = answer?;
-            Ok(self.freed(tenure.key(), &answer, answer.reply.number()?).is_done())
-        };
-        released.map(freed).collect()
     }
 }

@@ -10,10 +10,10 @@ use crate::base::script::Dialect;
 use crate::base::signal::Ear;
 use crate::base::threads::spawn;
 use crate::base::time::{Clock, Moment};
-use crate::store::node::{Backend, Bell, Stream};
+use crate::store::node::{Backend, Bell};
 use once_cell::sync::OnceCell;
 use parking_lot::{Condvar, Mutex};
-use redis::{RedisError, ServerError, Value};
+use redis::RedisError;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -21,6 +21,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
+
+mod line;
+
+use line::{Line, Told, is_elsewhere};
 
 /// A quiet connection is asked for a sign of life this often; a half-open one is noticed no other way.
 const PING_EVERY: Duration = Duration::from_secs(3);
@@ -415,86 +419,4 @@ fn log_loss(node: &Backend, error: &RedisError, pause: Duration) {
     } else {
         say!(debug, "the subscriber cannot connect to {server}: {why}");
     }
-}
-
-/// The connection in subscribed mode.
-struct Line<'a> {
-    shared: &'a Shared,
-    node: &'a Arc<Backend>,
-    stream: Stream,
-    bell: &'a Bell,
-}
-
-impl<'a> Line<'a> {
-    fn open(shared: &'a Shared, node: &'a Arc<Backend>) -> Result<Self, RedisError> {
-        let stream = node.server().connect(Moment::MAX)?.stream;
-        Ok(Self { shared, node, stream, bell: shared.bell()? })
-    }
-
-    /// Why the server refuses, if it does.
-    fn subscribe(&mut self, channel: &str) -> Result<Option<ServerError>, RedisError> {
-        let command = if self.shared.dialect == Dialect::Sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" };
-        match self.command(command, Some(channel))? {
-            Value::ServerError(error) => Ok(Some(error)),
-            _ => Ok(None),
-        }
-    }
-
-    fn unsubscribe(&mut self, channel: &str) -> Result<(), RedisError> {
-        let command = if self.shared.dialect == Dialect::Sharded { LEAVE_SHARD } else { "UNSUBSCRIBE" };
-        self.command(command, Some(channel)).map(drop)
-    }
-
-    /// Sends a command and delivers the messages that come before its reply.
-    fn command(&mut self, name: &str, arg: Option<&str>) -> Result<Value, RedisError> {
-        let now = self.shared.clock.now();
-        self.stream.ends_by(now.plus(self.node.server().response_timeout()), now);
-        self.stream.send(&redis::cmd(name).arg(arg).get_packed_command())?;
-        loop {
-            let reply = self.stream.next()?;
-            match Told::of(&reply) {
-                Some(Told::Left(left)) if name == LEAVE_SHARD && arg == Some(left) => return Ok(reply),
-                Some(told) => self.shared.deliver(self.node, told)?,
-                None => return Ok(reply),
-            }
-        }
-    }
-
-    /// Delivers the next message; false when none came by then, or the bell rang.
-    fn next(&mut self, until: Moment) -> Result<bool, RedisError> {
-        self.stream.ends_by(until, self.shared.clock.now());
-        let next = self.stream.next_unless_rung(self.bell)?;
-        if let Some(told) = next.as_ref().and_then(Told::of) {
-            self.shared.deliver(self.node, told)?;
-        }
-        Ok(next.is_some())
-    }
-}
-
-const LEAVE_SHARD: &str = "SUNSUBSCRIBE";
-
-/// What a server says unasked.
-enum Told<'a> {
-    /// On a channel.
-    Message(&'a str, &'a [u8]),
-    /// The channel's slot has left the node. The answer to an unsubscription reads the same.
-    Left(&'a str),
-}
-
-impl<'a> Told<'a> {
-    fn of(said: &'a Value) -> Option<Self> {
-        let Value::Array(words) = said else { return None };
-        let [Value::BulkString(kind), Value::BulkString(channel), rest] = words.as_slice() else { return None };
-        let channel = std::str::from_utf8(channel).ok()?;
-        match (kind.as_slice(), rest) {
-            (b"message" | b"smessage", Value::BulkString(payload)) => Some(Self::Message(channel, payload)),
-            (b"sunsubscribe", _) => Some(Self::Left(channel)),
-            _ => None,
-        }
-    }
-}
-
-/// Whether the server says that the channel's slot is another one's, or nobody's for the moment.
-fn is_elsewhere(error: &ServerError) -> bool {
-    matches!(error.code(), "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN")
 }

@@ -1,0 +1,41 @@
+//! Several locks taken or released by one command.
+
+use super::{ACQUIRE_GROUP, Keys, RELEASE_GROUP, any_time};
+use crate::base::time::{Lease, Moment};
+use crate::lease::tenure::Tenure;
+use crate::lock::primitive::{GroupPrimitive, TakeAll};
+use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Reply, Request, Verb};
+use std::sync::Arc;
+
+impl GroupPrimitive for Keys {
+    fn take_all(&self, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<TakeAll, Failure> {
+        let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
+        let owners = tenures.iter().map(|tenure| Arg::Text(tenure.owner()));
+        let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(owners).collect();
+        let limits = Limits { answer_by, execute_within: lease.validity() };
+        let answer = self.ask_for(&ACQUIRE_GROUP, &keys, &args, limits, |reply| *reply == Reply::Number(0))?;
+        match usize::try_from(answer.reply.number()?) {
+            Ok(0) => {
+                tenures.iter().for_each(|tenure| tenure.note_replicas(answer.confirmed));
+                Ok(TakeAll::Acquired(answer.sent))
+            }
+            Ok(taken) if taken <= tenures.len() => Ok(TakeAll::Busy(taken - 1)),
+            _ => Err(Failure::not_understood()),
+        }
+    }
+
+    fn release_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<Vec<bool>, Failure> {
+        let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
+        let args =
+            tenures.iter().flat_map(|tenure| [Arg::Text(tenure.owner()), Arg::Parts(tenure.key().channel_parts())]);
+        let args: Vec<_> = args.collect();
+        let request = Request::new(Verb::Script(&RELEASE_GROUP), &keys, &args);
+        let answers = self.store.attempt_all(Lane::Calls, &request, 0, any_time(answer_by))?;
+        let released = tenures.iter().zip(answers);
+        let freed = |(tenure, answer): (&Arc<Tenure>, Result<Answer, Failure>)| {
+            let answer = answer?;
+            Ok(self.freed(tenure.key(), &answer, answer.reply.number()?).is_done())
+        };
+        released.map(freed).collect()
+    }
+}
