@@ -184,6 +184,15 @@ impl Member {
         self.ask(&["PTTL", key])
     }
 
+    pub fn keys(&self) -> Vec<String> {
+        self.ask(&["KEYS", "*"])
+    }
+
+    /// The channels that somebody listens to.
+    pub fn channels(&self) -> Vec<String> {
+        self.ask(&["PUBSUB", "CHANNELS"])
+    }
+
     /// How many connections are subscribed to a channel.
     pub fn subscribers(&self, channel: &str) -> i64 {
         self.ask::<(String, i64)>(&["PUBSUB", "NUMSUB", channel]).1

@@ -41,14 +41,17 @@ fn a_cluster_starts_and_each_master_has_a_third_of_the_slots_and_a_replica() {
 #[test]
 fn a_slot_moves_with_its_keys_to_a_node_that_has_joined() {
     let mut cluster = Cluster::start();
-    let node = cluster.add_node();
+    let (node, took) = timed(|| cluster.add_node());
+    println!("it joined in {took:?}");
     let names: Vec<_> = names_in_slot(100).take(120).collect();
     names.iter().for_each(|name| set(&cluster, 0, name));
-    cluster.move_slot(100, node);
+    let (_, took) = timed(|| cluster.move_slot(100, node));
+    println!("it moved in {took:?}");
     assert_eq!((cluster.owner(100), cluster.masters()), (node, vec![0, 1, 2, node]));
     assert!(names.iter().all(|name| get(&cluster, node, name).is_some()));
     assert_eq!(refused(&cluster, 0, &["GET", &names[0]]), "MOVED");
-    cluster.settled();
+    let (_, took) = timed(|| cluster.settled());
+    println!("settled in {took:?}");
 }
 
 /// Of a slot that is moved halfway each key is at one place, and one that is at none at the new one.
@@ -77,9 +80,12 @@ fn a_master_that_dies_is_replaced_and_comes_back_as_a_replica() {
     let name = cluster.name_at(1, 0);
     cluster.nodes[0].kill();
     set(&cluster, 1, &name);
-    assert_eq!(cluster.replaced(0), 3);
+    let (other, took) = timed(|| cluster.replaced(0));
+    println!("replaced in {took:?}");
+    assert_eq!(other, 3);
     cluster.nodes[0].restart();
-    cluster.settled();
+    let (_, took) = timed(|| cluster.settled());
+    println!("settled in {took:?}");
     assert_eq!(cluster.replicas_of(3), [0]);
 }
 
@@ -87,10 +93,12 @@ fn a_master_that_dies_is_replaced_and_comes_back_as_a_replica() {
 fn a_replica_takes_over_when_it_is_told_to() {
     let cluster = Cluster::of(Shape::STEADY);
     for (how, replica) in [(How::Orderly, 3), (How::Force, 4), (How::Takeover, 5)] {
-        cluster.fail_over(replica, how);
+        let (_, took) = timed(|| cluster.fail_over(replica, how));
+        println!("{how:?} took {took:?}");
         assert!(cluster.says_master(replica), "{how:?}");
     }
-    cluster.settled();
+    let (_, took) = timed(|| cluster.settled());
+    println!("settled in {took:?}");
     assert_eq!(cluster.masters(), [3, 4, 5]);
 }
 
