@@ -6,7 +6,7 @@ mod events;
 
 use crate::base::config::Config;
 use crate::base::error::{Error, Result};
-use crate::base::key::{FullKey, Key, check_key, check_name, check_slot};
+use crate::base::key::{FullKey, Key, check_key, check_name};
 use crate::base::kind::Kind;
 use crate::base::owner::Owners;
 use crate::base::signal::Shutdown;
@@ -99,9 +99,6 @@ impl Space {
         check_name(resource)?;
         let full = FullKey::new(&self.config.key_prefix, resource);
         check_key(&full)?;
-        if self.config.in_cluster {
-            check_slot(&full)?;
-        }
         Ok(full)
     }
 

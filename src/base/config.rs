@@ -1,7 +1,7 @@
 //! The settings of a client: one function derives every default and checks all of them together.
 
 use crate::base::error::{Error, Result};
-use crate::base::key::{LONGEST_NAME, Naming, check_slot};
+use crate::base::key::{LONGEST_NAME, Naming, is_in_one_slot};
 use crate::base::time::Lease;
 use std::fmt;
 use std::sync::Arc;
@@ -321,7 +321,7 @@ impl Config {
             (self.app_name.as_deref().is_none_or(is_app_name), APP_NAME_RULE),
             (self.replicas.is_none_or(|replicas| replicas.fits(self.response_timeout)), REPLICAS_RULE),
             (!self.in_cluster || self.naming == Naming::Redisson, NAMING_RULE),
-            (!self.in_cluster || check_slot(&self.key_prefix).is_ok(), PREFIX_RULE),
+            (!self.in_cluster || is_in_one_slot(&self.key_prefix), PREFIX_RULE),
         ];
         rules.iter().find(|(kept, _)| !kept).map_or(Ok(()), |(_, rule)| Err(Error::config(*rule)))
     }

@@ -99,6 +99,11 @@ impl Key {
         self.full.clone()
     }
 
+    /// Whether its queue and its channel are in its slot of a cluster.
+    pub(crate) fn is_in_one_slot(&self) -> bool {
+        is_in_one_slot(&self.full)
+    }
+
     /// The name as the caller gave it.
     pub(crate) fn resource(&self) -> &str {
         &self.full[self.prefix..]
@@ -169,16 +174,10 @@ pub(crate) fn check_key(full: &str) -> Result<()> {
     Err(Error::config(format!("the key {full:?} is taken: strict clients keep {EPOCH} there, choose another name")))
 }
 
-/// In a cluster the channel and the queue of a lock have to be in its slot. They are, by the brace rule, unless a name has
-/// braces that are no tag: what stands around it then makes one, or hides it.
-pub(crate) fn check_slot(full: &str) -> Result<()> {
-    if !full.contains(['{', '}']) || has_tag(full) {
-        return Ok(());
-    }
-    Err(Error::config(format!(
-        "the key {full:?} has braces, but no tag in them, by which a cluster would find its slot: choose a name without braces, \
-         or one with something in the first pair of them"
-    )))
+/// Whether in a cluster what belongs to a lock is in its slot. It is, by the brace rule, unless its name has braces that are
+/// no tag: what stands around it then makes one, or hides it.
+pub(crate) fn is_in_one_slot(full: &str) -> bool {
+    !full.contains(['{', '}']) || has_tag(full)
 }
 
 /// Any characters, but 1 to 1,024 bytes.
@@ -227,7 +226,7 @@ mod tests {
         assert!(check_key("shop:redlatch:epoch").is_err() && check_key("redlatch:epoch:1").is_ok());
     }
 
-    /// What belongs to a lock, and its channel, are in its slot, or the name is refused.
+    /// Or it is known that they are not.
     #[test]
     fn all_of_a_lock_is_in_one_slot_of_a_cluster() {
         for name in ["n", "{n}", "a{n}b", "a}{n}", "{n}{m}", "{n", "n}", "{}n", "a}b{", "{}{n}", "}"] {
@@ -235,7 +234,7 @@ mod tests {
             let parts =
                 [key.channel_parts(), key.queue_parts(), key.mark_parts(), key.members_parts(), key.tag_parts()];
             let together = parts.iter().all(|parts| slot_of(&parts.concat()) == slot_of(name));
-            assert_eq!(check_slot(name).is_ok(), together, "{name}");
+            assert_eq!(key.is_in_one_slot(), together, "{name}");
         }
     }
 }

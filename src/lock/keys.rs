@@ -99,14 +99,9 @@ impl Keys {
         Self { queue: space.config.hand_off.queues.then(queue), ..self }
     }
 
-    fn call(
-        &self,
-        script: &'static Script,
-        keys: &[&str],
-        args: &[Arg<'_>],
-        limits: Limits,
-    ) -> Result<Answer, Failure> {
-        self.attempt(script, keys, args, limits, None)
+    /// One that does no harm however late it is executed.
+    fn call(&self, script: &'static Script, key: &Key, args: &[Arg<'_>], by: Moment) -> Result<Answer, Failure> {
+        self.attempt(script, &[key.full()], args, any_time(by), None)
     }
 
     /// The same of one that grants or prolongs, which replicas may have to confirm.
@@ -136,7 +131,7 @@ impl Keys {
     /// What a script that frees says. That waiters were not told is logged once: they find out by polling.
     fn freed(&self, key: &Key, answer: &Answer, number: i64) -> Freed {
         let freed = Freed::of(number);
-        if freed == Freed::Untold && answer.on_its_way {
+        if freed == Freed::Untold && (answer.on_its_way || self.in_cluster && !key.is_in_one_slot()) {
             self.tell_where_they_listen(key);
         } else if freed == Freed::Untold && !self.unheard.swap(true, Relaxed) {
             say!(
@@ -178,7 +173,7 @@ impl Keys {
         limits: Limits,
     ) -> Result<Answer, Failure> {
         let key = tenure.key();
-        let queue = self.queue().filter(|queue| queue.matters(key, manner));
+        let queue = self.queue(key).filter(|queue| queue.matters(key, manner));
         let member = queue.map_or_else(String::new, |queue| queue.member(manner));
         let mut args = AcquireArgs::new();
         args.extend([Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(1)]);
@@ -248,7 +243,7 @@ impl Keys {
     ) -> Result<bool, Failure> {
         let key = tenure.key();
         let args = ArrayVec::<_, 10>::from_iter(args.into_iter().chain(queue.releasing(tenure)));
-        let answer = self.call(&RELEASE_IN_TURN, &[key.full()], &args, any_time(answer_by))?;
+        let answer = self.call(&RELEASE_IN_TURN, key, &args, answer_by)?;
         queue.note_trip(&answer);
         let Reply::Array(said) = &answer.reply else {
             return Ok(self.freed(key, &answer, answer.reply.number()?).is_done());
@@ -394,13 +389,13 @@ impl Primitive for Keys {
     fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
         let key = tenure.key();
         let args = [Arg::Text(tenure.owner()), Arg::Number(left as u64), Arg::Parts(key.channel_parts())];
-        if let Some(queue) = self.queue().filter(|queue| left == 0 && queue.has_company(key)) {
+        if let Some(queue) = self.queue(key).filter(|queue| left == 0 && queue.has_company(key)) {
             match self.release_in_turn(queue, tenure, args, answer_by) {
                 Err(failure) if failure.is_on_its_way() => {}
                 released => return released,
             }
         }
-        let answer = self.call(&RELEASE, &[key.full()], &args, any_time(answer_by))?;
+        let answer = self.call(&RELEASE, key, &args, answer_by)?;
         let freed = self.freed(key, &answer, answer.reply.number()?);
         if left == 0 {
             self.note_audience(tenure, freed);
@@ -414,7 +409,7 @@ impl Primitive for Keys {
 
     fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
         let args = [Arg::Parts(key.channel_parts())];
-        let answer = self.call(&FORCE_UNLOCK, &[key.full()], &args, any_time(answer_by))?;
+        let answer = self.call(&FORCE_UNLOCK, key, &args, answer_by)?;
         Ok(self.freed(key, &answer, answer.reply.number()?).is_done())
     }
 
@@ -434,15 +429,17 @@ impl Primitive for Keys {
         }
     }
 
-    /// Where a store does not say how many listen, the dead cannot be told from those who wait.
-    fn queue(&self) -> Option<&Queue> {
-        self.queue.as_ref().filter(|_| self.store.counts_listeners())
+    /// Where a store does not say how many listen, the dead cannot be told from those who wait; and in a cluster a script reaches
+    /// its own slot alone.
+    fn queue(&self, key: &Key) -> Option<&Queue> {
+        let works = || self.store.counts_listeners() && (!self.in_cluster || key.is_in_one_slot());
+        self.queue.as_ref().filter(|_| works())
     }
 
     fn leave(&self, ticket: &Ticket, answer_by: Moment) -> Result<(), Failure> {
         let Some(queue) = &self.queue else { return Ok(()) };
         let (key, member) = (ticket.key(), queue.member_of(ticket));
-        self.call(&LEAVE, &[key.full()], &queue.leaving(key, &member), any_time(answer_by)).map(drop)
+        self.call(&LEAVE, key, &queue.leaving(key, &member), answer_by).map(drop)
     }
 
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {

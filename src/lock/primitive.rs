@@ -104,7 +104,7 @@ pub(crate) trait Primitive: Send + Sync {
     }
 
     /// The queue of processes, where the kind has one. Those who wait listen by it.
-    fn queue(&self) -> Option<&Queue> {
+    fn queue(&self, _: &Key) -> Option<&Queue> {
         None
     }
 

@@ -185,11 +185,11 @@ impl Bid for TenureBid<'_> {
     }
 
     fn expects_a_wait(&self) -> bool {
-        self.engine.primitive.queue().is_some_and(|queue| queue.expects_a_wait(self.key))
+        self.engine.primitive.queue(self.key).is_some_and(|queue| queue.expects_a_wait(self.key))
     }
 
     fn listen(&self, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
-        match self.engine.primitive.queue() {
+        match self.engine.primitive.queue(self.key) {
             Some(queue) => heard(queue.listen(self.ticket.get_or_init(|| queue.ticket(self.key, semaphore)))),
             None => self.engine.primitive.listen(self.key, semaphore),
         }

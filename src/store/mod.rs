@@ -9,6 +9,7 @@
 
 mod cluster;
 mod fixed;
+mod link;
 mod moving;
 pub(crate) mod node;
 mod place;

@@ -14,7 +14,7 @@ mod levels;
 mod losses;
 mod waits;
 
-use crate::harness::deployment::{Deployment, Replicas, Sentinel, Single, Tcp};
+use crate::harness::deployment::{Clustered, Deployment, Replicas, Sentinel, Single, Tcp};
 use crate::server::Server;
 use redlatch::{ClientBuilder, HandOff, LocalRedLock, OwnedGuard, QuorumLock, RedLock, RedLockExt, ReentrantLock};
 use std::any::Any;
@@ -150,6 +150,7 @@ conformance! {
         tcp: Tcp;
         sentinel: Sentinel;
         replicas: Replicas;
+        cluster: Clustered;
     }
     at_places_of_their_own {
         quorum: QuorumLock = on_servers();

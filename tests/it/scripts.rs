@@ -150,8 +150,8 @@ fn a_stale_deadline_does_nothing() {
 fn a_stale_acquire_of_a_strict_client_begins_no_quarantine() {
     let server = Server::start();
     let strict = |deadline: &str| {
-        let args = [deadline, "60000", "me", "1", "anew", "5000"];
-        run(&server, "quarantine+acquire", &["n", "epoch"], &args)
+        let args = [deadline, "60000", "me", "1", "epoch", "anew", "5000"];
+        run(&server, "quarantine+acquire", &["n"], &args)
     };
     assert_code(strict(PAST), "STALE");
     assert_eq!(server.ask::<Vec<String>>(&["KEYS", "*"]), [""; 0]);

@@ -9,7 +9,11 @@ fn refusal(url: &str) -> String {
     assert!(matches!(error, Error::Config { .. }), "{url}: {error:?}");
     let text = error.to_string();
     assert!(text.starts_with("the server's URL ") && !text.contains(SECRET), "{url}: {text}");
-    let right = ["unix:///path/to/socket[?db=n&user=..&pass=..]", "?sentinel_username=..&sentinel_password=.."];
+    let right = [
+        "unix:///path/to/socket[?db=n&user=..&pass=..]",
+        "?sentinel_username=..&sentinel_password=..",
+        "redis+cluster://[user:password@]host[:port],host[:port]",
+    ];
     assert!(right.iter().any(|right| text.ends_with(right)), "{url}: {text}");
     text
 }
@@ -43,14 +47,22 @@ fn a_port_that_is_none_is_told_its_range() {
 }
 
 #[test]
-fn a_cluster_is_told_that_it_is_not_supported() {
-    assert_told(&["redis-cluster://h", "redis+cluster://a:1,b:2", "rediss+cluster://h"], "of a cluster, which is not");
+fn a_cluster_is_told_what_its_url_has_to_be() {
+    let right = "redis+cluster://[user:password@]host[:port],host[:port]";
+    for url in ["redis+cluster://", "redis-cluster://h,,g", "valkey+cluster://h:0", "redis+cluster://h/1"] {
+        assert!(refusal(url).contains(right), "{url}");
+    }
+    assert_told(&["redis+cluster://h/1", "redis+cluster://h,g/x"], "there is only number 0");
+    assert_told(&["redis+cluster://h?db=1"], "user and password go once, before the first host");
+    for url in ["redis+cluster://h", "redis-cluster://u:p@a:1,[::1]:2/0", "valkey+cluster://h,g/"] {
+        assert!(Client::connect(url).is_ok(), "{url}");
+    }
 }
 
 #[test]
 fn tls_is_told_that_it_is_not_there() {
     assert_told(
-        &["rediss://h", "REDISS://h", "valkeys://h", "rediss+sentinel://h/m"],
+        &["rediss://h", "REDISS://h", "valkeys://h", "rediss+sentinel://h/m", "rediss+cluster://h"],
         "asks for TLS, which this version does not have",
     );
 }
@@ -178,9 +190,9 @@ fn nodes_that_do_not_go_together_are_told_why() {
         (&["redis://a", "unix:///s?db=1"], "database 0 of a:6379 and 1 of /s"),
         (&["redis://a", "redis://b", "redis://u:Sesame-0815@a:6379/"], "a:6379 is given twice, give each node once"),
         (&["unix:///s", "redis+unix:///s"], "/s is given twice"),
-        (&["redis+sentinel://a/m", "redis://b"], "sentinels find them by themselves: leave `replicas` out"),
-        (&["redis://a", "redis+sentinel://u:Sesame-0815@b/m"], "sentinels find them by themselves"),
-        (&["redis://a", "redis+cluster://b"], "of a cluster, which is not"),
+        (&["redis+sentinel://a/m", "redis://b"], "clusters find them by themselves: leave `replicas` out"),
+        (&["redis://a", "redis+sentinel://u:Sesame-0815@b/m"], "clusters find them by themselves"),
+        (&["redis://a", "redis+cluster://b"], "find them by themselves"),
         (&["redis://a", "rediss://u:Sesame-0815@b"], "asks for TLS, which this version does not have"),
         (&["redis://a", "b:6379"], "has no scheme: put redis:// before the host"),
         (&["redis://a", ""], "is empty"),

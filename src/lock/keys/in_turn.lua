@@ -85,7 +85,7 @@ local function taken(marked)
   local passed = rank > 0 and redis.call('ZRANGE', queue, 0, rank - 1) or {}
   redis.call('ZREMRANGEBYRANK', queue, 0, rank)
   for _, other in ipairs(passed) do
-    redis.call('PUBLISH', 'redlatch_ear:' .. string.match(other, '^(.*):'), other .. ' -1')
+    redis.call('PUBLISH', 'redlatch_ear:' .. (string.match(other, '^(.*):') or ''), other .. ' -1')
   end
 end
 

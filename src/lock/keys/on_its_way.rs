@@ -79,8 +79,8 @@ impl Keys {
         self.ask_for(&REENTER, &[tenure.key().full()], &args, limits, prolongs)
     }
 
-    /// Who waits for a lock whose slot is on its way elsewhere listens where it was, as long as it is not gone from there. If this
-    /// fails they find out by polling.
+    /// Who waits for a lock whose slot is on its way elsewhere listens where it was, as long as it is not gone from there; and who
+    /// waits for one whose channel is in another slot, at that one's master. If this fails they find out by polling.
     pub(super) fn tell_where_they_listen(&self, key: &Key) {
         let (channel, answer_by) = (key.channel(), Clock::Boot.now().plus(GRACE));
         let (keys, args) = ([channel.as_str()], [Arg::Text("0")]);

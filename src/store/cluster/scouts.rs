@@ -8,7 +8,7 @@ use super::said::{ANSWERS, Said, question};
 use crate::base::say::say;
 use crate::base::threads::spawn;
 use crate::base::time::Moment;
-use crate::store::moving::Link;
+use crate::store::link::Link;
 use crate::store::node::{Bell, Broken, Failure, Part, Server, Target};
 use crate::store::place::Place;
 use crossbeam_channel::{Receiver, Sender, unbounded};

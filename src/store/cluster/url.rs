@@ -6,7 +6,7 @@ use crate::store::place::Place;
 use redis::RedisConnectionInfo;
 
 const RIGHT: &str =
-    "write redis+cluster://[user:password@]host[:port],host[:port], with %-escapes for special characters";
+    "with %-escapes for special characters write redis+cluster://[user:password@]host[:port],host[:port]";
 
 const DEFAULT_PORT: u16 = 6_379;
 

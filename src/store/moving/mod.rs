@@ -6,9 +6,7 @@
 //! | file | has |
 //! | --- | --- |
 //! | `watch` | the threads that ask, and the move from one generation to the next |
-//! | `link` | a connection to one of those who are asked |
 
-mod link;
 mod watch;
 
 use super::{Answers, Common, Health, Store};
@@ -19,7 +17,6 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use link::Link;
 pub(super) use watch::{FIRST_PAUSE, LONGEST_PAUSE, URGE_EVERY, Watch};
 
 /// Who knows where the master is: what differs between deployments.

@@ -8,7 +8,8 @@
 mod poll;
 mod urls;
 
-use super::moving::{FIRST_PAUSE, Guide, Link, Moving, Watch};
+use super::link::Link;
+use super::moving::{FIRST_PAUSE, Guide, Moving, Watch};
 use super::{Common, Store};
 use crate::base::error;
 use crate::base::say::say;

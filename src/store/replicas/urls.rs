@@ -28,7 +28,7 @@ fn node(url: &str) -> Result<Target> {
     match scheme_of(url)? {
         Scheme::Server => Target::of(url),
         Scheme::Opens(_) => Err(Error::config(
-            "replicas are those of a server's URL, and sentinels find them by themselves: leave `replicas` out, or give \
+            "replicas are those of a server's URL, and sentinels and clusters find them by themselves: leave `replicas` out, or give \
              redis:// and the address of each node",
         )),
         Scheme::Refused(what) => Err(wrong_url(what)),

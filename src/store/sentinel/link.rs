@@ -4,7 +4,7 @@ use crate::base::config::AddressMap;
 use crate::base::error::{Applied, Cause};
 use crate::base::say::say;
 use crate::base::time::Moment;
-use crate::store::moving;
+use crate::store::link;
 use crate::store::node::{Bell, Failure, Server};
 use crate::store::place::Place;
 use redis::{Cmd, RedisError, Value};
@@ -38,14 +38,14 @@ impl Word {
 
 pub(super) struct Link<'a> {
     server: &'a Server,
-    link: moving::Link,
+    link: link::Link,
 }
 
 impl<'a> Link<'a> {
     /// Connects and subscribes. A sentinel that does not let us listen is asked from time to time.
     pub(super) fn open(server: &'a Server, refused: &Cell<bool>) -> Result<Self, Failure> {
         let failed = |error: RedisError| failure(server, &error);
-        let mut link = moving::Link::open(server).map_err(failed)?;
+        let mut link = link::Link::open(server).map_err(failed)?;
         let mut subscribe = redis::cmd("SUBSCRIBE");
         // It is confirmed by what a sentinel tells unasked, so the answer to a second command shows that there was no error.
         let packed = [subscribe.arg(&CHANNELS).get_packed_command(), redis::cmd("PING").get_packed_command()].concat();

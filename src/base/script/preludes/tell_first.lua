@@ -3,7 +3,7 @@
 local function tell_rank(queue, rank)
   local ticket = redis.call('ZRANGE', queue, rank, rank)[1]
   while ticket do
-    local ear = 'redlatch_ear:' .. string.match(ticket, '^(.*):')
+    local ear = 'redlatch_ear:' .. (string.match(ticket, '^(.*):') or '')
     if redis.call('PUBLISH', ear, ticket .. ' ' .. rank) > 0 then
       return true
     end

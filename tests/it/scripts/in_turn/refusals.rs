@@ -83,8 +83,8 @@ fn who_finds_no_memory_waits_without_a_place() {
 fn strict(server: &Server, ask: Ask<'_>, run_id: &str, quarantine: &str) -> RedisResult<Value> {
     let script = lua::script("quarantine+asked+acquire+in_turn");
     let mut command = redis::cmd("EVAL");
-    command.arg(script).arg(2).arg(&["n", "epoch"]);
-    command.arg(&[&*ahead(server), "60000", "me", "1", run_id, quarantine]).arg(&ask.more()[..]);
+    command.arg(script).arg(1).arg("n");
+    command.arg(&[&*ahead(server), "60000", "me", "1", "epoch", run_id, quarantine]).arg(&ask.more()[..]);
     command.query(&mut server.connection())
 }
 

@@ -1,24 +1,24 @@
-//! A connection to one of those who are asked where the master is.
+//! A connection to one of those who are asked where masters are.
 
 use crate::base::time::{Clock, Moment};
 use crate::store::node::{Bell, Server, Stream};
 use redis::{PushKind, RedisError, Value};
 use std::time::Duration;
 
-pub(in crate::store) struct Link {
+pub(super) struct Link {
     stream: Stream,
     response_timeout: Duration,
 }
 
 impl Link {
     /// Connects, within the connect time-out.
-    pub(in crate::store) fn open(server: &Server) -> Result<Self, RedisError> {
+    pub(super) fn open(server: &Server) -> Result<Self, RedisError> {
         let stream = server.connect(Moment::MAX)?.stream;
         Ok(Self { stream, response_timeout: server.response_timeout() })
     }
 
     /// Sends commands and reads so many answers, in one response time-out.
-    pub(in crate::store) fn exchange(&mut self, packed: &[u8], answers: usize) -> Result<Vec<Value>, RedisError> {
+    pub(super) fn exchange(&mut self, packed: &[u8], answers: usize) -> Result<Vec<Value>, RedisError> {
         let now = Clock::Boot.now();
         self.stream.ends_by(now.plus(self.response_timeout), now);
         self.stream.send(packed)?;
@@ -26,7 +26,7 @@ impl Link {
     }
 
     /// Waits until it tells something, the bell rings, or it is time.
-    pub(in crate::store) fn wait(&mut self, bell: &Bell, until: Moment) -> Result<(), RedisError> {
+    pub(super) fn wait(&mut self, bell: &Bell, until: Moment) -> Result<(), RedisError> {
         self.stream.ends_by(until, Clock::Boot.now());
         loop {
             match self.stream.next_unless_rung(bell)? {
