@@ -13,6 +13,7 @@ mod app_name;
 mod bad_input;
 mod bounded;
 mod bytes;
+mod cluster;
 mod clusters;
 mod compiler;
 mod conformance;

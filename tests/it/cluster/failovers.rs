@@ -1,0 +1,157 @@
+//! A master that is replaced by its replica: what its clients do, and what becomes of holds and waiters.
+
+use super::{BOTH, locks_of, patient};
+use crate::harness::cluster::{Cluster, How};
+use crate::threads::{LONG, Mark, SOON, eventually, finish, ms};
+use redlatch::{HoldState, LossCause, RedLock, RedLockExt, ReentrantLock, ShardedPubsub};
+use std::thread::{Scope, ScopedJoinHandle};
+
+/// Waits for the lock with each of these, and tells when it had it.
+fn wait_all<'s>(
+    scope: &'s Scope<'s, '_>,
+    locks: &'s [ReentrantLock],
+    name: &'s str,
+) -> Vec<ScopedJoinHandle<'s, Mark>> {
+    let wait = |locks: &'s ReentrantLock| {
+        scope.spawn(move || {
+            let guard = locks.guard(name).unwrap();
+            let served = Mark::now();
+            guard.unlock().unwrap();
+            served
+        })
+    };
+    locks.iter().map(wait).collect()
+}
+
+fn channel(name: &str) -> String {
+    format!("redisson_lock__channel:{{{name}}}")
+}
+
+/// How many connections are told of unlocks, wherever they are.
+fn listeners(cluster: &Cluster, name: &str) -> i64 {
+    let nodes = cluster.nodes.iter().filter(|node| node.is_running());
+    nodes.map(|node| node.subscribers(&channel(name)) + node.sharded_subscribers(&channel(name))).sum()
+}
+
+#[track_caller]
+fn replicated(cluster: &Cluster, master: usize, name: &str) {
+    let replica = cluster.replicas_of(master)[0];
+    eventually(LONG, "it is replicated", || cluster.nodes[replica].keys().contains(&name.to_owned()));
+}
+
+/// Whether the master is killed or told to give way, its replica has the hold, and those who wait hear of the release there.
+fn holds_and_waiters_go_over(told: ShardedPubsub, replace: impl FnOnce(&mut Cluster, usize)) {
+    let mut cluster = Cluster::start();
+    let name = cluster.name_at(0, 0);
+    let other = cluster.name_at(1, 0);
+    let (holder, waiters) = (patient(&cluster, told), [(); 4].map(|()| patient(&cluster, told)));
+    let elsewhere = holder.guard(&other).unwrap();
+    std::thread::scope(|scope| {
+        let guard = holder.guard(&name).unwrap();
+        replicated(&cluster, 0, &name);
+        let waiting = wait_all(scope, &waiters, &name);
+        eventually(LONG, "all listen", || listeners(&cluster, &name) == waiters.len() as i64);
+        let before = holder.client().stats().renewals;
+        replace(&mut cluster, 0);
+        let new = cluster.replaced(0);
+        let named = Mark::now();
+        eventually(SOON, "the hold is renewed at the new master", || holder.client().stats().renewals > before);
+        assert!(named.elapsed() <= SOON && guard.state() == HoldState::Held, "{:?}", guard.state());
+        eventually(SOON, "those who wait listen", || listeners(&cluster, &name) == waiters.len() as i64);
+        assert_eq!(elsewhere.state(), HoldState::Held, "its master is well");
+        let released = Mark::now();
+        guard.unlock().unwrap();
+        for waiter in waiting {
+            let took = finish(waiter) - released;
+            assert!(took <= 2 * SOON, "served after {took:?}");
+        }
+        assert_eq!(cluster.nodes[new].pttl(&name), -2);
+    });
+}
+
+#[test]
+fn holds_and_waiters_go_over_when_a_master_dies() {
+    for told in BOTH {
+        holds_and_waiters_go_over(told, |cluster, node| cluster.nodes[node].kill());
+    }
+}
+
+#[test]
+fn holds_and_waiters_go_over_when_a_replica_is_told_to_take_over() {
+    for told in BOTH {
+        holds_and_waiters_go_over(told, |cluster, node| {
+            let replica = cluster.replicas_of(node)[0];
+            cluster.fail_over(replica, How::Orderly);
+        });
+    }
+}
+
+/// Nothing told those who wait: the one who held it is gone with the key.
+#[test]
+fn waiters_for_what_was_lost_with_a_master_are_served_at_once() {
+    for told in BOTH {
+        let mut cluster = Cluster::start();
+        let name = cluster.name_at(0, 0);
+        let (holder, waiters) = (patient(&cluster, told), [(); 4].map(|()| patient(&cluster, told)));
+        let replica = cluster.replicas_of(0)[0];
+        // It comes back without anything, and takes over before it has found out where to get it.
+        cluster.nodes[replica].kill();
+        holder.lock(&name).unwrap();
+        let hold = holder.hold(&name).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = wait_all(scope, &waiters, &name);
+            eventually(LONG, "all listen", || listeners(&cluster, &name) == waiters.len() as i64);
+            cluster.nodes[0].kill();
+            cluster.nodes[replica].restart();
+            cluster.fail_over(replica, How::Takeover);
+            let named = Mark::now();
+            let lost = hold.lost().recv_timeout(SOON).expect("it is told at once, not a third of a minute later");
+            assert_eq!(lost.cause(), LossCause::Removed);
+            for waiter in waiting {
+                let took = finish(waiter) - named;
+                assert!(took <= 2 * SOON, "served after {took:?}");
+            }
+        });
+        assert_err!(holder.unlock(&name), Lost);
+    }
+}
+
+/// What is stopped takes writes for a moment after it goes on: nobody asks it any more.
+#[test]
+fn an_old_master_that_comes_back_is_neither_written_to_nor_believed() {
+    let cluster = Cluster::start();
+    let [name, later] = [0, 1].map(|number| cluster.name_at(0, number));
+    let (locks, other) = (patient(&cluster, ShardedPubsub::Auto), patient(&cluster, ShardedPubsub::Auto));
+    for locks in [&locks, &other] {
+        drop(locks.guard(&name).unwrap());
+    }
+    cluster.nodes[0].freeze();
+    // It is under way at the old one, which reads it when it goes on.
+    locks.lock(&name).unwrap();
+    let new = cluster.replaced(0);
+    assert!(cluster.nodes[new].pttl(&name) > 0);
+    cluster.nodes[0].thaw();
+    assert!(!other.try_lock(&name).unwrap());
+    other.lock(&later).unwrap();
+    assert!(cluster.nodes[new].pttl(&later) > 0);
+    eventually(SOON, "no connection is left", || cluster.nodes[0].clients() == 0);
+    assert!(locks.verify(&locks.hold(&name).unwrap()).unwrap());
+    locks.unlock(&name).unwrap();
+    other.unlock(&later).unwrap();
+}
+
+/// A client that knows a dead node by its URL alone.
+#[test]
+fn a_dead_or_frozen_node_of_the_url_costs_a_new_client_little() {
+    let mut cluster = Cluster::start();
+    let name = cluster.name_at(1, 0);
+    cluster.nodes[3].kill();
+    cluster.nodes[5].freeze();
+    for _ in 0..4 {
+        let start = Mark::now();
+        let locks = locks_of(cluster.builder().poll_cap(ms(100)));
+        drop(locks.guard(&name).unwrap());
+        assert!(start.elapsed() <= SOON, "{:?}", start.elapsed());
+    }
+    cluster.nodes[5].thaw();
+}
