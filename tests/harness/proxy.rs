@@ -5,7 +5,7 @@
 use super::lua;
 use redis::io::tcp::socket2::Socket;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -54,10 +54,19 @@ impl Gate {
 /// Decides by the number of the connection, the direction and the data.
 type Rule = Box<dyn FnMut(usize, Flow, &[u8]) -> Vec<Step> + Send>;
 
-/// Where its clients find it.
-enum Address {
+/// Where a proxy or a server is found.
+pub enum Address {
     Path(PathBuf),
     Port(u16),
+}
+
+impl Address {
+    fn connect(&self) -> io::Result<Socket> {
+        match self {
+            Self::Path(path) => Ok(UnixStream::connect(path)?.into()),
+            Self::Port(port) => Ok(TcpStream::connect(("127.0.0.1", *port))?.into()),
+        }
+    }
 }
 
 /// A proxy in front of a server. Declare it between the server and its clients.
@@ -67,7 +76,7 @@ pub struct Proxy {
 }
 
 struct Shared {
-    server: PathBuf,
+    server: Address,
     rule: Mutex<Option<Rule>>,
     over: AtomicBool,
 }
@@ -79,27 +88,49 @@ impl Proxy {
         let path = std::env::temp_dir().join(format!("redlatch-px-{}-{number}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).expect("a socket for the proxy");
-        Self::start(Address::Path(path), server, move || Ok(listener.accept()?.0.into()))
+        let numbers = AtomicUsize::new(0);
+        let accept = move || Ok((numbers.fetch_add(1, SeqCst), listener.accept()?.0.into()));
+        Self::start(Address::Path(path), Address::Path(server), accept)
     }
 
     /// The same on a TCP port of 127.0.0.1.
     pub fn on_tcp(server: PathBuf) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port for the proxy");
-        let port = listener.local_addr().unwrap().port();
-        Self::start(Address::Port(port), server, move || Ok(listener.accept()?.0.into()))
+        let numbers = AtomicUsize::new(0);
+        Self::on_port(Address::Path(server), move |_| numbers.fetch_add(1, SeqCst))
     }
 
-    fn start(address: Address, server: PathBuf, accept: impl Fn() -> io::Result<Socket> + Send + 'static) -> Self {
+    /// The same for clients of which each connects from an address of its own, 127.0.0.2 and so on: what is said to be the
+    /// number of a connection is that of the client, from 0 on.
+    pub fn on_tcp_by_client(server: Address) -> Self {
+        Self::on_port(server, |client| match client.ip() {
+            IpAddr::V4(ip) => usize::from(ip.octets()[3]).saturating_sub(2),
+            IpAddr::V6(ip) => panic!("{ip} is not of this machine"),
+        })
+    }
+
+    fn on_port(server: Address, number: impl Fn(SocketAddr) -> usize + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port for the proxy");
+        let port = listener.local_addr().unwrap().port();
+        Self::start(Address::Port(port), server, move || {
+            let (client, from) = listener.accept()?;
+            Ok((number(from), client.into()))
+        })
+    }
+
+    fn start(
+        address: Address,
+        server: Address,
+        accept: impl Fn() -> io::Result<(usize, Socket)> + Send + 'static,
+    ) -> Self {
         let shared = Arc::new(Shared { server, rule: Mutex::default(), over: AtomicBool::new(false) });
         let proxy = Self { address, shared: Arc::clone(&shared) };
         std::thread::spawn(move || {
-            for number in 0.. {
-                let Ok(client) = accept() else { return };
+            while let Ok((number, client)) = accept() {
                 if shared.over.load(SeqCst) {
                     return;
                 }
-                if let Ok(server) = UnixStream::connect(&shared.server) {
-                    Pipe::lay(number, client, server.into(), &shared);
+                if let Ok(server) = shared.server.connect() {
+                    Pipe::lay(number, client, server, &shared);
                 }
             }
         });
@@ -193,7 +224,7 @@ impl Pipe {
             Step::Send(data) => return to.write_all(&data).is_ok(),
             Step::Sleep(span) => std::thread::sleep(span),
             Step::Hold(gate) => gate.wait(&self.shared.over),
-            Step::Copy(data) => drop(deliver(&self.shared.server, &data)),
+            Step::Copy(data) => drop(self.shared.server.connect().and_then(|server| exchange(server, &data))),
             Step::Cut => return false,
             Step::Reset => {
                 self.reset.store(true, SeqCst);
@@ -218,10 +249,13 @@ impl Pipe {
 
 /// Has the server execute a request that came over another connection, and gives the answer.
 pub fn deliver(server: &Path, request: &[u8]) -> io::Result<String> {
-    let mut stream = UnixStream::connect(server)?;
-    stream.write_all(request)?;
+    exchange(UnixStream::connect(server)?.into(), request)
+}
+
+fn exchange(mut server: Socket, request: &[u8]) -> io::Result<String> {
+    server.write_all(request)?;
     let mut answer = [0; 1024];
-    let length = stream.read(&mut answer)?;
+    let length = server.read(&mut answer)?;
     Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
 }
 
