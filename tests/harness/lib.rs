@@ -24,10 +24,12 @@ macro_rules! assert_err {
 }
 
 pub mod by_hand;
+pub mod cluster;
 pub mod counting;
 pub mod deployment;
 pub mod lateness;
 pub mod lua;
+pub mod member;
 pub mod oracle;
 pub mod process;
 pub mod proxy;

@@ -3,14 +3,15 @@
 mod apart;
 mod member;
 
+pub use crate::member::Member;
+use crate::member::killed_in_the_end;
 use crate::threads::{LONG, eventually, ms};
 pub use apart::Cut;
-pub use member::Member;
 use redlatch::{Client, ClientBuilder};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -53,9 +54,6 @@ const FAILOVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long sentinels may take for anything: one that got no core for 2 s does nothing for 30 s, in what it calls tilt.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-
-/// How long an answer of one that is frozen is waited for.
-const ANSWER: Duration = Duration::from_secs(1);
 
 type Fields = HashMap<String, String>;
 
@@ -232,20 +230,13 @@ impl Group {
     }
 }
 
-/// The one group of all tests of this program that leave it as it is.
-///
-/// It is never dropped, and its processes have to end however this one does: they are killed by a shell that reads from a
-/// pipe whose other end only this process has.
+/// The one group of all tests of this program that leave it as it is. It is never dropped.
 pub fn shared() -> &'static Group {
     static SHARED: OnceLock<(Group, Child)> = OnceLock::new();
     let start = || {
         let group = Group::of(Shape::STEADY);
-        let members = group.nodes.iter().chain(&group.sentinels);
-        let pids = members.map(|member| member.child.as_ref().expect("it is running").id().to_string());
-        let mut shell = Command::new("sh");
-        shell.args(["-c", r#"read -r _; kill -9 "$@"; rm -rf "$0""#]).arg(&group.dir).args(pids);
-        let shell = shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        (group, shell.expect("a shell"))
+        let shell = killed_in_the_end(&group.dir, group.nodes.iter().chain(&group.sentinels));
+        (group, shell)
     };
     &SHARED.get_or_init(start).0
 }

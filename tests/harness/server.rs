@@ -311,6 +311,17 @@ pub(crate) fn redis_program() -> &'static str {
     *PROGRAM
 }
 
+/// The version of Redis that it is. Every Valkey counts as 7.0 at least, as which the first one began.
+pub(crate) fn version() -> (u32, u32) {
+    static VERSION: std::sync::LazyLock<(u32, u32)> = std::sync::LazyLock::new(|| {
+        let said = Command::new(redis_program()).arg("--version").output().unwrap().stdout;
+        let said = String::from_utf8(said).unwrap();
+        let mut parts = said.split_once(" v=").unwrap().1.split('.').map(|part| part.parse().unwrap_or_default());
+        (parts.next().unwrap(), parts.next().unwrap())
+    });
+    *VERSION
+}
+
 /// Sends a signal to a process that this test started.
 pub fn signal(name: &str, pid: u32) {
     assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());

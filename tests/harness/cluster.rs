@@ -1,0 +1,345 @@
+//! The harness's clusters: masters with slots and their replicas, each a process of its own.
+
+mod apart;
+mod moves;
+mod view;
+
+use crate::member::{BUS, Member, killed_in_the_end};
+use crate::proxy::Proxy;
+use crate::server::version;
+use crate::threads::{LONG, eventually, ms};
+pub use apart::Links;
+pub use moves::{Keys, Move};
+use redlatch::{Client, ClientBuilder};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+pub use view::{Known, SLOTS, names, names_in_slot, slot_of};
+
+/// How many there are, and how long a node may be silent before the others call it down.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub(crate) masters: usize,
+    /// Of each master; at least one.
+    pub(crate) replicas: usize,
+    pub(crate) node_timeout: Duration,
+    /// Whether no slot is served while one has no master.
+    pub(crate) full_coverage: bool,
+    /// There are proxies in front of each node, for the other nodes alone.
+    pub(crate) apart: bool,
+}
+
+impl Shape {
+    /// The usual one, with Redis' default for slots that have no master.
+    pub const USUAL: Self =
+        Self { masters: 3, replicas: 1, node_timeout: Duration::from_secs(1), full_coverage: true, apart: false };
+
+    /// One that serves the slots that have a master while others have none.
+    pub const PARTIAL: Self = Self { full_coverage: false, ..Self::USUAL };
+
+    /// One whose masters nobody replaces, however busy the machine is.
+    pub const STEADY: Self = Self { node_timeout: Duration::from_secs(600), ..Self::USUAL };
+
+    /// One whose nodes can be cut off from each other while clients still reach them: those have to map what nodes name
+    /// ([`Cluster::ways`]).
+    pub const APART: Self = Self { apart: true, ..Self::USUAL };
+
+    fn nodes(self) -> usize {
+        self.masters * (1 + self.replicas)
+    }
+
+    /// The slots that a master has in the beginning.
+    fn slots(self, master: usize) -> String {
+        let first = |master: usize| master * usize::from(SLOTS) / self.masters;
+        format!("{}-{}", first(master), first(master + 1) - 1)
+    }
+}
+
+/// How long nodes may take for anything that they have to agree on.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A manual failover that has not come about after 5 s never does.
+const FAILOVER: Duration = Duration::from_secs(6);
+
+static NUMBER: AtomicUsize = AtomicUsize::new(0);
+
+/// A cluster whose first nodes are its masters in the beginning, and the next ones their replicas in the same order.
+///
+/// All know each other from the start, as after a restart with their files. When it is dropped all are killed; if the test
+/// panics their logs are printed.
+pub struct Cluster {
+    dir: PathBuf,
+    shape: Shape,
+    pub nodes: Vec<Member>,
+    /// Through which other nodes reach each one's second port, if they do not do so directly.
+    buses: Vec<Proxy>,
+    links: Links,
+}
+
+/// How a replica takes its master's place when it is told to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// Once it has all that the master has, which waits for it.
+    Orderly,
+    /// With the votes of the other masters, whatever its own one says.
+    Force,
+    /// Without asking anybody.
+    Takeover,
+}
+
+/// The id of a node by its number: known before it starts, so that the others can be given it.
+fn id(node: usize) -> String {
+    format!("{:040x}", node + 1)
+}
+
+fn number_of(id: &str) -> Option<usize> {
+    usize::from_str_radix(id, 16).ok()?.checked_sub(1)
+}
+
+impl Cluster {
+    pub fn start() -> Self {
+        Self::of(Shape::USUAL)
+    }
+
+    pub fn of(shape: Shape) -> Self {
+        loop {
+            let mut cluster = Self::planned(shape);
+            if cluster.begin() {
+                return cluster;
+            }
+        }
+    }
+
+    fn planned(shape: Shape) -> Self {
+        let number = NUMBER.fetch_add(1, SeqCst);
+        let dir = std::env::temp_dir().join(format!("redlatch-cluster-{}-{number}", std::process::id()));
+        let mut cluster = Self { dir, shape, nodes: Vec::new(), buses: Vec::new(), links: Links::default() };
+        (0..shape.nodes()).for_each(|_| cluster.plan_node());
+        cluster
+    }
+
+    fn plan_node(&mut self) {
+        self.nodes.push(Member::in_cluster(&self.dir, format!("node-{}", self.nodes.len())));
+        if self.shape.apart {
+            self.stand_apart();
+        }
+    }
+
+    /// Starts all processes as [`planned`](Self::planned); whether no port was taken meanwhile.
+    ///
+    /// A node that starts as a master serves nothing for 2 s, a replica serves at once, and goes on when it becomes a
+    /// master. So the masters begin as replicas of nodes that are not there yet, and take over at once.
+    fn begin(&mut self) -> bool {
+        let masters = self.shape.masters;
+        (0..self.nodes.len()).for_each(|node| self.configure(node));
+        let run = self.spawn(0..masters) && {
+            self.take_over();
+            self.spawn(masters..self.nodes.len())
+        };
+        if run {
+            self.cover();
+        }
+        run
+    }
+
+    /// Waits until all masters know of each other that they are. A replica that starts earlier may find one that takes the
+    /// two for each other's replicas: Redis 8.2 looks for the master of both for ever.
+    fn take_over(&self) {
+        let masters = &self.nodes[..self.shape.masters];
+        for node in masters {
+            eventually(LONG, "it serves as a replica", || node.serves());
+            node.ask::<String>(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
+        }
+        let with_slots = |known: Known| known.has_slots().then_some(known.node);
+        let agrees = |node: &Member| node.knows().into_iter().filter_map(with_slots).eq(0..masters.len());
+        eventually(LONG, "they are the masters", || masters.iter().all(agrees));
+    }
+
+    fn spawn(&mut self, which: std::ops::Range<usize>) -> bool {
+        let nodes = &mut self.nodes[which];
+        nodes.iter_mut().for_each(Member::spawn);
+        eventually(LONG, "they answer or end", || {
+            nodes.iter_mut().all(|node| node.came_too_late() || node.try_ask::<String>(&["PING"]).is_ok())
+        });
+        !nodes.iter_mut().any(Member::came_too_late)
+    }
+
+    /// From now on they treat slots without a master as the shape has it.
+    fn cover(&self) {
+        self.settled();
+        if self.shape.full_coverage {
+            let setting = ["CONFIG", "SET", "cluster-require-full-coverage", "yes"];
+            self.nodes.iter().for_each(|node| drop(node.ask::<String>(&setting)));
+            (0..self.nodes.len()).for_each(|node| self.set(node, true));
+        }
+    }
+
+    fn configure(&self, node: usize) {
+        self.set(node, false);
+        self.write(node, &self.file_of(node));
+    }
+
+    /// Gives a node what it has to know of the cluster when it starts.
+    fn write(&self, node: usize, known: &str) {
+        std::fs::write(self.nodes[node].dir.join("nodes.conf"), known).unwrap();
+    }
+
+    /// Gives a node its settings. What a replica was sent stays in a file if it is not told otherwise, and would come back with
+    /// it.
+    fn set(&self, node: usize, covers: bool) {
+        let (timeout, covers) = (self.shape.node_timeout.as_millis(), if covers { "yes" } else { "no" });
+        // An older one's barrier keeps replicas where they are; a master that gave away its last slot becomes a replica.
+        let stays = if version() < (7, 0) { "" } else { "cluster-allow-replica-migration no\n" };
+        self.nodes[node].configure(&format!(
+            "save \"\"\nrdb-del-sync-files yes\nrepl-diskless-sync-delay 0\nrepl-ping-replica-period 1\ncluster-enabled yes\n\
+             cluster-node-timeout {timeout}\ncluster-require-full-coverage {covers}\ncluster-migration-barrier 100\n\
+             cluster-announce-ip 127.0.0.1\n{stays}{}",
+            self.announced(node)
+        ));
+    }
+
+    /// What a node would have written into its file in an earlier life: the first nodes in one when the next ones were their
+    /// masters.
+    fn file_of(&self, node: usize) -> String {
+        let Shape { masters, .. } = self.shape;
+        let before = if node < masters { masters } else { 0 };
+        let mut text = String::new();
+        for other in 0..self.shape.nodes() {
+            let myself = if other == node { "myself," } else { "" };
+            let part = if (before..before + masters).contains(&other) {
+                format!("master - 0 0 {} connected {}", other + 1, self.shape.slots(other % masters))
+            } else {
+                format!("slave {} 0 0 0 connected", id(before + other % masters))
+            };
+            writeln!(text, "{} {} {myself}{part}", id(other), self.address_of(other)).unwrap();
+        }
+        text + &format!("vars currentEpoch {} lastVoteEpoch 0\n", 2 * masters)
+    }
+
+    /// By which other nodes find it.
+    fn address_of(&self, node: usize) -> String {
+        format!("127.0.0.1:{}@{}", self.nodes[node].known_as(), self.bus_of(node))
+    }
+
+    fn bus_of(&self, node: usize) -> u16 {
+        self.buses.get(node).map_or(self.nodes[node].port() + BUS, Proxy::port)
+    }
+
+    /// A master without slots joins; its number.
+    pub fn add_node(&mut self) -> usize {
+        let node = self.nodes.len();
+        self.plan_node();
+        self.set(node, self.shape.full_coverage);
+        let itself = format!("{} {} myself,master - 0 0 0 connected", id(node), self.address_of(node));
+        self.write(node, &format!("{itself}\nvars currentEpoch 0 lastVoteEpoch 0\n"));
+        self.nodes[node].restart();
+        let [port, bus] = [self.nodes[node].known_as(), self.bus_of(node)].map(|port| port.to_string());
+        for other in self.nodes[..node].iter().filter(|other| other.is_running()) {
+            other.ask::<String>(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+        }
+        self.settled();
+        node
+    }
+
+    /// What a client is given to find the masters.
+    pub fn url(&self) -> String {
+        let hosts: Vec<_> = self.nodes.iter().map(Member::address).collect();
+        format!("redis+cluster://{}", hosts.join(","))
+    }
+
+    pub fn builder(&self) -> ClientBuilder {
+        Client::builder(&self.url())
+    }
+
+    /// Whether a node says that it is the master of slots now; one that does not answer says nothing.
+    pub fn says_master(&self, node: usize) -> bool {
+        self.nodes[node].knows().iter().any(|known| known.node == node && known.is_master() && known.has_slots())
+    }
+
+    /// Waits until another node says that it is the master in place of this one; which.
+    #[track_caller]
+    pub fn replaced(&self, node: usize) -> usize {
+        let masters = self.shape.masters;
+        let others = || (node % masters..self.shape.nodes()).step_by(masters).filter(|other| *other != node);
+        let running = || others().filter(|other| self.nodes[*other].is_running());
+        self.eventually("a replica is the master", || running().find(|other| self.says_master(*other)))
+    }
+
+    /// Waits until all that run agree and serve their slots.
+    #[track_caller]
+    pub fn settled(&self) {
+        self.eventually("all agree", || self.is_whole().then_some(()));
+    }
+
+    /// Has a replica take its master's place, and waits until it has. One that does not get there in time is told again.
+    #[track_caller]
+    pub fn fail_over(&self, replica: usize, how: How) {
+        let options: &[&str] = match how {
+            How::Orderly => &[],
+            How::Force => &["FORCE"],
+            How::Takeover => &["TAKEOVER"],
+        };
+        let words = [&["CLUSTER", "FAILOVER"], options].concat();
+        let mut told: Option<Instant> = None;
+        self.eventually("the replica is the master", || {
+            let is_new = told.is_none_or(|told| told.elapsed() > FAILOVER);
+            if is_new && self.nodes[replica].try_ask::<String>(&words).is_ok() {
+                told = Some(Instant::now());
+            }
+            self.says_master(replica).then_some(())
+        });
+    }
+
+    #[track_caller]
+    fn eventually<T>(&self, what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+        let mut found = None;
+        eventually(PATIENCE, what, || {
+            std::thread::sleep(ms(5));
+            found = find();
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// Kills all nodes.
+    pub fn kill(&mut self) {
+        self.nodes.iter_mut().filter(|node| node.is_running()).for_each(Member::kill);
+    }
+
+    /// Starts all again as in the beginning, with their ports and without data.
+    pub fn restart(&mut self) {
+        assert!(self.begin(), "a port was taken");
+    }
+
+    /// Where it keeps its files.
+    pub fn dir(&self) -> &std::path::Path {
+        &self.dir
+    }
+}
+
+/// The one cluster of all tests of this program that leave it as it is. It is never dropped.
+pub fn shared() -> &'static Cluster {
+    static SHARED: OnceLock<(Cluster, Child)> = OnceLock::new();
+    let start = || {
+        let cluster = Cluster::of(Shape::STEADY);
+        let shell = killed_in_the_end(&cluster.dir, cluster.nodes.iter());
+        (cluster, shell)
+    };
+    &SHARED.get_or_init(start).0
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.nodes.iter().for_each(|node| {
+                let nodes = node.try_ask::<String>(&["CLUSTER", "NODES"]).unwrap_or_default();
+                eprintln!("{}, {}:\n{nodes}\n{}", node.name, node.address(), node.log());
+            });
+        }
+        self.nodes.clear();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}

@@ -1,0 +1,265 @@
+//! One process of several that make up a deployment: a node, or a sentinel.
+
+use crate::proxy::Proxy;
+use crate::server::{redis_program, signal};
+use crate::threads::{LONG, eventually};
+use redis::FromRedisValue;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+/// How long an answer of one that is frozen is waited for.
+const ANSWER: Duration = Duration::from_secs(1);
+
+static NUMBER: AtomicUsize = AtomicUsize::new(0);
+
+/// It has a TCP port of 127.0.0.1.
+pub struct Member {
+    pub(crate) name: String,
+    pub(crate) dir: PathBuf,
+    pub(crate) port: u16,
+    kind: &'static [&'static str],
+    pub(crate) child: Option<Child>,
+    /// Through which the other processes of the group reach it, if they do not do so directly.
+    pub(crate) between: Option<Proxy>,
+    admin: Mutex<Option<redis::Connection>>,
+}
+
+/// A free port below those that the system gives to outgoing connections: who connects to one of those while nobody listens
+/// there may be connected to itself, and a process that was killed would not get its port back.
+fn port(of: usize, is_free: impl Fn(u16) -> bool) -> u16 {
+    loop {
+        let number = std::process::id() as usize * 64 + NUMBER.fetch_add(1, SeqCst);
+        let port = u16::try_from(10_000 + number % of).unwrap();
+        if is_free(port) {
+            return port;
+        }
+    }
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind(("127.0.0.1", port)).is_ok()
+}
+
+/// How far above its port a node of a cluster listens for the other nodes.
+pub(crate) const BUS: u16 = 10_000;
+
+impl Member {
+    /// Its file is what it is started with, and where it writes what it becomes.
+    pub(crate) fn new(group: &Path, name: String, kind: &'static [&'static str]) -> Self {
+        Self::at(port(20_000, is_free), group, name, kind)
+    }
+
+    /// A node of a cluster, which has two ports.
+    pub(crate) fn in_cluster(cluster: &Path, name: String) -> Self {
+        let port = port(usize::from(BUS), |port| is_free(port) && is_free(port + BUS));
+        Self::at(port, cluster, name, &[])
+    }
+
+    fn at(port: u16, group: &Path, name: String, kind: &'static [&'static str]) -> Self {
+        let dir = group.join(&name);
+        std::fs::create_dir_all(&dir).expect("a directory for a process");
+        Self { name, dir, port, kind, child: None, between: None, admin: Mutex::default() }
+    }
+
+    /// From now on the other processes know it by a port of a proxy, which is theirs alone.
+    pub(crate) fn stand_apart(&mut self) {
+        self.between = Some(Proxy::on_tcp(self.socket()));
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.join("socket")
+    }
+
+    pub(crate) fn configure(&self, lines: &str) {
+        let (port, dir, socket) = (self.port, self.dir.display(), self.socket().display().to_string());
+        let text = format!("port {port}\nbind 127.0.0.1\nunixsocket {socket}\ndir {dir}\nlogfile log\n{lines}");
+        std::fs::write(self.file(), text).unwrap();
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.join("conf")
+    }
+
+    pub(crate) fn spawn(&mut self) {
+        assert!(self.child.is_none(), "{} is running", self.name);
+        let mut command = Command::new(redis_program());
+        command.arg(self.file()).args(self.kind).current_dir(&self.dir);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.child = Some(command.spawn().expect("redis-server or valkey-server is on the PATH"));
+    }
+
+    /// Starts it, also again after a [`kill`](Self::kill): with what it wrote into its file, and no data.
+    pub fn restart(&mut self) {
+        self.spawn();
+        eventually(LONG, "it answers", || self.try_ask::<String>(&["PING"]).is_ok());
+    }
+
+    pub fn kill(&mut self) {
+        *self.admin.lock().unwrap() = None;
+        let mut child = self.child.take().expect("it is running");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Whether it found one of its ports taken. One that ended for another reason is a mistake.
+    pub(crate) fn came_too_late(&mut self) -> bool {
+        let has_ended = self.child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_some());
+        let log = if has_ended { self.log() } else { String::new() };
+        assert!(!has_ended || log.contains("Address already in use"), "{} has ended:\n{log}", self.name);
+        has_ended
+    }
+
+    /// It keeps its connections and answers nothing until [`thaw`](Self::thaw).
+    pub fn freeze(&self) {
+        signal("-STOP", self.pid());
+    }
+
+    pub fn thaw(&self) {
+        signal("-CONT", self.pid());
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The port by which the other processes of the group know it, and so what sentinels name.
+    pub fn known_as(&self) -> u16 {
+        self.between.as_ref().map_or(self.port, Proxy::port)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it is running").id()
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://{}/", self.address())
+    }
+
+    pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        self.try_ask(words).unwrap_or_else(|error| panic!("{}: {words:?}: {error}", self.name))
+    }
+
+    /// One that is frozen or gone costs a second at most. A sentinel has the connections to a node closed that it demotes:
+    /// then it is asked again.
+    pub fn try_ask<T: FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
+        let mut admin = self.admin.lock().unwrap();
+        let is_new = admin.is_none();
+        match self.ask_on(&mut admin, words) {
+            Err(error) if !is_new && !error.is_timeout() && error.code().is_none() => self.ask_on(&mut admin, words),
+            answer => answer,
+        }
+    }
+
+    fn ask_on<T: FromRedisValue>(
+        &self,
+        admin: &mut Option<redis::Connection>,
+        words: &[&str],
+    ) -> redis::RedisResult<T> {
+        let mut connection = admin.take().map_or_else(|| connect(&self.url()), Ok)?;
+        let answer = redis::cmd(words[0]).arg(&words[1..]).query(&mut connection);
+        if answer.as_ref().err().is_none_or(|error| error.code().is_some()) {
+            *admin = Some(connection);
+        }
+        answer
+    }
+
+    /// What is left of a key's time, in ms; -1: no end; -2: no key.
+    pub fn pttl(&self, key: &str) -> i64 {
+        self.ask(&["PTTL", key])
+    }
+
+    pub fn keys(&self) -> Vec<String> {
+        self.ask(&["KEYS", "*"])
+    }
+
+    /// The channels that somebody listens to.
+    pub fn channels(&self) -> Vec<String> {
+        self.ask(&["PUBSUB", "CHANNELS"])
+    }
+
+    /// How many connections are subscribed to a channel.
+    pub fn subscribers(&self, channel: &str) -> i64 {
+        self.ask::<(String, i64)>(&["PUBSUB", "NUMSUB", channel]).1
+    }
+
+    /// The connections that are neither sentinels', nor to or from another node, nor the one that asks.
+    pub fn clients(&self) -> usize {
+        let list: String = self.ask(&["CLIENT", "LIST"]);
+        let known = ["name=sentinel", " flags=S", " flags=M", " cmd=client"];
+        list.lines().filter(|line| !known.iter().any(|sign| line.contains(sign))).count()
+    }
+
+    /// The connections that call themselves so.
+    pub fn clients_named(&self, name: &str) -> usize {
+        let sign = format!(" name={name} ");
+        self.ask::<String>(&["CLIENT", "LIST"]).lines().filter(|line| line.contains(&sign)).count()
+    }
+
+    /// How often commands of these names were executed so far, also by scripts.
+    pub fn calls(&self, names: &[&str]) -> u64 {
+        let stats: String = self.ask(&["INFO", "commandstats"]);
+        let fields = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
+        let fields = fields.filter(|(name, _)| names.contains(name));
+        fields.map(|(_, rest)| rest.split(',').next().unwrap().parse::<u64>().unwrap()).sum()
+    }
+
+    /// How a node calls itself: `master` or `slave`.
+    pub fn role(&self) -> String {
+        let redis::Value::Array(role) = self.ask(&["ROLE"]) else { panic!("a role is an array") };
+        redis::from_redis_value(role.into_iter().next().unwrap()).unwrap()
+    }
+
+    /// Has a node that is a replica what its master has, as far as both know?
+    pub(crate) fn is_linked(&self) -> bool {
+        self.ask::<String>(&["INFO", "replication"]).contains("master_link_status:up")
+    }
+
+    pub(crate) fn offset(&self, of: &str) -> u64 {
+        let info: String = self.ask(&["INFO", "replication"]);
+        info.lines().find_map(|line| line.strip_prefix(of)).expect("it is told").parse().unwrap()
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+}
+
+/// Has these killed however this process ends, and their folder taken away: by a shell that reads from a pipe whose other
+/// end only this process has, as long as it keeps what it is given here.
+pub(crate) fn killed_in_the_end<'a>(dir: &Path, members: impl Iterator<Item = &'a Member>) -> Child {
+    let pids = members.map(|member| member.pid().to_string());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#"read -r _; kill -9 "$@"; rm -rf "$0""#]).arg(dir).args(pids);
+    let shell = shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    shell.expect("a shell")
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if self.child.is_some() {
+            self.kill();
+        }
+    }
+}
+
+fn connect(url: &str) -> redis::RedisResult<redis::Connection> {
+    let connection = redis::Client::open(url)?.get_connection_with_timeout(ANSWER)?;
+    connection.set_read_timeout(Some(ANSWER))?;
+    Ok(connection)
+}
