@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 pub use view::{Known, SLOTS, names, names_in_slot, slot_of};
 
 /// How many there are, and how long a node may be silent before the others call it down.
@@ -128,23 +128,34 @@ impl Cluster {
         }
     }
 
-    /// Starts all processes with what [`planned`](Self::planned) them; whether no port was taken meanwhile.
+    /// Starts all processes as [`planned`](Self::planned); whether no port was taken meanwhile.
     ///
     /// A node that starts as a master serves nothing for 2 s, a replica serves at once, and goes on when it becomes a
-    /// master. So the masters begin as replicas of those that will be theirs, and take over at once. Till then slots may
-    /// look as if nobody had them.
+    /// master. So the masters begin as replicas of nodes that are not there yet, and take over at once.
     fn begin(&mut self) -> bool {
         let masters = self.shape.masters;
-        (0..self.nodes.len()).for_each(|node| self.configure(node, false));
-        if !self.spawn(0..masters) {
-            return false;
+        (0..self.nodes.len()).for_each(|node| self.configure(node));
+        let run = self.spawn(0..masters) && {
+            self.take_over();
+            self.spawn(masters..self.nodes.len())
+        };
+        if run {
+            self.cover();
         }
-        for node in &self.nodes[..masters] {
+        run
+    }
+
+    /// Waits until all masters know of each other that they are. A replica that starts earlier may find one that takes the
+    /// two for each other's replicas: Redis 8.2 looks for the master of both for ever.
+    fn take_over(&self) {
+        let masters = &self.nodes[..self.shape.masters];
+        for node in masters {
             eventually(LONG, "it serves as a replica", || node.serves());
             node.ask::<String>(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
         }
-        let all_run = self.spawn(masters..self.nodes.len());
-        all_run && self.cover()
+        let with_slots = |known: Known| known.has_slots().then_some(known.node);
+        let agrees = |node: &Member| node.knows().into_iter().filter_map(with_slots).eq(0..masters.len());
+        eventually(LONG, "they are the masters", || masters.iter().all(agrees));
     }
 
     fn spawn(&mut self, which: std::ops::Range<usize>) -> bool {
@@ -157,45 +168,51 @@ impl Cluster {
     }
 
     /// From now on they treat slots without a master as the shape has it.
-    fn cover(&mut self) -> bool {
+    fn cover(&self) {
         self.settled();
         if self.shape.full_coverage {
             let setting = ["CONFIG", "SET", "cluster-require-full-coverage", "yes"];
             self.nodes.iter().for_each(|node| drop(node.ask::<String>(&setting)));
-            (0..self.nodes.len()).for_each(|node| self.configure_settings(node, true));
+            (0..self.nodes.len()).for_each(|node| self.set(node, true));
         }
-        true
     }
 
-    fn configure(&self, node: usize, covers: bool) {
-        self.configure_settings(node, covers);
-        std::fs::write(self.nodes[node].dir.join("nodes.conf"), self.file_of(node)).unwrap();
+    fn configure(&self, node: usize) {
+        self.set(node, false);
+        self.write(node, &self.file_of(node));
     }
 
-    fn configure_settings(&self, node: usize, covers: bool) {
+    /// Gives a node what it has to know of the cluster when it starts.
+    fn write(&self, node: usize, known: &str) {
+        std::fs::write(self.nodes[node].dir.join("nodes.conf"), known).unwrap();
+    }
+
+    /// Gives a node its settings. What a replica was sent stays in a file if it is not told otherwise, and would come back with
+    /// it.
+    fn set(&self, node: usize, covers: bool) {
         let (timeout, covers) = (self.shape.node_timeout.as_millis(), if covers { "yes" } else { "no" });
         // An older one's barrier keeps replicas where they are; a master that gave away its last slot becomes a replica.
         let stays = if version() < (7, 0) { "" } else { "cluster-allow-replica-migration no\n" };
         self.nodes[node].configure(&format!(
-            "save \"\"\nrepl-diskless-sync-delay 0\nrepl-ping-replica-period 1\ncluster-enabled yes\n\
+            "save \"\"\nrdb-del-sync-files yes\nrepl-diskless-sync-delay 0\nrepl-ping-replica-period 1\ncluster-enabled yes\n\
              cluster-node-timeout {timeout}\ncluster-require-full-coverage {covers}\ncluster-migration-barrier 100\n\
              cluster-announce-ip 127.0.0.1\n{stays}{}",
             self.announced(node)
         ));
     }
 
-    /// What a node would have written into its file in an earlier life.
+    /// What a node would have written into its file in an earlier life: the first nodes in one when the next ones were their
+    /// masters.
     fn file_of(&self, node: usize) -> String {
         let Shape { masters, .. } = self.shape;
+        let before = if node < masters { masters } else { 0 };
         let mut text = String::new();
         for other in 0..self.shape.nodes() {
             let myself = if other == node { "myself," } else { "" };
-            // A master of the time to come sees itself and its first replica the other way round.
-            let swapped = node < masters && other % masters == node && other < 2 * masters;
-            let part = match (other < masters) != swapped {
-                true => format!("master - 0 0 {} connected {}", other + 1, self.shape.slots(other % masters)),
-                false if swapped => format!("slave {} 0 0 0 connected", id(other + masters)),
-                false => format!("slave {} 0 0 0 connected", id(other % masters)),
+            let part = if (before..before + masters).contains(&other) {
+                format!("master - 0 0 {} connected {}", other + 1, self.shape.slots(other % masters))
+            } else {
+                format!("slave {} 0 0 0 connected", id(before + other % masters))
             };
             writeln!(text, "{} {} {myself}{part}", id(other), self.address_of(other)).unwrap();
         }
@@ -204,21 +221,22 @@ impl Cluster {
 
     /// By which other nodes find it.
     fn address_of(&self, node: usize) -> String {
-        let bus = self.buses.get(node).map_or(self.nodes[node].port() + BUS, Proxy::port);
-        format!("127.0.0.1:{}@{bus}", self.nodes[node].known_as())
+        format!("127.0.0.1:{}@{}", self.nodes[node].known_as(), self.bus_of(node))
+    }
+
+    fn bus_of(&self, node: usize) -> u16 {
+        self.buses.get(node).map_or(self.nodes[node].port() + BUS, Proxy::port)
     }
 
     /// A master without slots joins; its number.
     pub fn add_node(&mut self) -> usize {
         let node = self.nodes.len();
         self.plan_node();
-        self.configure_settings(node, self.shape.full_coverage);
-        let itself = format!("{} {} myself,master - 0 0 0 connected\n", id(node), self.address_of(node));
-        std::fs::write(self.nodes[node].dir.join("nodes.conf"), itself + "vars currentEpoch 0 lastVoteEpoch 0\n")
-            .unwrap();
+        self.set(node, self.shape.full_coverage);
+        let itself = format!("{} {} myself,master - 0 0 0 connected", id(node), self.address_of(node));
+        self.write(node, &format!("{itself}\nvars currentEpoch 0 lastVoteEpoch 0\n"));
         self.nodes[node].restart();
-        let bus = self.buses.get(node).map_or(self.nodes[node].port() + BUS, Proxy::port);
-        let [port, bus] = [self.nodes[node].known_as(), bus].map(|port| port.to_string());
+        let [port, bus] = [self.nodes[node].known_as(), self.bus_of(node)].map(|port| port.to_string());
         for other in self.nodes[..node].iter().filter(|other| other.is_running()) {
             other.ask::<String>(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
         }
@@ -265,11 +283,11 @@ impl Cluster {
             How::Takeover => &["TAKEOVER"],
         };
         let words = [&["CLUSTER", "FAILOVER"], options].concat();
-        let mut told: Option<std::time::Instant> = None;
+        let mut told: Option<Instant> = None;
         self.eventually("the replica is the master", || {
             let is_new = told.is_none_or(|told| told.elapsed() > FAILOVER);
             if is_new && self.nodes[replica].try_ask::<String>(&words).is_ok() {
-                told = Some(std::time::Instant::now());
+                told = Some(Instant::now());
             }
             self.says_master(replica).then_some(())
         });
@@ -316,7 +334,10 @@ pub fn shared() -> &'static Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.nodes.iter().for_each(|node| eprintln!("{}, {}:\n{}", node.name, node.address(), node.log()));
+            self.nodes.iter().for_each(|node| {
+                let nodes = node.try_ask::<String>(&["CLUSTER", "NODES"]).unwrap_or_default();
+                eprintln!("{}, {}:\n{nodes}\n{}", node.name, node.address(), node.log());
+            });
         }
         self.nodes.clear();
         let _ = std::fs::remove_dir_all(&self.dir);

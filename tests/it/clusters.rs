@@ -22,7 +22,6 @@ fn set(cluster: &Cluster, node: usize, key: &str) {
 #[test]
 fn a_cluster_starts_and_each_master_has_a_third_of_the_slots_and_a_replica() {
     let (cluster, took) = timed(Cluster::start);
-    println!("it took {took:?}");
     assert!(took <= ms(3_000), "it took {took:?}");
     assert_eq!(cluster.masters(), [0, 1, 2]);
     assert_eq!([0, 1, 2].map(|master| cluster.replicas_of(master)), [[3], [4], [5]]);
@@ -41,17 +40,15 @@ fn a_cluster_starts_and_each_master_has_a_third_of_the_slots_and_a_replica() {
 #[test]
 fn a_slot_moves_with_its_keys_to_a_node_that_has_joined() {
     let mut cluster = Cluster::start();
-    let (node, took) = timed(|| cluster.add_node());
-    println!("it joined in {took:?}");
-    let names: Vec<_> = names_in_slot(100).take(120).collect();
+    let node = cluster.add_node();
+    let tag = names_in_slot(100).next().unwrap();
+    let names: Vec<_> = (0..120).map(|number| format!("{{{tag}}}{number}")).collect();
     names.iter().for_each(|name| set(&cluster, 0, name));
-    let (_, took) = timed(|| cluster.move_slot(100, node));
-    println!("it moved in {took:?}");
+    cluster.move_slot(100, node);
     assert_eq!((cluster.owner(100), cluster.masters()), (node, vec![0, 1, 2, node]));
     assert!(names.iter().all(|name| get(&cluster, node, name).is_some()));
     assert_eq!(refused(&cluster, 0, &["GET", &names[0]]), "MOVED");
-    let (_, took) = timed(|| cluster.settled());
-    println!("settled in {took:?}");
+    cluster.settled();
 }
 
 /// Of a slot that is moved halfway each key is at one place, and one that is at none at the new one.
@@ -64,7 +61,6 @@ fn a_half_moved_slot_asks_for_what_it_does_not_have_and_can_go_both_ways() {
     let moved = cluster.half_move(100, 1, Keys::Named(&[gone]));
     assert!(get(&cluster, 0, stays).is_some());
     assert_eq!([gone, absent].map(|name| refused(&cluster, 0, &["GET", name])), ["ASK", "ASK"]);
-    assert_eq!(refused(&cluster, 0, &["MGET", gone, stays]), "TRYAGAIN");
     cluster.cancel_move(moved);
     assert_eq!(cluster.owner(100), 0);
     assert_eq!([gone, stays, absent].map(|name| get(&cluster, 0, name).is_some()), [true, true, false]);
@@ -80,25 +76,20 @@ fn a_master_that_dies_is_replaced_and_comes_back_as_a_replica() {
     let name = cluster.name_at(1, 0);
     cluster.nodes[0].kill();
     set(&cluster, 1, &name);
-    let (other, took) = timed(|| cluster.replaced(0));
-    println!("replaced in {took:?}");
-    assert_eq!(other, 3);
+    assert_eq!(cluster.replaced(0), 3);
     cluster.nodes[0].restart();
-    let (_, took) = timed(|| cluster.settled());
-    println!("settled in {took:?}");
+    cluster.settled();
     assert_eq!(cluster.replicas_of(3), [0]);
 }
 
 #[test]
 fn a_replica_takes_over_when_it_is_told_to() {
-    let cluster = Cluster::of(Shape::STEADY);
+    let cluster = Cluster::start();
     for (how, replica) in [(How::Orderly, 3), (How::Force, 4), (How::Takeover, 5)] {
-        let (_, took) = timed(|| cluster.fail_over(replica, how));
-        println!("{how:?} took {took:?}");
+        cluster.fail_over(replica, how);
         assert!(cluster.says_master(replica), "{how:?}");
     }
-    let (_, took) = timed(|| cluster.settled());
-    println!("settled in {took:?}");
+    cluster.settled();
     assert_eq!(cluster.masters(), [3, 4, 5]);
 }
 

@@ -73,17 +73,15 @@ impl Cluster {
         moved
     }
 
-    /// The new master is told first, as since Redis 7.0: else nobody would have the slot for a while.
-    ///
-    /// The old one refuses while it has keys, which somebody may have made that had not named them. It may also have heard
-    /// from the new one before.
+    /// The new master is told first, as since Redis 7.0: else nobody would have the slot for a while. Nobody makes a key at the
+    /// old one meanwhile, also no script that did not name it: that is an error.
     #[track_caller]
     pub fn finish_move(&self, moved: Move) {
         let Move { slot, to, .. } = moved;
         let (from, target) = self.ends(moved);
         from.migrate_slot(slot, target);
         target.set_slot(slot, &["NODE", &id(to)]).expect("it takes the slot");
-        self.eventually("the old master gives the slot up", || from.set_slot(slot, &["NODE", &id(to)]).ok());
+        from.set_slot(slot, &["NODE", &id(to)]).expect("it gives the slot up");
         for node in self.masters().into_iter().map(|node| &self.nodes[node]) {
             let _ = node.set_slot(slot, &["NODE", &id(to)]);
         }

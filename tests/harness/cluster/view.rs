@@ -156,19 +156,17 @@ impl Cluster {
 
     /// Whether all that run know all others, agree on their parts and serve their slots, the replicas linked.
     pub fn is_whole(&self) -> bool {
-        let running = || self.nodes.iter().enumerate().filter(|(_, node)| node.is_running());
-        let mut first = None;
-        running().all(|(number, node)| {
-            let mut known = node.knows();
-            known.retain(|known| self.nodes[known.node].is_running());
-            let parts: Vec<_> = known.iter().map(Known::part).collect();
-            let agrees = known.len() == running().count() && known.iter().all(Known::is_well);
-            let is_linked =
-                || known.iter().any(|known| known.node == number && known.master.is_none()) || node.is_linked();
-            agrees
-                && node.serves()
-                && is_linked()
-                && *first.get_or_insert_with(|| format!("{parts:?}")) == format!("{parts:?}")
-        })
+        let running: Vec<_> = self.nodes.iter().filter(|node| node.is_running()).collect();
+        let views: Vec<_> = running.iter().map(|node| self.seen_by(node)).collect();
+        let parts = |view: &[Known]| view.iter().map(Known::part).eq(views[0].iter().map(Known::part));
+        let agrees = |view: &Vec<Known>| view.len() == running.len() && view.iter().all(Known::is_well) && parts(view);
+        let works = |node: &&Member| node.serves() && (node.says_master() || node.follows());
+        views.iter().all(agrees) && running.iter().all(works)
+    }
+
+    /// What a node knows of those that run.
+    fn seen_by(&self, node: &Member) -> Vec<Known> {
+        let known = node.knows().into_iter();
+        known.filter(|known| self.nodes[known.node].is_running()).collect()
     }
 }
