@@ -327,8 +327,10 @@ fn advice(code: &str) -> &'static str {
         "READONLY" => "connect to the master",
         "MISCONF" => "the server does not accept writes now, see its log",
         "NOREPLICAS" => "too few of the server's replicas are in reach, see INFO replication",
-        "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => {
-            "this is a cluster, which a single-server client cannot follow"
+        "MOVED" | "ASK" => "this is a cluster: connect by redis+cluster:// in place of redis://",
+        "CLUSTERDOWN" => "the cluster does not serve this slot now, see CLUSTER INFO",
+        "CROSSSLOT" | "TRYAGAIN" => {
+            "the cluster is moving the slot, or the keys are in several: try again, or one by one"
         }
         _ => "see the server's words",
     }

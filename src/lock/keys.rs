@@ -131,14 +131,13 @@ impl Keys {
     /// What a script that frees says. That waiters were not told is logged once: they find out by polling.
     fn freed(&self, key: &Key, answer: &Answer, number: i64) -> Freed {
         let freed = Freed::of(number);
-        if freed == Freed::Untold && (answer.on_its_way || self.in_cluster && !key.is_in_one_slot()) {
+        if freed.is_done() && self.is_told_elsewhere(key, answer, freed) {
             self.tell_where_they_listen(key);
-        } else if freed == Freed::Untold && !self.unheard.swap(true, Relaxed) {
-            say!(
-                warn,
-                "the server refuses to publish on {:?}, so waiters poll: grant this user the channel",
-                key.channel()
-            );
+            return Freed::Untold;
+        }
+        if freed == Freed::Untold && !self.unheard.swap(true, Relaxed) {
+            let channel = key.channel();
+            say!(warn, "the server refuses to publish on {channel:?}, so waiters poll: grant this user the channel");
         }
         freed
     }

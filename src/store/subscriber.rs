@@ -80,6 +80,8 @@ struct Channel {
     asked: bool,
     /// When the server last refused it, if that was its answer.
     refused_at: Option<Moment>,
+    /// Its slot was another node's then: who comes later knows better.
+    elsewhere: bool,
     idle_since: Option<Moment>,
     /// Channels are subscribed in the order in which they were first wanted, and unsubscribed the other way round: who
     /// counts on one of two may rely on the other.
@@ -169,6 +171,7 @@ impl PubSub {
         let channel = state.channels.entry(name.to_owned()).or_insert_with(|| Channel::new(number));
         channel.ears.push(Arc::clone(ear));
         channel.idle_since = None;
+        channel.asked &= !std::mem::take(&mut channel.elsewhere);
         let (confirmed, asked) = (Arc::clone(&channel.confirmed), channel.asked);
         if !asked && !std::mem::replace(&mut state.rung, true) {
             self.shared.ring();
@@ -192,7 +195,15 @@ impl PubSub {
 
 impl Channel {
     fn new(number: u64) -> Self {
-        Self { ears: Vec::new(), confirmed: Arc::default(), asked: false, refused_at: None, idle_since: None, number }
+        Self {
+            ears: Vec::new(),
+            confirmed: Arc::default(),
+            asked: false,
+            refused_at: None,
+            elsewhere: false,
+            idle_since: None,
+            number,
+        }
     }
 
     /// Whether it is time to ask for it, or to ask again.
@@ -359,6 +370,7 @@ impl Shared {
         if let Some(channel) = self.state.lock().channel_at(node, name) {
             channel.confirmed.store(confirmed, SeqCst);
             channel.refused_at = channel.refused_at.filter(|_| !confirmed);
+            channel.elsewhere &= !confirmed;
             if !mutant::is(Mutant::NoTryAfterConfirm) {
                 channel.missed();
             }
@@ -368,7 +380,7 @@ impl Shared {
     /// Its slot is at another node, or on its way there. It is asked for again here, too, for it may come back.
     fn is_elsewhere(&self, node: &Arc<Backend>, name: &str) {
         if let Some(channel) = self.state.lock().channel_at(node, name) {
-            channel.asked = true;
+            (channel.asked, channel.elsewhere) = (true, true);
             channel.refused_at = Some(self.clock.now());
             if channel.confirmed.swap(false, SeqCst) {
                 channel.missed();

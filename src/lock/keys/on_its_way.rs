@@ -5,7 +5,7 @@
 //! would end with an error: so only scripts are sent that touch no more than they name.
 
 use super::{
-    ACQUIRE_IN_TURN, ACQUIRE_IN_TURN_STRICT, ACQUIRE_STRICT, Acquire, Keys, LEAVE, REENTER, REENTER_STRICT,
+    ACQUIRE_IN_TURN, ACQUIRE_IN_TURN_STRICT, ACQUIRE_STRICT, Acquire, Freed, Keys, LEAVE, REENTER, REENTER_STRICT,
     RELEASE_IN_TURN, RENEW, RENEW_STRICT, any_time, prolongs, takes,
 };
 use crate::base::key::Key;
@@ -77,6 +77,12 @@ impl Keys {
         let (owner, count) = (Arg::Text(tenure.owner()), Arg::Number(count as u64));
         let args = [Arg::Deadline, Arg::Number(lease.millis()), owner, count];
         self.ask_for(&REENTER, &[tenure.key().full()], &args, limits, prolongs)
+    }
+
+    /// Whether a script told those who listen at one node, and they listen at another.
+    pub(super) fn is_told_elsewhere(&self, key: &Key, answer: &Answer, freed: Freed) -> bool {
+        let is_astray = || freed == Freed::Untold && self.in_cluster && !key.is_in_one_slot();
+        self.store.is_sharded() && (answer.on_its_way || is_astray())
     }
 
     /// Who waits for a lock whose slot is on its way elsewhere listens where it was, as long as it is not gone from there; and who

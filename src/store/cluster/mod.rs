@@ -32,6 +32,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A client that asked for nothing else while slots were asked for so often rests: nobody asks for slots until it is used again.
+const RESTS_AFTER: u32 = 60;
+
 pub(super) fn open(url: &str, common: &Common) -> error::Result<Arc<dyn Store>> {
     let astray = Arc::<Astray>::default();
     let post = Arc::new(Post::new(&astray));

@@ -1,5 +1,6 @@
 //! The way of a command to the master of its slot, and what follows when slots have other masters.
 
+use super::RESTS_AFTER;
 use super::map::{Changed, Map};
 use super::redirect::Redirect;
 use super::said::Said;
@@ -15,6 +16,7 @@ use crate::store::subscriber::PubSub;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// A command is sent on so often at most: nodes that disagree may send it in a circle.
 const REDIRECTS: usize = 8;
@@ -34,6 +36,10 @@ pub(super) struct Routes {
     /// While nothing is known of the cluster.
     outage: Outage,
     table: RwLock<Table>,
+    /// What was said last, which may change nothing.
+    said: Mutex<Said>,
+    /// How often slots were asked for since anything else was.
+    unused: AtomicU32,
     /// Why nothing is known, and since when.
     unknown: Mutex<Option<(Moment, Failure)>>,
     known: Condvar,
@@ -80,8 +86,9 @@ impl Table {
 impl Routes {
     pub(super) fn new(seeds: Seeds, common: &Common, follower: Follower, on_loss: OnLoss) -> Self {
         let (common, outage) = (common.clone(), Outage::new(&common.config));
-        let (table, unknown, known) = (RwLock::default(), Mutex::new(None), Condvar::new());
-        Self { seeds, common, clock: Clock::Boot, outage, table, unknown, known, follower, on_loss }
+        let (table, said, unused) = (RwLock::default(), Mutex::default(), AtomicU32::default());
+        let (unknown, known) = (Mutex::new(None), Condvar::new());
+        Self { seeds, common, clock: Clock::Boot, outage, table, said, unused, unknown, known, follower, on_loss }
     }
 
     fn node(&self, place: &Place, is_sharded: bool) -> Arc<Node> {
@@ -130,8 +137,22 @@ impl Routes {
 
 /// What is said.
 impl Routes {
-    /// What a node said. Whether it is the first to say anything.
-    pub(super) fn note(&self, said: &Said) {
+    /// How often slots were asked for, this time included, since anything else was.
+    pub(super) fn unused(&self) -> u32 {
+        self.unused.fetch_add(1, Relaxed) + 1
+    }
+
+    /// What a node said.
+    pub(super) fn note(&self, said: Said) {
+        *self.unknown.lock() = None;
+        let mut last = self.said.lock();
+        if *last != said || said.ranges.is_empty() {
+            self.take(&said);
+            *last = said;
+        }
+    }
+
+    fn take(&self, said: &Said) {
         let mut table = self.table.write();
         let (map, changed) = table.map.told(said);
         let is_first = table.map.is_empty();
@@ -149,7 +170,6 @@ impl Routes {
         let gone =
             if changed.is_empty() { Vec::new() } else { table.change(map, |place| self.node(place, is_sharded)) };
         drop(table);
-        *self.unknown.lock() = None;
         self.outage.end();
         self.known.notify_all();
         if !changed.is_empty() {
@@ -159,6 +179,8 @@ impl Routes {
 
     /// The master of a slot said that another one has it.
     fn moved(&self, slot: u16, to: Place) {
+        // What is said next is news, though it may have been said before.
+        *self.said.lock() = Said::default();
         let mut table = self.table.write();
         if table.master_of(slot).is_some_and(|master| master.place == to) {
             return;
@@ -249,6 +271,9 @@ impl Routes {
         urge: &dyn Fn(),
         act: impl Fn(&Node, bool) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        if self.unused.swap(0, Relaxed) > RESTS_AFTER {
+            urge();
+        }
         let map = &self.common.config.address_map;
         let mut guest = None;
         for _ in 0..REDIRECTS {

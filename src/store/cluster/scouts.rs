@@ -2,6 +2,7 @@
 //!
 //! One thread decides, and each node is asked by a short-lived one: a node that is frozen keeps nobody from asking the next.
 
+use super::RESTS_AFTER;
 use super::post::{Astray, Post};
 use super::routes::Routes;
 use super::said::{ANSWERS, Said, question};
@@ -14,13 +15,15 @@ use crate::store::place::Place;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
+use redis::{RedisError, Value};
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Slots are asked for this often when nothing is wrong.
-const EVERY: Duration = Duration::from_secs(60);
+/// Slots are asked for this often while the client is in use: nobody tells of a master that was replaced, and a hold is believed
+/// until its next renewal. On a connection that is kept, of one node after the other.
+const EVERY: Duration = Duration::from_secs(1);
 
 /// However many calls fail, one node is asked this often.
 const URGED_EVERY: Duration = Duration::from_millis(100);
@@ -47,6 +50,8 @@ struct State {
     asked: HashSet<Place>,
     /// Where the next round begins: a node that is cut off from the others may say what is over.
     turn: usize,
+    /// To the node that answered last.
+    kept: Option<(Place, Link)>,
 }
 
 impl Scouts {
@@ -83,9 +88,25 @@ impl Scouts {
             self.round();
             self.post.settle(&self.routes, self.astray.take());
             let began = self.routes.clock.now();
-            bell.sleep(EVERY);
+            self.rest(bell);
             // What rings meanwhile is heard after the pause.
             std::thread::sleep(URGED_EVERY.saturating_sub(self.routes.clock.now().since(began)));
+        }
+    }
+
+    /// Until it is time, or something is wrong: then another node than before is asked.
+    fn rest(&self, bell: &Bell) {
+        let began = self.routes.clock.now();
+        let unused = self.routes.unused();
+        if unused > RESTS_AFTER {
+            self.state.lock().kept = None;
+            bell.sleep(Duration::MAX);
+        } else {
+            bell.sleep(EVERY);
+        }
+        if self.routes.clock.now().since(began) < EVERY {
+            let mut state = self.state.lock();
+            state.turn = state.turn.wrapping_add(1);
         }
     }
 
@@ -121,8 +142,7 @@ impl Scouts {
 
     fn candidates(&self) -> Vec<Place> {
         let places = self.routes.places();
-        let mut state = self.state.lock();
-        state.turn = state.turn.wrapping_add(1);
+        let state = self.state.lock();
         let from = state.turn % places.len().max(1);
         let all = places.iter().cycle().skip(from).take(places.len());
         all.filter(|place| !state.asked.contains(place)).take(ASKED).cloned().collect()
@@ -134,7 +154,7 @@ impl Scouts {
         let sent = spawn("redlatch-cluster", move || {
             let said = scouts.ask(&asked);
             scouts.state.lock().asked.remove(&asked);
-            let _ = tell.send(said.map(|said| scouts.routes.note(&said)));
+            let _ = tell.send(said.map(|said| scouts.routes.note(said)));
         });
         if sent.is_err() {
             self.state.lock().asked.remove(place);
@@ -146,12 +166,22 @@ impl Scouts {
         let (seeds, common) = (&self.routes.seeds, &self.routes.common);
         let target = Target { addr: place.addr(), login: seeds.login.clone(), part: Part::Candidate };
         let server = Server::new(target, &common.config, Arc::clone(&common.counters));
-        let answers = Link::open(&server).and_then(|mut link| link.exchange(&question(), ANSWERS));
-        let said = answers.and_then(|answers| Said::of(answers, place, &common.config.address_map));
+        let said =
+            self.exchange(place, &server).and_then(|answers| Said::of(answers, place, &common.config.address_map));
         said.map_err(|error| {
             let failure = server.classify(&error, Moment::MAX).never_sent();
             say!(debug, "{place} does not say who has which slots: {failure:?}");
             failure
         })
+    }
+
+    /// On the connection that is kept, if it is to this node; or else on a new one, which is kept in its place.
+    fn exchange(&self, place: &Place, server: &Server) -> Result<Vec<Value>, RedisError> {
+        let kept = self.state.lock().kept.take_if(|(at, _)| at == place);
+        let ask = |mut link: Link| link.exchange(&question(), ANSWERS).map(|answers| (answers, link));
+        let known = kept.and_then(|(_, link)| ask(link).ok());
+        let (answers, link) = known.map_or_else(|| Link::open(server).and_then(ask), Ok)?;
+        self.state.lock().kept = Some((place.clone(), link));
+        Ok(answers)
     }
 }

@@ -192,9 +192,11 @@ impl Failure {
         matches!(self, Self::Unreached(broken) | Self::Unknown { broken, .. } if broken.timed_out)
     }
 
-    /// Whether a node of a cluster says that the slot is on its way elsewhere, and the key is not here.
+    /// Whether a node of a cluster says that the slot is on its way elsewhere, and the key is not here, or one beside it that a script
+    /// wanted to see.
     pub(crate) fn is_on_its_way(&self) -> bool {
-        matches!(self, Self::Refused { code, .. } if code == "ASK")
+        let says = |code: &str, cause: &Cause| code == "ASK" || cause.to_string().contains("access a non local key");
+        matches!(self, Self::Refused { code, cause, .. } if says(code, cause))
     }
 
     /// Whether it may have taken effect.

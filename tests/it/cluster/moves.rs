@@ -117,7 +117,11 @@ fn every_call_works_in_a_slot_that_stays_half_moved() {
                 let released = Mark::now();
                 guard.unlock().unwrap();
                 let (served, unlocked) = finish(waiting).unwrap();
-                assert!(unlocked.is_ok() && served - released <= SOON, "{name} after {:?}", served - released);
+                assert!(
+                    unlocked.is_ok() && served - released <= SOON,
+                    "{told:?} {name} of {names:?} after {:?}",
+                    served - released
+                );
             });
         }
         cluster.finish_move(moved);
