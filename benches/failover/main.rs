@@ -1,5 +1,5 @@
 //! What a failover costs those who lock, and what Sentinel costs when nothing happens: `cargo bench --bench failover`, some
-//! seven minutes. How to read it is in docs/performance.md.
+//! four minutes. How to read it is in docs/performance.md.
 //!
 //! Each failover has a group of its own: a master, two replicas and three sentinels, real processes all of them.
 //!
