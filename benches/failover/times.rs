@@ -25,6 +25,9 @@ const FROM_PROMOTION: f64 = 2_000.0;
 /// How long whoever waits is waited for, once another master is named.
 const STUCK_AFTER: Duration = Duration::from_secs(40);
 
+/// A failover after which somebody waits for so long, in nanoseconds, shows its logs.
+const SLOW: i64 = 5_000_000_000;
+
 /// All is quiet for so long before the master goes.
 const QUIET: Duration = Duration::from_millis(300);
 
@@ -113,6 +116,8 @@ fn row(scale: &Scale, setting: &Setting) -> Outcome<()> {
 fn failover(scale: &Scale, setting: &Setting) -> Outcome<Times> {
     let (mut group, waiters) = (Group::start(), scale.processes * scale.threads);
     let url = group.url();
+    // Else one that was just promoted may be replaced in its turn: sentinels connect to it again only with the next ping.
+    group.hurry(false);
     let holder = Holder::start(&url, setting.is_safe)?;
     let mut crowd = Crowd::start(&url, setting.is_safe, scale.processes, scale.threads)?;
     crowd.wait()?;
@@ -131,9 +136,15 @@ fn failover(scale: &Scale, setting: &Setting) -> Outcome<Times> {
     if !setting.is_killed {
         holder.unlock_when_renewed(renewals);
     }
-    let whole = setting.is_helped.then(|| bring_back(&mut group, replaced.node));
+    if setting.is_safe && setting.is_killed {
+        group.nodes[0].restart();
+    }
+    let whole = setting.is_helped.then(|| follow(&group, replaced.node));
     let served = crowd.served(waiters, STUCK_AFTER)?;
     let last = served.iter().copied().max().ok_or("nobody was served")?;
+    if setting.is_helped && last - replaced.named > SLOW {
+        group.nodes.iter().chain(&group.sentinels).for_each(|one| eprintln!("{}:\n{}", one.name(), one.log()));
+    }
     let granted =
         probe.end()?.into_iter().filter(|grant| grant.held >= replaced.promoted && grant.on[replaced.node - 1]);
     let first = granted.map(|grant| grant.held).chain(served.iter().copied()).min().unwrap_or(last);
@@ -165,20 +176,18 @@ impl Holder {
         Ok(self.give_up.send(())?)
     }
 
-    /// Once it has been renewed more often than that.
+    /// Once it has been renewed more often than that, or is lost.
     fn unlock_when_renewed(self, renewals: u64) {
         spawn(move || {
-            eventually(LONG, "it is renewed", || self.locks.client().stats().renewals > renewals);
+            let stats = || self.locks.client().stats();
+            eventually(LONG, "it is renewed or lost", || stats().renewals > renewals || stats().lost > 0);
             self.unlock()
         });
     }
 }
 
-/// The old master follows the new one; when all do.
-fn bring_back(group: &mut Group, new: usize) -> i64 {
-    if !group.nodes[0].is_running() {
-        group.nodes[0].restart();
-    }
+/// Has the old master follow the new one; when all do.
+fn follow(group: &Group, new: usize) -> i64 {
     let port = group.nodes[new].port().to_string();
     group.nodes[0].ask::<String>(&["REPLICAOF", "127.0.0.1", &port]);
     let follow = || {
