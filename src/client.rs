@@ -9,7 +9,7 @@ use crate::base::error::{Error, Result};
 use crate::base::key::{FullKey, Key, check_key, check_name};
 use crate::base::kind::Kind;
 use crate::base::owner::Owners;
-use crate::base::signal::Shutdown;
+use crate::base::signal::{Moves, Shutdown};
 use crate::base::stats::{Counters, Stats};
 use crate::base::time::{Clock, Moment};
 use crate::base::unwind::survives_a_panic;
@@ -19,7 +19,7 @@ use crate::lease::tenure::{Standing, Tenure};
 use crate::lease::watchdog::Watchdog;
 use crate::registry::{registry, thread_number};
 use crate::store::node::pool_worker;
-use crate::store::{Common, Store};
+use crate::store::{Common, Moved, Store};
 use events::Events;
 use parking_lot::Mutex;
 use std::any::Any;
@@ -46,6 +46,7 @@ pub(crate) struct Space {
     owners: Owners,
     events: Events,
     pub(crate) shutdown: Shutdown,
+    pub(crate) moves: Arc<Moves>,
     fork: forkguard::Guard,
 }
 
@@ -63,6 +64,7 @@ impl Space {
             owners: Owners::new(id),
             events: Events::new(on_lost),
             shutdown: Shutdown::default(),
+            moves: Arc::default(),
             fork: forkguard::new(),
         }
     }
@@ -126,7 +128,12 @@ impl Space {
     /// `Config` when the system gives no thread for their pools.
     pub(crate) fn common(&self) -> Result<Common> {
         let (config, counters) = (self.config.clone(), Arc::clone(&self.counters));
-        Ok(Common { config, counters, worker: pool_worker()?, moved: self.watchdog.alarm() })
+        let (alarm, moves) = (self.watchdog.alarm(), Arc::clone(&self.moves));
+        let moved: Moved = Arc::new(move |is_meant| {
+            alarm(is_meant);
+            moves.tell();
+        });
+        Ok(Common { config, counters, worker: pool_worker()?, moved })
     }
 
     /// Puts a tenure with a new owner id in the place of one that ended.

@@ -2,7 +2,7 @@
 
 use super::{Outcome, connect};
 use harness::lua;
-use redis::Connection;
+use redis::{Cmd, Connection};
 use std::time::Duration;
 
 /// What a lock is called on the wire.
@@ -42,13 +42,27 @@ impl Floor {
         Ok(Self { connection, acquire, release, owner, lease, deadline: (seconds + 3_600) * 1_000_000 })
     }
 
-    /// Whether it was free.
-    pub(crate) fn try_take(&mut self, name: &Name) -> Outcome<bool> {
+    fn acquire(&self, name: &Name) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.acquire).arg(1).arg(&name.key).arg(self.deadline);
         command.arg(self.lease.as_millis() as u64).arg(&self.owner).arg(1);
-        let busy: Option<i64> = command.query(&mut self.connection)?;
+        command
+    }
+
+    /// Whether it was free.
+    pub(crate) fn try_take(&mut self, name: &Name) -> Outcome<bool> {
+        let busy: Option<i64> = self.acquire(name).query(&mut self.connection)?;
         Ok(busy.is_none())
+    }
+
+    /// The same, confirmed by so many replicas: both commands in one write.
+    fn take_confirmed(&mut self, name: &Name, replicas: i64, timeout: Duration) -> Outcome<()> {
+        let mut both = redis::pipe();
+        both.add_command(self.acquire(name)).cmd("WAIT").arg(replicas).arg(timeout.as_millis() as u64);
+        match both.query::<(Option<i64>, i64)>(&mut self.connection)? {
+            (None, confirmed) if confirmed == replicas => Ok(()),
+            other => Err(format!("the floor's lock was not free or not confirmed: {other:?}").into()),
+        }
     }
 
     pub(crate) fn take(&mut self, name: &Name) -> Outcome<()> {
@@ -64,6 +78,11 @@ impl Floor {
 
     pub(crate) fn pair(&mut self, name: &Name) -> Outcome<()> {
         self.take(name)?;
+        self.free(name)
+    }
+
+    pub(crate) fn confirmed_pair(&mut self, name: &Name, replicas: i64, timeout: Duration) -> Outcome<()> {
+        self.take_confirmed(name, replicas, timeout)?;
         self.free(name)
     }
 }

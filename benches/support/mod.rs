@@ -79,30 +79,36 @@ impl Server {
     }
 }
 
-#[cfg(target_os = "linux")]
 impl Server {
     /// Runs `act` with the server, this thread and all threads it starts on one core.
     pub(crate) fn on_one_core<T>(&self, act: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
-        use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
-        let all = sched_getaffinity(None)?;
-        let move_to = |cores: &CpuSet| {
-            sched_setaffinity(Some(Pid::from_child(&self.child)), cores).and_then(|()| sched_setaffinity(None, cores))
-        };
-        let mut one = CpuSet::new();
-        one.set((0..CpuSet::MAX_CPU).rev().find(|core| all.is_set(*core)).ok_or("no core")?);
-        move_to(&one)?;
-        let result = act();
-        move_to(&all)?;
-        result
+        on_one_core(&[self.id()], act)
     }
 }
 
+/// Runs `act` with these processes, this thread and all threads it starts on one core.
+#[cfg(target_os = "linux")]
+pub(crate) fn on_one_core<T>(processes: &[u32], act: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+    let all = sched_getaffinity(None)?;
+    let pid = |process: &u32| i32::try_from(*process).ok().and_then(Pid::from_raw);
+    let move_to = |cores: &CpuSet| {
+        let mut processes = processes.iter().filter_map(pid);
+        processes.try_for_each(|process| sched_setaffinity(Some(process), cores))?;
+        sched_setaffinity(None, cores)
+    };
+    let mut one = CpuSet::new();
+    one.set((0..CpuSet::MAX_CPU).rev().find(|core| all.is_set(*core)).ok_or("no core")?);
+    move_to(&one)?;
+    let result = act();
+    move_to(&all)?;
+    result
+}
+
+/// Here threads cannot be kept on a core.
 #[cfg(not(target_os = "linux"))]
-impl Server {
-    /// Here threads cannot be kept on a core.
-    pub(crate) fn on_one_core<T>(&self, act: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
-        act()
-    }
+pub(crate) fn on_one_core<T>(_: &[u32], act: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    act()
 }
 
 impl Drop for Server {

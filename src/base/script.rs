@@ -74,8 +74,9 @@ pub(crate) use scripts;
 
 impl Script {
     pub(crate) const fn new(name: &'static str, files: &'static [&'static str], keys: Count, args: Count) -> Self {
-        const NONE: OnceCell<String> = OnceCell::new();
-        Self { name, files, keys, args, text: [NONE; 2], by_sha: [NONE; 2] }
+        let text = [OnceCell::new(), OnceCell::new()];
+        let by_sha = [OnceCell::new(), OnceCell::new()];
+        Self { name, files, keys, args, text, by_sha }
     }
 
     pub(crate) fn name(&self) -> &'static str {

@@ -52,6 +52,36 @@ impl Semaphore {
     }
 }
 
+/// Semaphores that are released together, for as long as somebody keeps them.
+#[derive(Debug, Default)]
+struct Sleepers(Vec<Weak<Semaphore>>);
+
+impl Sleepers {
+    fn add(&mut self, sleeper: &Arc<Semaphore>) {
+        self.0.retain(|known| known.strong_count() > 0);
+        self.0.push(Arc::downgrade(sleeper));
+    }
+
+    fn wake(&self) {
+        self.0.iter().filter_map(Weak::upgrade).for_each(|sleeper| sleeper.release());
+    }
+}
+
+/// Tells calls that pause, because the server failed them, that there is another one to ask.
+#[derive(Debug, Default)]
+pub(crate) struct Moves(Mutex<Sleepers>);
+
+impl Moves {
+    /// Whoever keeps this semaphore is told.
+    pub(crate) fn heard_by(&self, sleeper: &Arc<Semaphore>) {
+        self.0.lock().add(sleeper);
+    }
+
+    pub(crate) fn tell(&self) {
+        self.0.lock().wake();
+    }
+}
+
 /// A waiter's place where somebody releases its semaphore; given up when dropped.
 pub(crate) trait Listening: Send {
     /// Whether whatever is told from now on will be heard.
@@ -129,7 +159,7 @@ survives_a_panic!(CancelToken);
 #[derive(Debug, Default)]
 struct Cancel {
     cancelled: bool,
-    waiting: Vec<Weak<Semaphore>>,
+    waiting: Sleepers,
 }
 
 impl CancelToken {
@@ -143,9 +173,7 @@ impl CancelToken {
     pub fn cancel(&self) {
         let mut state = self.state.lock();
         state.cancelled = true;
-        for waiter in state.waiting.drain(..).filter_map(|waiter| waiter.upgrade()) {
-            waiter.release();
-        }
+        std::mem::take(&mut state.waiting).wake();
     }
 
     /// Whether [`cancel`](Self::cancel) was called.
@@ -156,9 +184,7 @@ impl CancelToken {
 
     /// Wakes this waiter when the token is cancelled.
     pub(crate) fn wake(&self, waiter: &Arc<Semaphore>) {
-        let mut state = self.state.lock();
-        state.waiting.retain(|known| known.strong_count() > 0);
-        state.waiting.push(Arc::downgrade(waiter));
+        self.state.lock().waiting.add(waiter);
     }
 }
 
@@ -205,6 +231,6 @@ mod tests {
         for _ in 0..100 {
             token.wake(&Arc::new(Semaphore::default()));
         }
-        assert_eq!(token.state.lock().waiting.len(), 1);
+        assert_eq!(token.state.lock().waiting.0.len(), 1);
     }
 }

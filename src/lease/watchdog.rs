@@ -34,6 +34,9 @@ const TOO_LATE: Duration = Duration::from_millis(5);
 /// At most so many tenures in one command.
 const BATCH: usize = 100;
 
+/// Has every hold asked for whose key is one of those meant.
+pub(crate) type Alarm = Arc<dyn Fn(&dyn Fn(&str) -> bool) + Send + Sync>;
+
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
 }
@@ -129,7 +132,7 @@ impl Watchdog {
 
     /// What makes it ask at once for every hold of some keys: locks may have been lost, by a master that gave way to another
     /// one. It does not keep the watchdog alive.
-    pub(crate) fn alarm(&self) -> Arc<dyn Fn(&dyn Fn(&str) -> bool) + Send + Sync> {
+    pub(crate) fn alarm(&self) -> Alarm {
         let shared: Weak<Shared> = Arc::downgrade(&self.shared);
         Arc::new(move |is_meant| shared.upgrade().into_iter().for_each(|shared| shared.alarm(is_meant)))
     }
@@ -233,10 +236,12 @@ impl Shared {
         let mut schedule = self.schedule.lock();
         let now = self.clock.now();
         schedule.alarmed_at = now;
-        let meant: Vec<_> = schedule.due.extract_if(.., |_, job| is_meant(job.tenure.key().full())).collect();
-        for ((_, serial, _), job) in meant {
-            schedule.planned.remove(&serial);
-            self.insert(&mut schedule, now, Job { task: Task::Verify, ..job });
+        for (key, job) in std::mem::take(&mut schedule.due) {
+            if is_meant(job.tenure.key().full()) {
+                self.insert(&mut schedule, now, Job { task: Task::Verify, ..job });
+            } else {
+                schedule.due.insert(key, job);
+            }
         }
     }
 

@@ -107,6 +107,8 @@ struct Trouble {
     /// When the first attempt began.
     since: Option<Moment>,
     pause: Option<Duration>,
+    /// Released when the master moved.
+    ear: Option<Arc<Semaphore>>,
     /// The first attempt that was sent and not answered.
     doubt: Option<Failure>,
 }
@@ -192,7 +194,7 @@ impl<'a> Patience<'a> {
         }
         let pause = trouble.pause.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE));
         trouble.pause = Some(pause);
-        self.sleep(pause);
+        self.sleep(pause, trouble.ear.get_or_insert_with(|| self.ear()));
     }
 
     /// In an outage whose budget is spent each attempt may fail within microseconds, and a program that calls again for
@@ -223,10 +225,17 @@ impl<'a> Patience<'a> {
         self.limit.map_or(ends, |limit| limit.min(ends))
     }
 
-    /// Sleeps at most so long, at most until the patience ends, and less when the call is woken.
-    fn sleep(&self, span: Duration) {
+    /// Of whoever pauses, for as long as the call lasts.
+    fn ear(&self) -> Arc<Semaphore> {
+        let ear = self.stop.ear();
+        self.space.moves.heard_by(&ear);
+        ear
+    }
+
+    /// Sleeps at most so long, at most until the patience ends, and less when the call is woken or the master moved.
+    fn sleep(&self, span: Duration, ear: &Semaphore) {
         let now = self.space.clock.now();
-        self.stop.rest(span.min(self.ends(now).since(now)));
+        self.stop.pause(span.min(self.ends(now).since(now)), ear);
     }
 
     /// A call that is queued fails with the outage, as the one that contends does.
@@ -242,5 +251,32 @@ impl<'a> Patience<'a> {
                 .into_error(self.stop.resource));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::config::HandOff;
+    use crate::lock::kinds::local::engine_in_memory;
+    use std::time::Instant;
+
+    /// Fifty pauses that nobody ends last for nine seconds.
+    #[test]
+    fn a_pause_ends_when_the_master_moves() {
+        let engine = engine_in_memory(HandOff::default());
+        let (moved, semaphore) = (engine.space.common().unwrap().moved, Arc::default());
+        for patience in [engine.patience("n"), engine.patience("n").woken_by(&semaphore)] {
+            let (start, mut asked) = (Instant::now(), 0);
+            let answer = patience.persist(|_| {
+                asked += 1;
+                // Whoever has not paused yet does not listen.
+                if asked > 1 {
+                    moved();
+                }
+                if asked == 50 { Ok(()) } else { Err(Failure::Unreached(Broken::new("nobody is there"))) }
+            });
+            assert!(answer.is_ok() && start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+        }
     }
 }

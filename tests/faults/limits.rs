@@ -1,4 +1,5 @@
-//! Rows 54 and 55: renewals that have much or slow work, and a process that gets no files, threads or memory.
+//! Rows 54, 55 and 88: renewals that have much or slow work, a process that gets no files, threads or memory, and one
+//! that waits for thousands of locks.
 
 use crate::locks_of;
 use crate::process::{alone, alone_with};
@@ -163,5 +164,29 @@ fn fault_55_without_a_thread_calls_fail_or_wait_without_help() {
             locks.unlock("n").unwrap();
         }
         assert_err!(holder.unlock("busy"), Lost);
+    });
+}
+
+/// Others give up at some number of names that one client waits for, or need a connection for each.
+#[test]
+fn fault_88_a_client_may_wait_for_thousands_of_names_at_once() {
+    alone(|| {
+        const NAMES: usize = 2_000;
+        let server = Server::start();
+        let (holder, waiter) = (server.locks(), server.locks());
+        let names: Vec<_> = (0..NAMES).map(|number| format!("n{number}")).collect();
+        names.iter().for_each(|name| holder.lock(name).unwrap());
+        std::thread::scope(|scope| {
+            let wait = |name: &String| waiter.try_lock_for(name, LONG).unwrap() && waiter.unlock(name).is_ok();
+            let small = || Builder::new().stack_size(256 * 1_024);
+            let start = |name| small().spawn_scoped(scope, move || wait(name)).unwrap();
+            let waiting: Vec<_> = names.iter().map(start).collect();
+            let channels = || server.ask::<Vec<String>>(&["PUBSUB", "CHANNELS", "redisson_lock__channel:*"]).len();
+            eventually(LONG, "all are listened for", || channels() == NAMES);
+            let connections = server.ask::<String>(&["CLIENT", "LIST"]).lines().count();
+            assert!(connections < 50, "{connections} connections");
+            names.iter().for_each(|name| holder.unlock(name).unwrap());
+            assert!(waiting.into_iter().all(|waiter| waiter.join().unwrap()));
+        });
     });
 }

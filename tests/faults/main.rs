@@ -11,8 +11,10 @@ use redlatch::{Applied, ClientBuilder, Error, ReentrantLock};
 use std::time::Duration;
 
 mod auth;
+mod by_address;
 mod client_process;
 mod clocks;
+mod confirming;
 mod data;
 mod failover;
 mod fork;
@@ -20,6 +22,7 @@ mod ghosts;
 mod inputs;
 mod limits;
 mod misuse;
+mod names;
 mod network;
 mod outages;
 mod pubsub;
@@ -28,6 +31,9 @@ mod queues;
 mod quorum;
 mod refusals;
 mod rows;
+mod safe;
+mod sentinel;
+mod sentinels;
 mod servers;
 mod signals;
 mod table;
@@ -35,6 +41,14 @@ mod topology;
 
 /// Renewed every second: time for a machine that stalls.
 const LEASE: Duration = Duration::from_secs(3);
+
+/// A lease that does not end while a test runs, and is not due to be renewed either.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The locks of a client whose waits and renewals come so seldom that only news can be what makes it ask.
+fn patient(builder: ClientBuilder) -> ReentrantLock {
+    locks_of(builder.poll_cap(MINUTE).watchdog_timeout(MINUTE).outage_budget(MINUTE))
+}
 
 /// The locks of a client that gives up soon.
 fn hasty(server: &Server) -> ReentrantLock {

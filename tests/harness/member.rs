@@ -16,10 +16,11 @@ const ANSWER: Duration = Duration::from_secs(1);
 
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
-/// It has a TCP port of 127.0.0.1.
+/// It has a TCP port of 127.0.0.1, unless it [moves](Member::move_to).
 pub struct Member {
     pub(crate) name: String,
     pub(crate) dir: PathBuf,
+    pub(crate) host: &'static str,
     pub(crate) port: u16,
     kind: &'static [&'static str],
     pub(crate) child: Option<Child>,
@@ -62,7 +63,7 @@ impl Member {
     fn at(port: u16, group: &Path, name: String, kind: &'static [&'static str]) -> Self {
         let dir = group.join(&name);
         std::fs::create_dir_all(&dir).expect("a directory for a process");
-        Self { name, dir, port, kind, child: None, between: None, admin: Mutex::default() }
+        Self { name, dir, host: "127.0.0.1", port, kind, child: None, between: None, admin: Mutex::default() }
     }
 
     /// From now on the other processes know it by a port of a proxy, which is theirs alone.
@@ -75,13 +76,20 @@ impl Member {
     }
 
     pub(crate) fn configure(&self, lines: &str) {
-        let (port, dir, socket) = (self.port, self.dir.display(), self.socket().display().to_string());
-        let text = format!("port {port}\nbind 127.0.0.1\nunixsocket {socket}\ndir {dir}\nlogfile log\n{lines}");
+        let (port, host, dir, socket) = (self.port, self.host, self.dir.display(), self.socket().display().to_string());
+        let text = format!("port {port}\nbind {host}\nunixsocket {socket}\ndir {dir}\nlogfile log\n{lines}");
         std::fs::write(self.file(), text).unwrap();
     }
 
-    fn file(&self) -> PathBuf {
+    pub(crate) fn file(&self) -> PathBuf {
         self.dir.join("conf")
+    }
+
+    /// What a node of a group is told before its start: the port of its master, if it has one.
+    pub(crate) fn file_of(&self, master: Option<u16>) -> String {
+        let follows = master.map_or_else(String::new, |master| format!("replicaof 127.0.0.1 {master}\n"));
+        let known = format!("replica-announce-ip 127.0.0.1\nreplica-announce-port {}\n", self.known_as());
+        format!("save \"\"\nrepl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n{known}{follows}")
     }
 
     pub(crate) fn spawn(&mut self) {
@@ -144,7 +152,7 @@ impl Member {
     }
 
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        format!("{}:{}", self.host, self.port)
     }
 
     pub fn url(&self) -> String {

@@ -1,6 +1,7 @@
 //! The harness's Sentinel groups: a master, its replicas and sentinels, each a process of its own.
 
 mod apart;
+mod later;
 mod member;
 
 pub use crate::member::Member;
@@ -96,11 +97,7 @@ impl Group {
     fn start_nodes(&mut self) {
         let master = self.nodes[0].known_as();
         for (number, node) in self.nodes.iter_mut().enumerate() {
-            let follows = if number == 0 { String::new() } else { format!("replicaof 127.0.0.1 {master}\n") };
-            let known = format!("replica-announce-ip 127.0.0.1\nreplica-announce-port {}\n", node.known_as());
-            node.configure(&format!(
-                "save \"\"\nrepl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n{known}{follows}"
-            ));
+            node.configure(&node.file_of(if number == 0 { None } else { Some(master) }));
             if number == 0 { node.restart() } else { node.spawn() }
         }
         let linked = |node: &Member| node.try_ask::<String>(&["PING"]).is_ok() && node.is_linked();
@@ -119,14 +116,7 @@ impl Group {
 
     /// What a sentinel would have written into its file in an earlier life.
     fn file_of(&self, sentinel: usize) -> String {
-        let (down, failover) = (self.shape.down_after.as_millis(), FAILOVER_TIMEOUT.as_millis());
-        let mut text = format!(
-            "sentinel myid {}\nsentinel monitor {NAME} 127.0.0.1 {} {}\n\
-             sentinel down-after-milliseconds {NAME} {down}\nsentinel failover-timeout {NAME} {failover}\n",
-            id(sentinel),
-            self.nodes[0].known_as(),
-            self.shape.majority()
-        );
+        let mut text = self.first_file_of(sentinel);
         for node in &self.nodes[1..] {
             writeln!(text, "sentinel known-replica {NAME} 127.0.0.1 {}", node.known_as()).unwrap();
         }
@@ -134,6 +124,18 @@ impl Group {
             writeln!(text, "sentinel known-sentinel {NAME} 127.0.0.1 {} {}", other.port, id(number)).unwrap();
         }
         text
+    }
+
+    /// What a user would have written into it.
+    fn first_file_of(&self, sentinel: usize) -> String {
+        let (down, failover) = (self.shape.down_after.as_millis(), FAILOVER_TIMEOUT.as_millis());
+        format!(
+            "sentinel myid {}\nsentinel monitor {NAME} 127.0.0.1 {} {}\n\
+             sentinel down-after-milliseconds {NAME} {down}\nsentinel failover-timeout {NAME} {failover}\n",
+            id(sentinel),
+            self.nodes[0].known_as(),
+            self.shape.majority()
+        )
     }
 
     /// What a client is given to find the master.

@@ -47,6 +47,11 @@ impl Server {
         Self::start_on(free_port(), &[])
     }
 
+    /// One that does not know the command WAIT.
+    pub fn start_without_wait() -> Self {
+        Self::start_on(0, &["--rename-command", "WAIT", ""])
+    }
+
     /// A node of a cluster, which serves no slot yet.
     pub fn start_in_cluster() -> Self {
         Self::start_on(free_cluster_port(), &["--cluster-enabled", "yes"])

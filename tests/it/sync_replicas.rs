@@ -196,6 +196,22 @@ fn a_server_that_forgot_its_scripts_and_a_group_are_confirmed() {
     });
 }
 
+/// As at a master that has just been promoted: it knows no script, and one that is to follow it does not yet.
+#[test]
+fn a_script_that_the_server_does_not_know_is_not_kept_waiting() {
+    let group = Group::start();
+    let holder = Server::locks(&group.master);
+    holder.lock("n").unwrap();
+    let patient = Client::builder(&group.master.url()).pool_size(1).sync_replicas(2, SOON);
+    let locks = ReentrantLock::new(&patient.build().unwrap());
+    group.replicas[1].ask::<String>(&["REPLICAOF", "NO", "ONE"]);
+    group.master.ask::<String>(&["SCRIPT", "FLUSH"]);
+    let (got, took) = timed(|| locks.try_lock("n").unwrap());
+    assert!(!got && took < SOON, "{took:?}");
+    holder.unlock("n").unwrap();
+    group.replicas[1].ask::<String>(&["FLUSHALL"]);
+}
+
 #[test]
 fn who_may_not_wait_hears_of_it_when_it_connects() {
     let server = Server::start();

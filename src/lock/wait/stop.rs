@@ -81,11 +81,21 @@ impl<'a> Stop<'a> {
         Ok(())
     }
 
+    /// What wakes the call when it is released, for as long as it is kept.
+    pub(crate) fn ear(&self) -> Arc<Semaphore> {
+        self.semaphore.map_or_else(Arc::default, |semaphore| Arc::new(Semaphore::relay(semaphore)))
+    }
+
+    /// Sleeps for so long, and less when the call is woken, or one that nothing else could wake by its ear.
+    pub(crate) fn pause(&self, span: Duration, ear: &Semaphore) {
+        self.semaphore.map_or(ear, |semaphore| semaphore).acquire(span);
+    }
+
     /// Sleeps for so long, and less when the call is woken.
     pub(crate) fn rest(&self, span: Duration) {
         match self.semaphore {
             Some(semaphore) => drop(semaphore.acquire(span)),
-            // A release, a try or a look of its own: nobody could wake it, and it pauses for 200 ms at most.
+            // A release, a try or a look of its own: nobody could wake it.
             None => thread::sleep(span),
         }
     }

@@ -6,7 +6,7 @@ use super::stream::Stream;
 use super::{Answer, Confirmed, Failure, GRACE, Limits, Reply, Request, Verb};
 use crate::base::config::SyncReplicas;
 use crate::base::mutant::{self, Mutant};
-use crate::base::script::Dialect;
+use crate::base::script::{Dialect, Script};
 use crate::base::time::Moment;
 use redis::{RedisError, Value};
 use std::sync::Arc;
@@ -32,6 +32,8 @@ struct Live {
     packed: Vec<u8>,
     /// Replies to WAIT that nobody needed, and that are still to be read.
     owed: usize,
+    /// The scripts that went over it whole, since a WAIT follows them.
+    told: Vec<&'static Script>,
 }
 
 /// One attempt's points in time.
@@ -196,7 +198,7 @@ fn offset(server_micros: u64, local: Moment) -> i128 {
 impl Live {
     fn new(greeted: Greeted, offset: i128, dialect: Dialect) -> Self {
         let Greeted { stream, run_id, .. } = greeted;
-        Self { stream, offset, run_id, dialect, packed: Vec::new(), owed: 0 }
+        Self { stream, offset, run_id, dialect, packed: Vec::new(), owed: 0, told: Vec::new() }
     }
 
     /// A script that the server does not know costs a second exchange, in what is left of the time.
@@ -210,13 +212,23 @@ impl Live {
         let deadline = i128::from(schedule.deadline.micros()) + self.offset;
         let wait = replicas.filter(|_| request.grants.is_some());
         let wait = wait.map(|wait| (wait.count, wait.timeout.min(schedule.patience / 2)));
-        let reply = self.exchange(request, false, deadline, wait);
+        let whole = wait.is_some() && self.is_new(&request.verb);
+        let reply = self.exchange(request, whole, deadline, wait);
         match (&request.verb, &reply) {
             (Verb::Script(_), Err(error)) if error.code() == Some("NOSCRIPT") => {
                 self.exchange(request, true, deadline, wait)
             }
             _ => reply,
         }
+    }
+
+    /// Whether a script goes over this connection for the first time. A server that does not know it says so at once, but comes to
+    /// the EVAL only when the WAIT in between is over: after a failover, when replicas are missing, that lasts for its whole time.
+    fn is_new(&mut self, verb: &Verb) -> bool {
+        let Verb::Script(script) = *verb else { return false };
+        let is_new = !self.told.iter().any(|told| std::ptr::eq(*told, script));
+        self.told.extend(is_new.then_some(script));
+        is_new
     }
 
     /// What has to be confirmed is followed by WAIT in the same write, so that it costs one round trip.

@@ -92,6 +92,7 @@ fn a_frozen_sentinel_keeps_nobody_from_a_new_master() {
     let mut group = Group::start();
     let locks = patient(&group);
     drop(locks.guard("n").unwrap());
+    group.replicated(0);
     group.sentinels[1].freeze();
     group.nodes[0].kill();
     let new = group.replaced(0);
