@@ -58,14 +58,6 @@ impl Member {
         self.restart();
     }
 
-    /// How often it was told a command since it started.
-    pub fn calls(&self, command: &str) -> u64 {
-        let stats: String = self.ask(&["INFO", "commandstats"]);
-        let sign = format!("cmdstat_{command}:calls=");
-        let told = stats.lines().find_map(|line| line.strip_prefix(&sign)?.split(',').next());
-        told.map_or(0, |calls| calls.parse().unwrap())
-    }
-
     /// Whether it does what it is told to write, as a master does also if nobody follows it.
     pub fn takes_writes(&self) -> bool {
         self.try_ask::<String>(&["SET", "written", "by hand", "PX", "1"]).is_ok()
