@@ -138,9 +138,9 @@ fn fault_86_renewals_that_are_not_confirmed_are_repeated_soon() {
 
 /// What a master was told meanwhile, by all who talk to it.
 fn calls_during<const N: usize>(group: &Group, commands: [&str; N], act: impl FnOnce()) -> [u64; N] {
-    let before = commands.map(|command| group.nodes[0].calls(command));
+    let before = commands.map(|command| group.nodes[0].calls(&[command]));
     act();
-    let mut calls = commands.map(|command| group.nodes[0].calls(command));
+    let mut calls = commands.map(|command| group.nodes[0].calls(&[command]));
     calls.iter_mut().zip(before).for_each(|(calls, before)| *calls -= before);
     calls
 }

@@ -26,6 +26,7 @@ mod source {
         pub(crate) mod owner;
         pub(crate) mod say;
         pub(crate) mod signal;
+        pub(crate) mod slot;
         pub(crate) mod stats;
         pub(crate) mod threads;
         pub(crate) mod time;

@@ -16,6 +16,7 @@ mod source {
         pub(crate) mod key;
         pub(crate) mod mutant;
         pub(crate) mod owner;
+        pub(crate) mod slot;
         pub(crate) mod sync;
         pub(crate) mod time;
     }
