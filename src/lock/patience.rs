@@ -272,7 +272,7 @@ mod tests {
                 asked += 1;
                 // Whoever has not paused yet does not listen.
                 if asked > 1 {
-                    moved();
+                    moved(&|_| true);
                 }
                 if asked == 50 { Ok(()) } else { Err(Failure::Unreached(Broken::new("nobody is there"))) }
             });
