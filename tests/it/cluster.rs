@@ -1,5 +1,6 @@
 //! Masters that share the slots: the way to the right one, masters that are replaced, and slots that move.
 
+mod crowd;
 mod failovers;
 mod moves;
 mod routes;

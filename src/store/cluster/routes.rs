@@ -16,7 +16,7 @@ use crate::store::subscriber::PubSub;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 /// A command is sent on so often at most: nodes that disagree may send it in a circle.
 const REDIRECTS: usize = 8;
@@ -27,6 +27,8 @@ pub(super) struct Node {
     pub(super) backend: Arc<Backend>,
     /// Of channels of its slots. Its thread starts with the first of them.
     pub(super) pubsub: PubSub,
+    /// It is out of reach, and a thread that renews waits for it.
+    pub(super) is_waited_for: AtomicBool,
 }
 
 pub(super) struct Routes {
@@ -98,7 +100,7 @@ impl Routes {
         let (backend, on_loss) = (Arc::new(Backend::new(target, config, counters, worker)), Arc::clone(&self.on_loss));
         let pubsub = PubSub::sharded(move || on_loss());
         pubsub.lead_to(Arc::clone(&backend));
-        Arc::new(Node { place: place.clone(), backend, pubsub })
+        Arc::new(Node { place: place.clone(), backend, pubsub, is_waited_for: AtomicBool::new(false) })
     }
 
     /// The master of a slot as far as it is known.

@@ -6,6 +6,7 @@
 
 mod bell;
 mod outage;
+mod pipeline;
 mod resp;
 mod server;
 mod sockets;
@@ -305,6 +306,25 @@ impl Backend {
             _ => self.outage.end(),
         }
         result
+    }
+
+    /// The same for several requests in one write.
+    pub(crate) fn attempt_each(
+        &self,
+        lane: Lane,
+        requests: &[Request<'_>],
+        limits: Limits,
+    ) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+        let start = self.clock.now();
+        let connect_by = limits.answer_by.max(start.plus(LEAST_TO_CONNECT));
+        let each = self.slot(lane, connect_by)?.attempt_each(requests, limits, connect_by);
+        let failed =
+            |each: &Vec<Result<Answer, Failure>>| each.iter().find_map(|answer| answer.as_ref().err().cloned());
+        match each.as_ref().map_or_else(|failure| Some(failure.clone()), failed) {
+            Some(failure) if failure.may_pass() => self.note_failure(start, &failure),
+            _ => self.outage.end(),
+        }
+        each
     }
 
     /// One round trip that asks for nothing, answered by then: how long its answer took. An idle connection that the server

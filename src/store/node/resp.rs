@@ -18,6 +18,11 @@ pub(super) struct Known<'a> {
 /// that does not know it yet.
 pub(super) fn pack(packed: &mut Vec<u8>, request: &Request<'_>, whole: bool, known: Known<'_>) {
     packed.clear();
+    pack_more(packed, request, whole, known);
+}
+
+/// Writes the request behind what is in the buffer.
+pub(super) fn pack_more(packed: &mut Vec<u8>, request: &Request<'_>, whole: bool, known: Known<'_>) {
     if request.asking {
         line(packed, b'*', 1);
         text(packed, "ASKING");

@@ -15,13 +15,13 @@ use std::time::Duration;
 /// A slot for one connection, made when it is first used and dropped when its state is in doubt.
 pub(crate) struct Wire {
     /// Shared, because the pool moves its slots about.
-    server: Arc<Server>,
+    pub(super) server: Arc<Server>,
     /// Boxed, because it is taken out for each exchange: a connection is some hundred bytes.
     live: Option<Box<Live>>,
     was_live: bool,
 }
 
-struct Live {
+pub(super) struct Live {
     stream: Stream,
     /// The server's clock minus ours, in microseconds, by the *receive* time of its answer: too small by the
     /// way of the reply, so the server's deadline is never later than ours.
@@ -37,10 +37,10 @@ struct Live {
 }
 
 /// One attempt's points in time.
-struct Schedule {
-    sent: Moment,
+pub(super) struct Schedule {
+    pub(super) sent: Moment,
     patience: Duration,
-    deadline: Moment,
+    pub(super) deadline: Moment,
 }
 
 impl Schedule {
@@ -79,6 +79,11 @@ impl Wire {
                 Once::Stale { .. } => Err(Failure::Stale),
             },
         }
+    }
+
+    /// The connection can be used again.
+    pub(super) fn keep(&mut self, live: Box<Live>) {
+        self.live = Some(live);
     }
 
     /// Connects, if it is not connected.
@@ -121,7 +126,7 @@ impl Wire {
     }
 
     /// After each answer was read: what a master said that was retired meanwhile is not believed.
-    fn check_not_retired(&self, schedule: &Schedule) -> Result<(), Failure> {
+    pub(super) fn check_not_retired(&self, schedule: &Schedule) -> Result<(), Failure> {
         match self.server.is_retired() {
             true => Err(Failure::Unknown { open_until: schedule.deadline, broken: self.server.retired() }),
             false => Ok(()),
@@ -156,7 +161,7 @@ impl Wire {
     }
 
     /// `ends` bounds the answer to what is sent a second time: both together get the patience of one.
-    fn schedule(&self, limits: Limits, ends: Option<Moment>) -> Schedule {
+    pub(super) fn schedule(&self, limits: Limits, ends: Option<Moment>) -> Schedule {
         let sent = self.server.clock.now();
         let patience = match ends {
             None => limits.answer_by.since(sent).max(GRACE).min(self.server.response_timeout()),
@@ -165,7 +170,7 @@ impl Wire {
         Schedule { sent, patience, deadline: sent.plus(patience.min(limits.execute_within)) }
     }
 
-    fn take_live(&mut self, connect_by: Moment) -> Result<Box<Live>, Failure> {
+    pub(super) fn take_live(&mut self, connect_by: Moment) -> Result<Box<Live>, Failure> {
         let idle = self.live.take();
         if self.server.is_retired() {
             return Err(Failure::Unreached(self.server.retired()));
@@ -249,21 +254,62 @@ impl Live {
         }
         self.stream.send(&self.packed)?;
         self.owed = usize::from(wait.is_some());
-        if request.asking {
-            self.stream.answer()?.extract_error()?;
+        // Both are read before either is looked at: an answer that is left would be taken for the next one's.
+        let asking = if request.asking { self.stream.answer()? } else { Value::Okay };
+        let reply = self.stream.answer()?;
+        asking.extract_error().and_then(|_| reply.extract_error())
+    }
+
+    /// All in one write, and what is said to each. After an error of the connection there is nothing more.
+    pub(super) fn exchange_each(
+        &mut self,
+        requests: &[Request<'_>],
+        schedule: &Schedule,
+        replicas: Option<SyncReplicas>,
+    ) -> Vec<Result<Value, RedisError>> {
+        self.stream.ends_by(schedule.ends(), schedule.sent);
+        let deadline = i128::from(schedule.deadline.micros()) + self.offset;
+        let wait = replicas.filter(|_| requests.iter().any(|request| request.grants.is_some()));
+        let wait = wait.map(|wait| (wait.count, wait.timeout.min(schedule.patience / 2)));
+        let sent = self.send_each(requests, deadline, wait);
+        self.owed = usize::from(wait.is_some());
+        let mut broken = sent.err();
+        let mut answer = |_: &Request<'_>| match &broken {
+            Some(error) => Err(error.clone()),
+            None => self.stream.answer().inspect_err(|error| broken = Some(error.clone())),
+        };
+        requests.iter().map(&mut answer).collect()
+    }
+
+    fn send_each(
+        &mut self,
+        requests: &[Request<'_>],
+        deadline: i128,
+        wait: Option<(usize, Duration)>,
+    ) -> Result<(), RedisError> {
+        while self.owed > 0 {
+            self.stream.answer()?;
+            self.owed -= 1;
         }
-        self.stream.answer()?.extract_error()
+        self.packed.clear();
+        for request in requests {
+            let whole = self.is_new(&request.verb);
+            let known = Known { deadline, run_id: &self.run_id, dialect: self.dialect };
+            resp::pack_more(&mut self.packed, request, whole, known);
+        }
+        wait.into_iter().for_each(|(count, timeout)| resp::pack_wait(&mut self.packed, count, timeout));
+        self.stream.send(&self.packed)
     }
 
     /// How many replicas have what was written last.
-    fn confirmed(&mut self) -> Result<i64, RedisError> {
+    pub(super) fn confirmed(&mut self) -> Result<i64, RedisError> {
         let said = self.stream.answer()?;
         self.owed -= 1;
         Ok(redis::from_redis_value(said.extract_error()?)?)
     }
 }
 
-fn reply_of(value: Value) -> Reply {
+pub(super) fn reply_of(value: Value) -> Reply {
     match value {
         Value::Nil => Reply::Nil,
         Value::Int(number) => Reply::Number(number),

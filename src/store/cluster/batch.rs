@@ -1,0 +1,158 @@
+//! A script for many locks: a command for each slot, for a script may touch one slot alone, and a write for each node.
+
+use super::Cluster;
+use super::routes::Node;
+use crate::base::error::Applied;
+use crate::base::slot::slot_of;
+use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Request};
+use crate::store::{Answers, Store};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+pub(super) struct Batch<'b> {
+    cluster: &'b Cluster,
+    lane: Lane,
+    request: &'b Request<'b>,
+    shared: usize,
+    limits: Limits,
+    answers: Vec<Option<Result<Answer, Failure>>>,
+}
+
+/// What of it is for one slot.
+struct Part<'a> {
+    slot: u16,
+    /// Which of the keys.
+    at: Vec<usize>,
+    keys: Vec<&'a str>,
+    args: Vec<Arg<'a>>,
+}
+
+impl<'b> Batch<'b> {
+    pub(super) fn new(
+        cluster: &'b Cluster,
+        lane: Lane,
+        request: &'b Request<'b>,
+        shared: usize,
+        limits: Limits,
+    ) -> Self {
+        let answers = request.keys.iter().map(|_| None).collect();
+        Self { cluster, lane, request, shared, limits, answers }
+    }
+
+    pub(super) fn run(mut self) -> Answers {
+        let mut astray = Vec::new();
+        for (node, parts) in self.by_node() {
+            match node {
+                Some(node) => astray.extend(self.send(&node, parts)),
+                None => astray.extend(parts),
+            }
+        }
+        astray.into_iter().for_each(|part| self.send_alone(&part));
+        self.answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(Failure::not_understood()))).collect()
+    }
+
+    /// Nodes that are out of reach come last: what is at the others does not wait for them.
+    fn by_node(&self) -> Vec<(Option<Arc<Node>>, Vec<Part<'b>>)> {
+        let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        self.request.keys.iter().enumerate().for_each(|(at, key)| slots.entry(slot_of(key)).or_default().push(at));
+        let mut nodes: Vec<(Option<Arc<Node>>, Vec<Part<'b>>)> = Vec::new();
+        for (slot, at) in slots {
+            let (node, part) = (self.cluster.routes.known(slot), self.part(slot, at));
+            let same = |known: &Option<Arc<Node>>| known.as_ref().map(Arc::as_ptr) == node.as_ref().map(Arc::as_ptr);
+            match nodes.iter_mut().find(|(known, _)| same(known)) {
+                Some((_, parts)) => parts.push(part),
+                None => nodes.push((node, vec![part])),
+            }
+        }
+        nodes.sort_by_key(|(node, _)| node.as_ref().is_none_or(|node| node.is_out_of_reach()));
+        nodes
+    }
+
+    fn part(&self, slot: u16, at: Vec<usize>) -> Part<'b> {
+        let request = self.request;
+        let (first, rest) = request.args.split_at(self.shared);
+        let each = rest.len() / request.keys.len().max(1);
+        let own = at.iter().flat_map(|at| &rest[at * each..(at + 1) * each]);
+        let args = first.iter().chain(own).copied().collect();
+        Part { slot, keys: at.iter().map(|at| request.keys[*at]).collect(), args, at }
+    }
+
+    /// What is sent elsewhere, or can be tried anew.
+    fn send(&mut self, node: &Node, parts: Vec<Part<'b>>) -> Vec<Part<'b>> {
+        let each = {
+            let requests: Vec<_> = parts.iter().map(|part| part.request(self.request)).collect();
+            match node.take_part(self.lane, || node.backend.attempt_each(self.lane, &requests, self.limits)) {
+                Ok(each) => each,
+                Err(failure) => parts.iter().map(|_| Err(failure.clone())).collect(),
+            }
+        };
+        let mut astray = Vec::new();
+        for (part, answer) in parts.into_iter().zip(each) {
+            match answer {
+                Err(failure) if is_astray(&failure, node) => astray.push(part),
+                answer => self.note(&part, answer),
+            }
+        }
+        astray
+    }
+
+    fn note(&mut self, part: &Part<'_>, answer: Result<Answer, Failure>) {
+        if answer.as_ref().is_err_and(Failure::may_pass) {
+            self.cluster.scouts.urge();
+        }
+        match answer.and_then(|answer| answer.one_each(part.at.len())) {
+            Ok(answers) => part.at.iter().zip(answers).for_each(|(at, answer)| self.answers[*at] = Some(answer)),
+            Err(failure) => part.at.iter().for_each(|at| self.answers[*at] = Some(Err(failure.clone()))),
+        }
+    }
+
+    /// By a command of its own, which goes where it is sent; and one for each key where that is refused, as for a slot that has
+    /// some of its keys here and some there.
+    fn send_alone(&mut self, part: &Part<'b>) {
+        match self.cluster.attempt(self.lane, &part.request(self.request), self.limits) {
+            Err(failure) if part.at.len() > 1 && failure.applied() == Applied::No => {
+                for at in &part.at {
+                    self.send_alone(&self.part(part.slot, vec![*at]));
+                }
+            }
+            answer => self.note(part, answer),
+        }
+    }
+}
+
+/// Whether a command of its own may fare better: nothing was done, and not because the node is out of reach.
+fn is_astray(failure: &Failure, node: &Node) -> bool {
+    match failure {
+        Failure::Unreached(_) => node.backend.server().is_retired(),
+        failure => failure.applied() == Applied::No,
+    }
+}
+
+impl Part<'_> {
+    fn request<'a>(&'a self, of: &Request<'_>) -> Request<'a> {
+        Request { grants: of.grants, may_ask: of.may_ask, ..Request::new(of.verb, &self.keys, &self.args) }
+    }
+}
+
+impl Node {
+    fn is_out_of_reach(&self) -> bool {
+        self.backend.outage().lasted().is_some()
+    }
+
+    /// Of the threads that renew one at a time waits for a node that is out of reach, so that it does not cost the others theirs.
+    fn take_part<T>(&self, lane: Lane, act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+        let is_first = || !self.is_waited_for.swap(true, SeqCst);
+        if lane == Lane::Calls || !self.is_out_of_reach() {
+            return act();
+        }
+        match (is_first(), self.backend.outage().last_failure()) {
+            (false, Some(failure)) => Err(failure.never_sent()),
+            _ => {
+                let done = act();
+                self.is_waited_for.store(false, SeqCst);
+                done
+            }
+        }
+    }
+}

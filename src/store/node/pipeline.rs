@@ -1,0 +1,78 @@
+//! Several requests in one write: what is to be asked in many slots of a cluster costs one round trip a node.
+
+use super::server::Server;
+use super::wire::{Live, Wire, reply_of};
+use super::{Answer, Failure, Limits, Reply, Request};
+use crate::base::time::Moment;
+use redis::{RedisError, Value};
+
+/// For each request what was said to it.
+pub(super) type Each = Vec<Result<Answer, Failure>>;
+
+impl Wire {
+    /// Sends all, and reads what is said to each. One that the server found stale, or whose script it does not know yet, is not
+    /// repeated here: nothing was done, so it can be tried alone.
+    ///
+    /// Where replicas have to confirm, one WAIT stands for all: they have what was written before it.
+    pub(super) fn attempt_each(
+        &mut self,
+        requests: &[Request<'_>],
+        limits: Limits,
+        connect_by: Moment,
+    ) -> Result<Each, Failure> {
+        let mut live = self.take_live(connect_by)?;
+        let schedule = self.schedule(limits, None);
+        let said = live.exchange_each(requests, &schedule, self.server.replicas);
+        self.check_not_retired(&schedule)?;
+        let answer = |reply| Answer { reply, sent: schedule.sent, confirmed: None, on_its_way: false };
+        let server = &self.server;
+        let understood = |value: Value| match value.extract_error() {
+            Ok(value) => Ok(answer(reply_of(value))),
+            Err(error) if error.code() == Some("STALE") => Err(Failure::Stale),
+            Err(error) => Err(server.classify(&error, schedule.deadline)),
+        };
+        let broken = |error: &RedisError| server.unanswered(error, schedule.deadline);
+        let mut each: Each =
+            said.into_iter().map(|said| said.map_err(|error| broken(&error)).and_then(understood)).collect();
+        let is_whole = |answer: &Result<Answer, Failure>| !matches!(answer, Err(Failure::Unknown { .. }));
+        if each.iter().all(is_whole) && confirm_each(&mut live, server, requests, &mut each, schedule.deadline).is_ok()
+        {
+            self.keep(live);
+        }
+        self.check_not_retired(&schedule)?;
+        Ok(each)
+    }
+}
+
+/// Of what grants or prolongs nothing stays that too few have confirmed.
+fn confirm_each(
+    live: &mut Live,
+    server: &Server,
+    requests: &[Request<'_>],
+    each: &mut Each,
+    open_until: Moment,
+) -> Result<(), RedisError> {
+    let grants = |request: &Request<'_>, reply: &Reply| request.grants.is_some_and(|grants| grants(reply));
+    let granted = |(request, answer): (&Request<'_>, &Result<Answer, Failure>)| {
+        answer.as_ref().is_ok_and(|answer| grants(request, &answer.reply))
+    };
+    let Some(required) = server.replicas.map(|replicas| replicas.count) else { return Ok(()) };
+    if !requests.iter().zip(each.iter()).any(granted) {
+        return Ok(());
+    }
+    let confirmed = live.confirmed();
+    for (request, answer) in requests.iter().zip(each.iter_mut()) {
+        let Ok(granted) = answer else { continue };
+        if !grants(request, &granted.reply) {
+            continue;
+        }
+        match &confirmed {
+            Ok(count) if usize::try_from(*count).is_ok_and(|count| count >= required) => {
+                granted.confirmed = Some((usize::try_from(*count).unwrap_or(required), required));
+            }
+            Ok(count) => *answer = Err(server.unconfirmed(*count, required)),
+            Err(error) => *answer = Err(server.unanswered(error, open_until)),
+        }
+    }
+    confirmed.map(drop)
+}
