@@ -278,6 +278,8 @@ impl Client {
     /// For a group of a master and replicas that is kept by sentinels:
     /// `redis+sentinel://[user:password@]host[:port],host[:port]/master-name[/database]`. User and password are those of the
     /// nodes; what the sentinels want for themselves goes behind it, as `?sentinel_username=..&sentinel_password=..`.
+    ///
+    /// For a cluster, by some of its nodes: `redis+cluster://[user:password@]host[:port],host[:port]`.
     pub fn builder(url: &str) -> ClientBuilder {
         ClientBuilder::for_servers(vec![url.to_owned()])
     }
