@@ -33,13 +33,13 @@
 //!
 //! | kind | what it is |
 //! | --- | --- |
-//! | [`ReentrantLock`] = [`RedisRedLock`] | Redisson's `RLock` on one Redis server, or on the master of a group |
+//! | [`ReentrantLock`] = [`RedisRedLock`] | Redisson's `RLock` on one Redis server, on the master of a group, or in a cluster |
 //! | [`QuorumLock`] | the Redlock algorithm over several independent masters |
 //! | [`LocalRedLock`] | the same in memory, for unit tests and single-process use |
 //! | [`MultiLock`] | several of them, of any kinds and servers, taken as one |
 //!
 //! Where they are is said by the URL that [`Client::builder`] is given, and changes nothing else: a server, the sentinels
-//! of a group, or a master and its [`replicas`](ClientBuilder::replicas); the master of a group is followed. All but the last are a [`RedLock`], also as `&T`, `Box<T>`, `Arc<T>` and
+//! of a group, a master and its [`replicas`](ClientBuilder::replicas), or a cluster; masters and slots are followed. All but the last are a [`RedLock`], also as `&T`, `Box<T>`, `Arc<T>` and
 //! `dyn RedLock`; closures, guards and requests come from [`RedLockExt`].
 //!
 //! # What it guarantees
@@ -63,7 +63,7 @@
 //! * **Safety across a server that loses its data.** A restart without persistence, an eviction or a failover to a
 //!   replica that had not heard of the lock frees it. The holder is told at its next renewal, at the latest after
 //!   a third of the lease; where sentinels replace a master, as soon as one of them names the new one, and where it
-//!   was found by its address, within a second. Run locks on a
+//!   was found by its address, or is one of a cluster, within a second. Run locks on a
 //!   server with `maxmemory-policy noeviction`; [`ClientBuilder::strict`] closes the gap for a price.
 //! * **That paused code notices.** A process that was stopped for longer than its lease goes on where it was: ask
 //!   [`Hold::is_valid`] before each step that must not happen twice.
@@ -180,7 +180,8 @@
 //! that never ends. Nodes that sentinels keep or that were given as replicas want `+role`, too, or each connection is refused; an
 //! [`app_name`](ClientBuilder::app_name) shows with `+client|setname`. Sentinels with users of their own: `+hello +ping
 //! +sentinel|master +sentinel|get-master-addr-by-name +sentinel|sentinels +subscribe &+switch-master &+promoted-slave`.
-//! With [`Naming::Jedis`] the channels are `&__red__lock:*`. A [`strict`](ClientBuilder::strict) client
+//! In a cluster `+cluster|slots +cluster|nodes +asking`, and with [sharded pub/sub](ClientBuilder::sharded_pubsub) `+ssubscribe
+//! +sunsubscribe +spublish`. With [`Naming::Jedis`] the channels are `&__red__lock:*`. A [`strict`](ClientBuilder::strict) client
 //! needs `+get +set +info` in any case, and [`sync_replicas`](ClientBuilder::sync_replicas) `+wait`.
 //!
 //! # Logs
@@ -217,6 +218,7 @@
 // | kind, primitive, engine | a sort of lock; what one command of it does at a store; what is believed after each answer |
 // | store, node, address | where keys are; one server of it; how the log names it |
 // | group, generation | in `store`: a master with its replicas, and sentinels if it has them; the time for which a client takes one node for the master |
+// | slot, place, guest | a part of a cluster's keys, which one master has; where a process is; a node that is asked for keys of a slot on its way there |
 // | attempt, answer, failure | one command, sent once; what the server said; why it said nothing. *Unknown*: it may have been executed |
 // | open attempt | one that was not answered and that the server may still execute, until its own deadline |
 // | tenure, owner id | from the acquire that took the key to the release that freed it; its field in the lock's hash |
