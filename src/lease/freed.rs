@@ -14,19 +14,24 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// So many are kept in mind: of more than that in a lease the first may stay locked until theirs end.
-const KEPT: usize = 4_096;
+const KEPT: usize = 1_024;
 
 /// At most so many keys in one command, so that the server is not busy for long with any.
 const BATCH: usize = 100;
 
-/// A release that was answered just before the move may be noted after it: all are freed once more after so long.
+/// A release that was answered just before the move may be noted after it: what was noted since is freed after so long.
 const UNDER_WAY: Duration = Duration::from_millis(250);
 
 /// A failed attempt is made again for so long.
 const WORTH: Duration = Duration::from_secs(30);
 
-/// A tenure that was released, and by whom its key is freed.
-type Entry = (Arc<Tenure>, Weak<dyn Keeper>);
+/// A tenure that was released.
+struct Entry {
+    tenure: Arc<Tenure>,
+    /// By whom its key is freed.
+    keeper: Weak<dyn Keeper>,
+    noted: Moment,
+}
 
 /// In the order of their releases.
 pub(crate) struct Freed {
@@ -42,46 +47,51 @@ impl Freed {
     /// A tenure was released, as the master says.
     pub(crate) fn note(&self, tenure: &Arc<Tenure>, keeper: Weak<dyn Keeper>) {
         let (now, mut lately) = (self.clock.now(), self.lately.lock());
-        while lately.front().is_some_and(|(old, _)| old.lease_until() <= now) || lately.len() >= KEPT {
+        while lately.front().is_some_and(|old| old.tenure.lease_until() <= now) || lately.len() >= KEPT {
             lately.pop_front();
         }
-        lately.push_back((Arc::clone(tenure), keeper));
+        lately.push_back(Entry { tenure: Arc::clone(tenure), keeper, noted: now });
     }
 
     /// Another master serves: what it may not know to be free is freed there in the background.
     pub(crate) fn free_again(self: &Arc<Self>, sweeper: &Sweeper) {
         let now = self.clock.now();
-        for due in [now, now.plus(UNDER_WAY)] {
-            let chore = Again { freed: Arc::clone(self), until: now.plus(WORTH) };
+        for (due, since) in [(now, Moment(0)), (now.plus(UNDER_WAY), now)] {
+            let chore = Again { freed: Arc::clone(self), since, until: now.plus(WORTH) };
             sweeper.run_at(Box::new(chore), due);
         }
     }
 
-    /// Those that may still be locked, by who frees them.
-    fn batches(&self) -> Vec<(Arc<dyn Keeper>, Vec<Arc<Tenure>>)> {
+    /// Those that were noted since then and may still be locked, by who frees them.
+    fn batches(&self, since: Moment) -> Vec<Batch> {
         let now = self.clock.now();
-        let mut batches: Vec<(Arc<dyn Keeper>, Vec<Arc<Tenure>>)> = Vec::new();
-        for (tenure, keeper) in self.lately.lock().iter().filter(|(tenure, _)| tenure.lease_until() > now) {
-            let Some(keeper) = keeper.upgrade() else { continue };
-            let fits = |(of, batch): &&mut (Arc<dyn Keeper>, Vec<_>)| Arc::ptr_eq(of, &keeper) && batch.len() < BATCH;
+        let mut batches: Vec<Batch> = Vec::new();
+        let is_worth = |entry: &&Entry| entry.noted >= since && entry.tenure.lease_until() > now;
+        for entry in self.lately.lock().iter().filter(is_worth) {
+            let (tenure, Some(keeper)) = (Arc::clone(&entry.tenure), entry.keeper.upgrade()) else { continue };
+            let fits = |(of, batch): &&mut Batch| Arc::ptr_eq(of, &keeper) && batch.len() < BATCH;
             match batches.iter_mut().rev().find(fits) {
-                Some((_, batch)) => batch.push(Arc::clone(tenure)),
-                None => batches.push((keeper, vec![Arc::clone(tenure)])),
+                Some((_, batch)) => batch.push(tenure),
+                None => batches.push((keeper, vec![tenure])),
             }
         }
         batches
     }
 }
 
-/// All of them, once more.
+/// What one command frees.
+type Batch = (Arc<dyn Keeper>, Vec<Arc<Tenure>>);
+
+/// Those that were noted since then, once more.
 struct Again {
     freed: Arc<Freed>,
+    since: Moment,
     until: Moment,
 }
 
 impl Chore for Again {
     fn run(&self) -> Result<()> {
-        self.freed.batches().iter().try_for_each(|(keeper, tenures)| keeper.sweep_all(tenures))
+        self.freed.batches(self.since).iter().try_for_each(|(keeper, tenures)| keeper.sweep_all(tenures))
     }
 
     fn until(&self) -> Moment {

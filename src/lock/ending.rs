@@ -174,7 +174,7 @@ impl Engine {
     }
 
     /// A master that takes another one's place may not know it.
-    fn note_freed(&self, tenure: &Arc<Tenure>) {
+    pub(super) fn note_freed(&self, tenure: &Arc<Tenure>) {
         if self.health.moves() {
             self.space.freed.note(tenure, self.keeper());
         }
