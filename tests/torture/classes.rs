@@ -33,12 +33,34 @@ const ORDER: [Class; 8] = [
     Class::Replicated,
 ];
 
+/// What a run is about, if not about all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Only {
+    Servers,
+    Groups,
+}
+
+impl Only {
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        match name {
+            "servers" => Some(Self::Servers),
+            "groups" => Some(Self::Groups),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn takes(self, servers: Servers) -> bool {
+        (self == Self::Groups) == servers.are_a_group()
+    }
+}
+
 impl Class {
     pub(crate) const ALL: [Self; 6] =
         [Self::Safe, Self::Strict, Self::Lossy, Self::Forced, Self::Sentinel, Self::Replicated];
 
-    pub(crate) fn of_round(round: usize) -> Self {
-        ORDER[round % ORDER.len()]
+    /// Those of the rounds one after the other, and then again.
+    pub(crate) fn order(only: Option<Only>) -> Vec<Self> {
+        ORDER.into_iter().filter(|class| only.is_none_or(|only| only.takes(class.servers()))).collect()
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {

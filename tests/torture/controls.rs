@@ -256,16 +256,10 @@ fn stop_the_next(stage: &mut Stage, span: Duration) {
     }
 }
 
-/// Plays every scene, or those of one mutant.
-pub(crate) fn run(dir: &Path, seed: u64, only: Option<&str>) -> Vec<Caught> {
-    let scenes = Mutex::new(
-        scenes()
-            .into_iter()
-            .chain(groups::scenes())
-            .filter(|scene| only.is_none_or(|only| scene.mutant == only))
-            .rev()
-            .collect::<Vec<_>>(),
-    );
+/// Plays the scenes that are chosen by their mutants and servers.
+pub(crate) fn run(dir: &Path, seed: u64, chosen: impl Fn(&str, Servers) -> bool) -> Vec<Caught> {
+    let all = scenes().into_iter().chain(groups::scenes());
+    let scenes = Mutex::new(all.filter(|scene| chosen(scene.mutant, scene.servers)).rev().collect::<Vec<_>>());
     let caught = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..LANES {

@@ -18,7 +18,7 @@ mod stage;
 mod work;
 mod worker;
 
-use classes::Class;
+use classes::{Class, Only};
 use history::OVERLAP;
 use history::record::{MS, now};
 use report::Report;
@@ -49,15 +49,17 @@ struct Options {
     span: Duration,
     seed: u64,
     class: Option<Class>,
+    only: Option<Only>,
     mutant: Option<String>,
     controls: bool,
 }
 
 const USAGE: &str = "usage: torture [--minutes N | --seconds N] [--seed S] [--class safe|strict|lossy|forced|sentinel|replicated] \
-                     [--mutant NAME] [--no-controls]";
+                     [--only servers|groups] [--mutant NAME] [--no-controls]";
 
 fn options() -> Option<Options> {
-    let mut options = Options { span: Duration::from_secs(60), seed: now(), class: None, mutant: None, controls: true };
+    let span = Duration::from_secs(60);
+    let mut options = Options { span, seed: now(), class: None, only: None, mutant: None, controls: true };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -65,6 +67,7 @@ fn options() -> Option<Options> {
             "--seconds" => options.span = Duration::from_secs(args.next()?.parse().ok()?),
             "--seed" => options.seed = args.next()?.parse().ok()?,
             "--class" => options.class = Some(Class::named(&args.next()?)?),
+            "--only" => options.only = Some(Only::named(&args.next()?)?),
             "--mutant" => options.mutant = Some(args.next()?),
             "--no-controls" => options.controls = false,
             _ => return None,
@@ -104,7 +107,11 @@ fn orchestrate(options: &Options) -> ExitCode {
     reaper::tidy(&dir);
     let mut report = Report::new(options.seed);
     if options.controls {
-        report.caught = controls::run(&dir.join("controls"), options.seed, options.mutant.as_deref());
+        let chosen = |mutant: &str, servers| {
+            options.mutant.as_ref().is_none_or(|only| only == mutant)
+                && options.only.is_none_or(|only| only.takes(servers))
+        };
+        report.caught = controls::run(&dir.join("controls"), options.seed, chosen);
     }
     if options.mutant.is_none() && report.is_valid() {
         rounds(options, start, &dir, &mut report);
@@ -134,18 +141,18 @@ fn output() -> PathBuf {
 }
 
 fn rounds(options: &Options, start: Instant, dir: &Path, report: &mut Report) {
-    let mut more = EXTRA_ROUNDS;
-    for round in 0.. {
-        let class = options.class.unwrap_or(Class::of_round(round));
+    let (mut late, order) = (0, options.class.map_or_else(|| Class::order(options.only), |class| vec![class]));
+    for (round, class) in order.iter().copied().cycle().enumerate() {
         let (least, seed) = (class.least_round(), options.seed.wrapping_add(round as u64));
         let length = (options.span / 6).clamp(least, LONGEST_ROUND);
         let left = options.span.saturating_sub(start.elapsed());
         if left < length / 2 {
-            // What only void rounds were played of has no verdict yet.
-            if report.is_valid() || more == 0 {
+            // A class has no verdict yet of which only void rounds were played, or none beside the long scenes of groups.
+            let had_each = options.only != Some(Only::Groups) || round >= order.len();
+            if had_each && (report.is_valid() || late == EXTRA_ROUNDS) {
                 return;
             }
-            more -= 1;
+            late += usize::from(had_each);
         }
         play(class, seed, left.clamp(least, length), &dir.join(seed.to_string()), report);
     }

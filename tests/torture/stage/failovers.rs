@@ -6,6 +6,7 @@ use crate::history::failovers::Failover;
 use crate::history::record::{MS, now};
 use crate::nemesis::Step;
 use crate::work;
+use std::io::Write;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -19,12 +20,20 @@ impl Stage {
         let Some(Ground::Group(party)) = &mut self.ground else { panic!("no group") };
         let (found, quarantine) = (party.act(step), self.bounds().quarantine());
         for failover in &found {
+            self.note(failover);
             self.events.rough.push((failover.began, failover.grants_from(quarantine)));
         }
         if let Some(last) = found.last().filter(|_| quarantine.is_some()) {
             self.leave_in_peace(last, quarantine);
         }
         self.events.failovers.extend(found);
+    }
+
+    fn note(&mut self, failover: &Failover) {
+        let Failover { began, promoted, named, .. } = *failover;
+        let [began, promoted, named] = [began, promoted, named].map(|at| at.saturating_sub(self.started) / MS);
+        writeln!(self.notes, "a master replaced: from {began}, promoted at {promoted}, named at {named} ms")
+            .expect("room for the log");
     }
 
     /// Until enough was granted, but not for ever.
