@@ -44,7 +44,7 @@ impl Failover {
 pub(crate) struct After {
     /// Since locks were to be granted again and before the next failover began; nothing if none had to be.
     pub(crate) grants: Option<usize>,
-    /// How long after that the first came.
+    /// How long after that the first came, less the time for which somebody held that very lock.
     pub(crate) first: Option<u64>,
     /// How long after its promotion it was named.
     pub(crate) unnamed: u64,
@@ -58,9 +58,16 @@ pub(crate) fn after(beliefs: &[Belief], failovers: &[Failover], quarantine: Opti
 
 fn after_one(beliefs: &[Belief], failover: &Failover, quarantine: Option<u64>, end: u64) -> After {
     let (from, unnamed) = (failover.grants_from(quarantine), failover.named - failover.promoted);
-    let granted = || beliefs.iter().map(|belief| belief.from).filter(|at| (from..end).contains(at));
+    let granted = || beliefs.iter().filter(|belief| (from..end).contains(&belief.from));
     let grants = failover.is_to_grant(quarantine).then(|| granted().count());
-    After { grants, first: granted().min().filter(|_| grants.is_some()).map(|first| first - from), unnamed }
+    let first = granted().min_by_key(|belief| belief.from).filter(|_| grants.is_some());
+    After { grants, first: first.map(|first| first.from - free_from(beliefs, first).max(from)), unnamed }
+}
+
+/// When nobody held a lock any more before it was granted.
+fn free_from(beliefs: &[Belief], granted: &Belief) -> u64 {
+    let before = beliefs.iter().filter(|belief| belief.name == granted.name && belief.from < granted.from);
+    before.map(|belief| belief.to.min(granted.from)).max().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -81,6 +88,17 @@ mod tests {
         let found = after(&beliefs([5, 12, 25, 27, 99, 35]), &failovers, None);
         let all = [(2, Some(5)), (1, Some(59)), (0, None)];
         assert_eq!(found, all.map(|(grants, first)| After { grants: Some(grants), first, unnamed: 1 }));
+    }
+
+    #[test]
+    fn who_holds_it_delays_no_grant() {
+        let holder = Belief { to: 26, ..beliefs([15])[0] };
+        let first = |found: &[Belief]| after(found, &[failover(10, 20)], None)[0].first;
+        let next = beliefs([29])[0];
+        assert_eq!(
+            [first(&[holder, next]), first(&[next]), first(&[Belief { name: 1, ..holder }, next])],
+            [Some(3), Some(9), Some(9)]
+        );
     }
 
     #[test]
