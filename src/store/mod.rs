@@ -30,6 +30,11 @@ pub(crate) trait Health: Send + Sync {
     /// Where it is, as the log names it.
     fn address(&self) -> String;
 
+    /// Whether other servers may take the place of those that it has.
+    fn moves(&self) -> bool {
+        false
+    }
+
     /// How long it has been out of reach, as far as anyone tried.
     fn outage(&self) -> Option<Duration>;
 
@@ -88,8 +93,8 @@ pub(crate) struct Common {
     pub(crate) config: Config,
     pub(crate) counters: Arc<Counters>,
     pub(crate) worker: Worker,
-    /// Called when the servers behind a store have changed, and may not know every lock that was held: has all of them
-    /// asked for at once.
+    /// Called when the servers behind a store have changed, and may not know every lock that was held, or freed: has all of
+    /// them asked for at once, and freed again.
     pub(crate) moved: Arc<dyn Fn() + Send + Sync>,
 }
 

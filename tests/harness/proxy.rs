@@ -86,7 +86,12 @@ impl Proxy {
     pub fn on_tcp(server: PathBuf) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port for the proxy");
         let port = listener.local_addr().unwrap().port();
-        Self::start(Address::Port(port), server, move || Ok(listener.accept()?.0.into()))
+        Self::start(Address::Port(port), server, move || {
+            let client = listener.accept()?.0;
+            // Small pieces would wait for 40 ms until the last one is acknowledged.
+            client.set_nodelay(true)?;
+            Ok(client.into())
+        })
     }
 
     fn start(address: Address, server: PathBuf, accept: impl Fn() -> io::Result<Socket> + Send + 'static) -> Self {

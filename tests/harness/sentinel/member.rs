@@ -1,5 +1,6 @@
 //! One process of a group.
 
+use super::clocks::Clock;
 use super::{ANSWER, Fields, NAME, NUMBER, Shape};
 use crate::proxy::Proxy;
 use crate::server::{redis_program, signal};
@@ -21,6 +22,8 @@ pub struct Member {
     pub(super) child: Option<Child>,
     /// Through which the other processes of the group reach it, if they do not do so directly.
     pub(super) between: Option<Proxy>,
+    /// If it is not the machine's.
+    pub(super) clock: Option<Clock>,
     admin: Mutex<Option<redis::Connection>>,
 }
 
@@ -41,7 +44,17 @@ impl Member {
     pub(super) fn new(group: &Path, name: String, kind: &'static [&'static str]) -> Self {
         let dir = group.join(&name);
         std::fs::create_dir_all(&dir).expect("a directory for a process");
-        Self { name, dir, host: "127.0.0.1", port: port(), kind, child: None, between: None, admin: Mutex::default() }
+        Self {
+            name,
+            dir,
+            host: "127.0.0.1",
+            port: port(),
+            kind,
+            child: None,
+            between: None,
+            clock: None,
+            admin: Mutex::default(),
+        }
     }
 
     /// From now on the other processes know it by a port of a proxy, which is theirs alone.
@@ -75,6 +88,7 @@ impl Member {
         let mut command = Command::new(redis_program());
         command.arg(self.file()).args(self.kind).current_dir(&self.dir);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.clock.iter().for_each(|clock| clock.put_ahead(&mut command));
         self.child = Some(command.spawn().expect("redis-server or valkey-server is on the PATH"));
     }
 

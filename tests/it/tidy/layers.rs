@@ -17,6 +17,7 @@ const LAYERS: &[Layer] = &[
     apart(&["store::fixed", "store::replicas", "store::sentinel"]),
     together(&["lease::hold", "lease::nodes", "lease::tenure"]),
     apart(&["lease::sweeper", "lease::watchdog", "registry"]),
+    apart(&["lease::freed"]),
     apart(&["client"]),
     together(&["lock::primitive", "lock::queue"]),
     together(&["lock"]),
