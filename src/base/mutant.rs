@@ -37,6 +37,14 @@ pub(crate) enum Mutant {
     CountsBySubscribers,
     /// The turn in which a process may take the lock again has no end.
     TurnNeverEnds,
+    /// A strict client is granted locks at once by a server that another process was before.
+    NoQuarantineAfterFailover,
+    /// A renewal counts though fewer replicas confirmed it than have to.
+    BelievesWithoutReplicas,
+    /// A renewal looks whether the lock is held, and writes nothing, which all replicas confirm.
+    RenewalWritesNothing,
+    /// Holds are not asked for at a new master.
+    StaysWithOldMaster,
 }
 
 /// Whether this mistake is to be made.
@@ -70,9 +78,18 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "dead_never_skipped" => Mutant::DeadNeverSkipped,
         "counts_by_subscribers" => Mutant::CountsBySubscribers,
         "turn_never_ends" => Mutant::TurnNeverEnds,
+        "no_quarantine_after_failover" => Mutant::NoQuarantineAfterFailover,
+        "believes_without_replicas" => Mutant::BelievesWithoutReplicas,
+        "renewal_writes_nothing" => Mutant::RenewalWritesNothing,
+        "stays_with_old_master" => Mutant::StaysWithOldMaster,
         _ => panic!("there is no mutant {name}"),
     })
 });
+
+/// Whether what a script wrote counts without replicas.
+pub(crate) fn needs_no_replicas(script: &str) -> bool {
+    is(Mutant::BelievesWithoutReplicas) && RENEWALS.contains(&script)
+}
 
 /// A script's text as the mutant has it.
 pub(crate) fn text(script: &str, text: String) -> String {
@@ -116,8 +133,20 @@ const CHANGES: &[Change] = &[
             ("return { tell(channel), 0, 0 }", "return { listeners() > 0 and tell(channel) or 1, 0, 0 }"),
         ],
     ),
+    (
+        Mutant::NoQuarantineAfterFailover,
+        STRICT,
+        &[("quiet_until = now + agreed * 1000", "quiet_until = known and now or now + agreed * 1000")],
+    ),
+    (
+        Mutant::RenewalWritesNothing,
+        RENEWALS,
+        &[("redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), lease))", "")],
+    ),
 ];
 
+const RENEWALS: &[&str] = &["RENEW", "RENEW_STRICT"];
+const STRICT: &[&str] = &["ACQUIRE_STRICT", "ACQUIRE_IN_TURN_STRICT", "REENTER_STRICT", "RENEW_STRICT"];
 const RELEASES: &[&str] = &["RELEASE", "RELEASE_IN_TURN"];
 const ASK_IN_TURN: &[&str] = &["ACQUIRE_IN_TURN", "ACQUIRE_IN_TURN_STRICT"];
 const TELL_FIRST: &[&str] = &["RELEASE_IN_TURN", "LEAVE", "ACQUIRE_IN_TURN", "ACQUIRE_IN_TURN_STRICT"];

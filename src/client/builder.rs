@@ -152,7 +152,7 @@ impl<T> ClientBuilder<T> {
     /// replicas confirmed that they have it; else it is given back, tried again for [`outage_budget`](Self::outage_budget) as in
     /// an outage, and refused with code `NOREPLICAS`. A renewal that is not confirmed moves no deadline: the hold is
     /// [`Suspect`](crate::HoldState::Suspect), and [`Lost`](crate::HoldState::Lost) when its lease ends. A release needs no
-    /// confirmation: what it frees may stay locked until its lease ends, if the master fails then.
+    /// confirmation: what it frees may be locked again if the master fails then, until this client frees it at the new one.
     ///
     /// What makes a failover safe is this for *all* replicas that may be promoted or can be connected at all, together with
     /// [`strict`](Self::strict) mode, for all clients alike. WAIT counts replicas and does not name them: with fewer than all, one

@@ -1,5 +1,6 @@
 //! The belief that a lock is held, and what keeps it true.
 
+pub(crate) mod freed;
 pub(crate) mod hold;
 pub(crate) mod nodes;
 pub(crate) mod sweeper;

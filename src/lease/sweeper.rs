@@ -21,6 +21,7 @@ mod tests;
 /// How soon a failed sweep is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
+#[derive(Clone)]
 pub(crate) struct Sweeper {
     shared: Arc<Shared>,
 }

@@ -4,6 +4,7 @@
 //! One timer thread, which never does I/O, and a few workers, which do. A job is removed when its tenure ends,
 //! so the schedule holds only what is alive. Threads start with the first job that needs them.
 
+use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::sync::{Condvar, Mutex, Receiver, Sender, unbounded};
 use crate::base::threads::spawn;
@@ -233,6 +234,9 @@ impl Shared {
     /// Has every tenure of such keys verified now. Those whose command is under way, or that are just being booked, are not in
     /// the schedule: [`plan`](Self::plan) sees that they were asked for before, whatever their keys are.
     fn alarm(&self, is_meant: &dyn Fn(&str) -> bool) {
+        if mutant::is(Mutant::StaysWithOldMaster) {
+            return;
+        }
         let mut schedule = self.schedule.lock();
         let now = self.clock.now();
         schedule.alarmed_at = now;

@@ -155,7 +155,10 @@ impl Engine {
         let tenure = hold.tenure();
         let result = match result {
             // Gone after an unknown: removed by us, or expired; it was valid when first sent.
-            Ok((true, _) | (false, true)) => Ok(()),
+            Ok((true, _) | (false, true)) => {
+                self.note_freed(tenure);
+                Ok(())
+            }
             Ok((false, false)) => {
                 self.announce(tenure, LossCause::Removed);
                 Err(Error::lost(hold.resource()))
@@ -168,6 +171,13 @@ impl Engine {
         self.bury(hold, !matches!(result, Err(Error::Lost { .. })));
         self.sweep_open(tenure);
         result
+    }
+
+    /// A master that takes another one's place may not know it.
+    pub(super) fn note_freed(&self, tenure: &Arc<Tenure>) {
+        if self.health.moves() {
+            self.space.freed.note(tenure, self.keeper());
+        }
     }
 
     /// One best-effort release of a tenure that nobody holds any more: its key may still be there.

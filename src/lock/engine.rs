@@ -47,7 +47,7 @@ impl Engine {
         Arc::new_cyclic(|me| Self { space, kind, primitive, health, me: Weak::clone(me) })
     }
 
-    fn keeper(&self) -> Weak<dyn Keeper> {
+    pub(super) fn keeper(&self) -> Weak<dyn Keeper> {
         Weak::<Self>::clone(&self.me)
     }
 

@@ -143,6 +143,9 @@ impl Keeper for Engine {
 
     fn sweep(&self, tenure: &Arc<Tenure>) -> Result<()> {
         let swept = self.primitive.sweep(tenure, self.space.one_answer());
+        if swept.is_ok() {
+            self.note_freed(tenure);
+        }
         // Nobody publishes in memory.
         if swept.is_ok() && self.primitive.is_of_this_process() {
             registry().wake(self.space.id, tenure.key().full());

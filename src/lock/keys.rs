@@ -2,6 +2,7 @@
 
 mod group;
 mod on_its_way;
+mod spread;
 
 use super::primitive::{GroupPrimitive, Primitive, Renewed, Take, heard};
 use super::queue::{Manner, Queue, Ticket};
@@ -27,6 +28,8 @@ scripts! {
     ACQUIRE = "keys/acquire.lua", Exactly(1), Exactly(4);
     /// Reply: that of acquire, or an array with the ms left of the quarantine.
     ACQUIRE_STRICT = "keys/quarantine.lua" / "keys/acquire.lua", Exactly(1), Exactly(7);
+    /// Reply: 1 for each key.
+    BEGIN_QUARANTINE = "keys/begin_quarantine.lua", AtLeast(1), Exactly(3);
     /// Reply: nil (acquired) or an array of five, for [`Queue::not_won_in_turn`].
     ACQUIRE_IN_TURN = "keys/asked.lua" / "keys/acquire.lua" / "keys/in_turn.lua", Exactly(1), AtLeast(4);
     /// Reply: that of acquire in turn, or an array with the ms left of the quarantine.
@@ -198,7 +201,7 @@ impl Keys {
         if let Reply::Array(left) = reply
             && left.len() == 1
         {
-            return self.quarantined(left);
+            return self.quarantined(tenure.key(), left);
         }
         self.quiet.store(false, Relaxed);
         match (reply, &self.queue) {
@@ -211,9 +214,12 @@ impl Keys {
     }
 
     /// Strict mode: the server may have forgotten who holds what, so it grants nothing for a while.
-    fn quarantined(&self, left: &[Reply]) -> Result<Take, Failure> {
+    fn quarantined(&self, key: &Key, left: &[Reply]) -> Result<Take, Failure> {
         let [left] = left else { return Err(Failure::not_understood()) };
         let left = left.number()?;
+        if self.epoch.as_ref().is_some_and(|(_, length)| left.unsigned_abs() == *length) {
+            self.spread_quarantine(key);
+        }
         self.say_quiet("lost its data or is new to strict mode", left.unsigned_abs());
         Ok(Take::busy(left))
     }

@@ -113,7 +113,8 @@ impl Queue {
             tickets: AtomicU64::new(1),
             ttl: u64::try_from(ttl).unwrap_or(u64::MAX).min(LONGEST_TTL),
             give_way: u64::try_from(give_way).unwrap_or(u64::MAX).min(LONGEST_GIVE_WAY),
-            turn: config.hand_off.turn,
+            // A turn in memory ends with `within`, whatever its length: this one is no longer.
+            turn: config.hand_off.turn.min(config.hand_off.within),
             releases: AtomicU64::new(0),
             trip: AtomicU64::new(0),
             refused: AtomicBool::new(false),

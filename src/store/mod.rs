@@ -33,6 +33,11 @@ pub(crate) trait Health: Send + Sync {
     /// Where it is, as the log names it.
     fn address(&self) -> String;
 
+    /// Whether other servers may take the place of those that it has.
+    fn moves(&self) -> bool {
+        false
+    }
+
     /// How long it has been out of reach, as far as anyone tried.
     fn outage(&self) -> Option<Duration>;
 
@@ -80,6 +85,11 @@ pub(crate) trait Store: Health {
         false
     }
 
+    /// In a cluster: the slots that are at the same server as a key.
+    fn slots_beside(&self, _: &str) -> Vec<u16> {
+        Vec::new()
+    }
+
     /// One round trip that asks for nothing, answered by then: how long its answer took.
     fn ping(&self, until: Moment) -> Result<Duration, Failure>;
 
@@ -96,8 +106,8 @@ pub(crate) struct Common {
     pub(crate) config: Config,
     pub(crate) counters: Arc<Counters>,
     pub(crate) worker: Worker,
-    /// Called when servers behind a store have changed, and may not know every lock that was held: has those of them asked
-    /// for at once whose keys are theirs.
+    /// Called when servers behind a store have changed, and may not know every lock that was held, or freed: has those of them
+    /// asked for at once whose keys are theirs, and freed again.
     pub(crate) moved: Moved,
 }
 

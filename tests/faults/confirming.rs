@@ -75,6 +75,8 @@ fn fault_84_a_busy_lock_is_answered_at_once() {
     let locks = locks_of(group.by_address(0).response_timeout(2 * SOON).sync_replicas(2, SOON));
     let guard = holder.guard("n").unwrap();
     assert!(!locks.try_lock("n").unwrap());
+    // Behind the reply to its WAIT, which is still to come: without the replica it would come late.
+    locks.client().ping(LONG).unwrap();
     group.nodes[2].kill();
     let (got, took) = timed(|| locks.try_lock("n").unwrap());
     assert!(!got && took < SOON, "{took:?}");

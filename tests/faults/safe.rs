@@ -1,7 +1,7 @@
 //! Rows 81 to 83: what a failover takes away that was not replicated, for clients that want nobody to hold it twice.
 
 use crate::proxy::Gate;
-use crate::threads::{LATE, Mark, SOON, eventually};
+use crate::threads::{LATE, LONG, Mark, SOON, eventually};
 use crate::{MINUTE, locks_of};
 use harness::sentinel::{Cut, Group, PATIENCE, Shape};
 use redlatch::{ClientBuilder, Error, LossCause, RedLock, RedLockExt, ReentrantLock};
@@ -97,10 +97,11 @@ fn with_one_that_is_passed_over() -> Group {
 #[test]
 fn fault_83_a_confirmation_by_a_replica_of_priority_0_is_worth_nothing_and_all_are_enough() {
     let mut group = with_one_that_is_passed_over();
-    let of = |replicas: usize| {
-        locks_of(group.builder().watchdog_timeout(MINUTE).sync_replicas(replicas, WAIT).outage_budget(WAIT))
+    let of = |replicas: usize, budget| {
+        locks_of(group.builder().watchdog_timeout(MINUTE).sync_replicas(replicas, WAIT).outage_budget(budget))
     };
-    let (one, all) = (of(1), of(2));
+    // A replica that has just been linked may not hear of more for a second.
+    let (one, all) = (of(1, LONG), of(2, WAIT));
     let guard = one.guard("n").unwrap();
     assert_eq!(guard.confirmed_by(), Some((1, 1)));
     let refused = all.try_lock("m").unwrap_err();

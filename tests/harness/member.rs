@@ -1,6 +1,7 @@
 //! One process of several that make up a deployment: a node, or a sentinel.
 
 use crate::proxy::Proxy;
+use crate::sentinel::Clock;
 use crate::server::{redis_program, signal};
 use crate::threads::{LONG, eventually};
 use redis::FromRedisValue;
@@ -26,6 +27,8 @@ pub struct Member {
     pub(crate) child: Option<Child>,
     /// Through which the other processes of the group reach it, if they do not do so directly.
     pub(crate) between: Option<Proxy>,
+    /// If it is not the machine's.
+    pub(crate) clock: Option<Clock>,
     admin: Mutex<Option<redis::Connection>>,
 }
 
@@ -63,7 +66,17 @@ impl Member {
     fn at(port: u16, group: &Path, name: String, kind: &'static [&'static str]) -> Self {
         let dir = group.join(&name);
         std::fs::create_dir_all(&dir).expect("a directory for a process");
-        Self { name, dir, host: "127.0.0.1", port, kind, child: None, between: None, admin: Mutex::default() }
+        Self {
+            name,
+            dir,
+            host: "127.0.0.1",
+            port,
+            kind,
+            child: None,
+            between: None,
+            clock: None,
+            admin: Mutex::default(),
+        }
     }
 
     /// From now on the other processes know it by a port of a proxy, which is theirs alone.
@@ -97,6 +110,7 @@ impl Member {
         let mut command = Command::new(redis_program());
         command.arg(self.file()).args(self.kind).current_dir(&self.dir);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.clock.iter().for_each(|clock| clock.put_ahead(&mut command));
         self.child = Some(command.spawn().expect("redis-server or valkey-server is on the PATH"));
     }
 

@@ -1,6 +1,7 @@
 //! The harness's Sentinel groups: a master, its replicas and sentinels, each a process of its own.
 
 mod apart;
+mod clocks;
 mod later;
 mod member;
 
@@ -8,6 +9,7 @@ pub use crate::member::Member;
 use crate::member::killed_in_the_end;
 use crate::threads::{LONG, eventually, ms};
 pub use apart::Cut;
+pub(crate) use clocks::Clock;
 use redlatch::{Client, ClientBuilder};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -28,12 +30,15 @@ pub struct Shape {
     pub(crate) down_after: Duration,
     /// There is a proxy in front of each node, for the other processes of the group alone.
     pub(crate) apart: bool,
+    /// By how many ms the clock of each node is ahead of the machine's, of the first ones.
+    pub(crate) ahead: [i64; 3],
 }
 
 impl Shape {
     /// The usual one. Half of its time was too short on a busy machine: a node that has just been promoted, which closes the
     /// sentinels' connections, was replaced in its turn.
-    pub const USUAL: Self = Self { nodes: 3, sentinels: 3, down_after: Duration::from_secs(1), apart: false };
+    pub const USUAL: Self =
+        Self { nodes: 3, sentinels: 3, down_after: Duration::from_secs(1), apart: false, ahead: [0; 3] };
 
     /// The smallest that can replace its master, once.
     pub const SMALL: Self = Self { nodes: 2, sentinels: 1, ..Self::USUAL };
@@ -44,6 +49,9 @@ impl Shape {
     /// One whose nodes can be cut off from each other and from the sentinels while clients still reach them: those have to map
     /// what sentinels name ([`Group::ways`]).
     pub const APART: Self = Self { apart: true, ..Self::USUAL };
+
+    /// The same with nodes whose clocks differ by a hundredth of a lease of 2 s, where a library can be preloaded.
+    pub const ASKEW: Self = Self { ahead: [0, 10, -10], ..Self::APART };
 
     fn majority(self) -> usize {
         self.sentinels / 2 + 1
@@ -88,9 +96,17 @@ impl Group {
         let sentinel = |number| Member::new(&dir, format!("sentinel-{number}"), &["--sentinel"]);
         let mut group = Self { nodes, sentinels: (0..shape.sentinels).map(sentinel).collect(), shape, dir };
         group.nodes.iter_mut().filter(|_| shape.apart).for_each(Member::stand_apart);
+        group.set_clocks();
         group.start_nodes();
         group.start_sentinels();
         group
+    }
+
+    fn set_clocks(&mut self) {
+        let library = (self.shape.ahead != [0; 3]).then(|| clocks::library(&self.dir)).flatten();
+        for (node, ahead) in self.nodes.iter_mut().zip(self.shape.ahead) {
+            node.clock = library.as_deref().map(|library| Clock::new(library, ahead));
+        }
     }
 
     /// A replica that finds no master tries again after a second: so the master comes first.
@@ -142,6 +158,11 @@ impl Group {
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.sentinels.iter().map(Member::address).collect();
         format!("redis+sentinel://{}/{NAME}", hosts.join(","))
+    }
+
+    /// The same of a client that is told of one sentinel alone.
+    pub fn url_of(&self, sentinel: usize) -> String {
+        format!("redis+sentinel://{}/{NAME}", self.sentinels[sentinel].address())
     }
 
     pub fn builder(&self) -> ClientBuilder {

@@ -2,6 +2,7 @@
 
 use crate::plan::Plan;
 use crate::stage::Servers;
+use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Class {
@@ -16,17 +17,50 @@ pub(crate) enum Class {
     /// The master of a group is replaced, again and again: what it did not tell its replicas is lost, so overlaps are expected
     /// around each failover in plain mode, and counted.
     Sentinel,
+    /// The same with strict clients whose grants all replicas confirm: no overlap, no lost update, no hold that a failover loses.
+    Replicated,
 }
 
 /// The order of the rounds: most are of the class that promises most.
-const ORDER: [Class; 7] =
-    [Class::Safe, Class::Strict, Class::Safe, Class::Lossy, Class::Safe, Class::Forced, Class::Sentinel];
+const ORDER: [Class; 8] = [
+    Class::Safe,
+    Class::Strict,
+    Class::Safe,
+    Class::Lossy,
+    Class::Safe,
+    Class::Forced,
+    Class::Sentinel,
+    Class::Replicated,
+];
+
+/// What a run is about, if not about all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Only {
+    Servers,
+    Groups,
+}
+
+impl Only {
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        match name {
+            "servers" => Some(Self::Servers),
+            "groups" => Some(Self::Groups),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn takes(self, servers: Servers) -> bool {
+        (self == Self::Groups) == servers.are_a_group()
+    }
+}
 
 impl Class {
-    pub(crate) const ALL: [Self; 5] = [Self::Safe, Self::Strict, Self::Lossy, Self::Forced, Self::Sentinel];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Safe, Self::Strict, Self::Lossy, Self::Forced, Self::Sentinel, Self::Replicated];
 
-    pub(crate) fn of_round(round: usize) -> Self {
-        ORDER[round % ORDER.len()]
+    /// Those of the rounds one after the other, and then again.
+    pub(crate) fn order(only: Option<Only>) -> Vec<Self> {
+        ORDER.into_iter().filter(|class| only.is_none_or(|only| only.takes(class.servers()))).collect()
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
@@ -40,6 +74,7 @@ impl Class {
             Self::Lossy => "lossy",
             Self::Forced => "forced",
             Self::Sentinel => "sentinel",
+            Self::Replicated => "replicated",
         }
     }
 
@@ -48,6 +83,7 @@ impl Class {
             Self::Safe | Self::Forced => Servers::Lasting,
             Self::Lossy | Self::Strict => Servers::Forgetful,
             Self::Sentinel => Servers::Group,
+            Self::Replicated => Servers::Askew,
         }
     }
 
@@ -61,14 +97,28 @@ impl Class {
     }
 
     /// How long a waiter may sleep beside a free lock when nemeses are at work, in ms: a lease that nobody knew of, a poll, an
-    /// outage that is being ridden out. For a failover it counts from when the new master is named.
+    /// outage that is being ridden out. For a failover it counts from when locks are granted again.
     pub(crate) fn free(self) -> u64 {
-        if self == Self::Sentinel { 2_000 } else { 3_500 }
+        if self.has_failovers() { 2_000 } else { 3_500 }
+    }
+
+    /// So many grants after each failover show that locks are granted again.
+    pub(crate) fn enough(self) -> usize {
+        if self == Self::Replicated { 100 } else { 20 }
+    }
+
+    pub(crate) fn has_failovers(self) -> bool {
+        self.servers().are_a_group()
+    }
+
+    /// The shortest round that shows something. A group takes its time to start, and for each failover.
+    pub(crate) fn least_round(self) -> Duration {
+        Duration::from_secs(if self.has_failovers() { 20 } else { 4 })
     }
 
     /// Whether a JVM may wait among the workers: it knows of no quarantine, and follows no master.
     pub(crate) fn has_foreigners(self) -> bool {
-        !matches!(self, Self::Strict | Self::Sentinel)
+        self != Self::Strict && !self.has_failovers()
     }
 
     /// Few names, so that they are fought for, and leases which a stop of a second outlives.
@@ -78,6 +128,16 @@ impl Class {
             // Leases outlive a failover, holders are in the middle of their work during one, and those who wait ride it out: only
             // news of the new master wakes them in time.
             Self::Sentinel => Plan { watchdog: 3_000, outage: 10_000, poll: 4_000, lingers: 1_500, ..plan },
+            // What a failover costs is a lease; what has to be confirmed is given the time of a busy machine.
+            Self::Replicated => Plan {
+                watchdog: 2_000,
+                response: 500,
+                outage: 20_000,
+                lingers: 1_500,
+                replicas: 2,
+                strict: true,
+                ..plan
+            },
             _ => plan,
         }
     }

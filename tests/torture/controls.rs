@@ -11,6 +11,8 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
+mod groups;
+
 /// A mutant that lives longer was not caught.
 const LONGEST: u64 = 60_000 * MS;
 
@@ -20,6 +22,13 @@ const CLEAN: u64 = 2_000 * MS;
 /// How often a call may be passed over by others that came later, and for how long, in ms.
 const PASSES: (usize, u64) = (16, 500);
 
+/// How long a waiter may sleep beside a free lock, in ms; and that of a group whose master is replaced.
+const FREE: u64 = 500;
+const FREE_IN_GROUP: u64 = 2_000;
+
+/// So often a scene is begun anew in which a master was replaced that was well.
+const TRIES: usize = 3;
+
 /// So many scenes at a time.
 const LANES: usize = 3;
 
@@ -27,6 +36,7 @@ struct Scene {
     mutant: &'static str,
     plan: Plan,
     workers: usize,
+    servers: Servers,
     set_up: fn(&mut Stage),
     /// Again and again.
     act: fn(&mut Stage),
@@ -71,6 +81,7 @@ fn scenes() -> Vec<Scene> {
             mutant: "deadline_from_reply",
             plan: Plan { lease: 300, overstays: true, pause: (20, 250), ..plan() },
             workers: 2,
+            servers: Servers::Lasting,
             set_up: |stage| stage.proxies[0].delay(Duration::from_millis(100)),
             act: rest,
         },
@@ -79,6 +90,7 @@ fn scenes() -> Vec<Scene> {
             mutant: "no_deadline_check",
             plan: Plan { lease: 200, hold: (100, 180), ..plan() },
             workers: 2,
+            servers: Servers::Lasting,
             set_up: rest,
             act: |stage| stage.freeze_client(0, Duration::from_millis(400)),
         },
@@ -87,6 +99,7 @@ fn scenes() -> Vec<Scene> {
             mutant: "books_usual_lease",
             plan: Plan { lease: 300, renewed: true, hold: (400, 900), watchdog: 5_000, ..plan() },
             workers: 2,
+            servers: Servers::Lasting,
             set_up: rest,
             act: |stage| {
                 std::thread::sleep(Duration::from_millis(300));
@@ -98,6 +111,7 @@ fn scenes() -> Vec<Scene> {
             mutant: "owner_per_thread",
             plan: Plan { hold: (50, 150), response: 100, ..plan() },
             workers: 2,
+            servers: Servers::Lasting,
             set_up: |stage| hold_up(&stage.proxies[0], Duration::from_millis(250), 2, is_release),
             act: rest,
         },
@@ -106,6 +120,7 @@ fn scenes() -> Vec<Scene> {
             mutant: "del_without_owner_check",
             plan: Plan { lease: 150, overstays: true, pause: (0, 40), ..plan() },
             workers: 3,
+            servers: Servers::Lasting,
             set_up: rest,
             act: rest,
         },
@@ -114,6 +129,7 @@ fn scenes() -> Vec<Scene> {
             mutant: "renewal_recreates",
             plan: Plan { hold: (505, 580), pause: (300, 900), threads: 2, names: 3, watchdog: 1_500, ..plan() },
             workers: 2,
+            servers: Servers::Lasting,
             set_up: |stage| hold_up_all(stage, 100, is_renewal),
             act: rest,
         },
@@ -123,6 +139,7 @@ fn scenes() -> Vec<Scene> {
             mutant: "no_try_after_confirm",
             plan: Plan { hold: (10, 30), threads: 2, names: 64, wanders: true, watchdog: 5_000, ..plan() },
             workers: 2,
+            servers: Servers::Lasting,
             set_up: |stage| hold_up_all(stage, STAY / MS + 50, is_subscribe),
             act: rest,
         },
@@ -131,6 +148,7 @@ fn scenes() -> Vec<Scene> {
             mutant: "gives_twice",
             plan: Plan { threads: 4, hold: (0, 1), pause: (0, 1), ..plan() },
             workers: 1,
+            servers: Servers::Lasting,
             set_up: rest,
             act: rest,
         },
@@ -140,6 +158,7 @@ fn scenes() -> Vec<Scene> {
             mutant: "never_rouses",
             plan: Plan { threads: 3, hold: (0, 0), pause: (0, 1_500), ..plan() },
             workers: 1,
+            servers: Servers::Lasting,
             set_up: rest,
             act: |stage| {
                 stage.freeze_client(0, Duration::from_millis(500));
@@ -147,12 +166,20 @@ fn scenes() -> Vec<Scene> {
             },
         },
         // A lease of nothing excludes nobody.
-        Scene { mutant: "lease_zero", plan: Plan { asks_zero: true, ..plan() }, workers: 2, set_up: rest, act: rest },
+        Scene {
+            mutant: "lease_zero",
+            plan: Plan { asks_zero: true, ..plan() },
+            workers: 2,
+            servers: Servers::Lasting,
+            set_up: rest,
+            act: rest,
+        },
         // Memory is short when it unlocks.
         Scene {
             mutant: "release_needs_memory",
             plan: plan(),
             workers: 2,
+            servers: Servers::Lasting,
             set_up: rest,
             act: |stage| {
                 stage.perform(crate::nemesis::Step { act: Act::OutOfMemory, whom: 0, lasts: 100, pause: 100, seed: 0 })
@@ -163,6 +190,7 @@ fn scenes() -> Vec<Scene> {
             mutant: "head_never_asks",
             plan: Plan { hold: (15, 20), pause: (0, 1), ..plan() },
             workers: 4,
+            servers: Servers::Lasting,
             set_up: rest,
             act: rest,
         },
@@ -171,6 +199,7 @@ fn scenes() -> Vec<Scene> {
             mutant: "turn_never_ends",
             plan: Plan { hold: (25, 30), pause: (0, 0), ..plan() },
             workers: 3,
+            servers: Servers::Lasting,
             set_up: |stage| stage.proxies[1..].iter().for_each(|proxy| proxy.delay(Duration::from_millis(5))),
             act: rest,
         },
@@ -179,6 +208,7 @@ fn scenes() -> Vec<Scene> {
             mutant: "mark_never_ends",
             plan: Plan { hold: (30, 50), pause: (0, 1), watchdog: 5_000, ..plan() },
             workers: 3,
+            servers: Servers::Lasting,
             set_up: rest,
             act: |stage| stop_the_next(stage, Duration::from_millis(900)),
         },
@@ -187,6 +217,7 @@ fn scenes() -> Vec<Scene> {
             mutant: "dead_never_skipped",
             plan: Plan { hold: (15, 20), pause: (0, 1), watchdog: 5_000, ..plan() },
             workers: 3,
+            servers: Servers::Lasting,
             set_up: rest,
             act: |stage| stage.leave_dead(200),
         },
@@ -196,6 +227,7 @@ fn scenes() -> Vec<Scene> {
             mutant: "counts_by_subscribers",
             plan: Plan { hold: (600, 650), pause: (900, 900), watchdog: 3_000, poll: 1_000, ..plan() },
             workers: 1,
+            servers: Servers::Lasting,
             set_up: |stage| stage.invite_foreigner(150, 5),
             act: |stage| {
                 stage.lose_two_beside_a_foreigner(Duration::from_millis(500));
@@ -224,11 +256,10 @@ fn stop_the_next(stage: &mut Stage, span: Duration) {
     }
 }
 
-/// Plays every scene, or those of one mutant.
-pub(crate) fn run(dir: &Path, seed: u64, only: Option<&str>) -> Vec<Caught> {
-    let scenes = Mutex::new(
-        scenes().into_iter().filter(|scene| only.is_none_or(|only| scene.mutant == only)).rev().collect::<Vec<_>>(),
-    );
+/// Plays the scenes that are chosen by their mutants and servers.
+pub(crate) fn run(dir: &Path, seed: u64, chosen: impl Fn(&str, Servers) -> bool) -> Vec<Caught> {
+    let all = scenes().into_iter().chain(groups::scenes());
+    let scenes = Mutex::new(all.filter(|scene| chosen(scene.mutant, scene.servers)).rev().collect::<Vec<_>>());
     let caught = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..LANES {
@@ -258,12 +289,13 @@ impl Scene {
         let mut stage = Stage::open(Setting {
             plan,
             workers,
-            servers: Servers::Lasting,
+            servers: self.servers,
             mutant,
             seed,
             dir,
-            free: 500,
+            free: if self.servers.are_a_group() { FREE_IN_GROUP } else { FREE },
             passes: PASSES,
+            enough: 0,
         });
         (self.set_up)(&mut stage);
         stage.start();
@@ -277,12 +309,21 @@ impl Scene {
     }
 
     fn hunt(&self, dir: &Path, seed: u64) -> Option<(String, u64)> {
+        (0..TRIES).find_map(|_| self.hunt_once(dir, seed)).flatten()
+    }
+
+    /// `None`: something came about that is not the scene's. Else whether the mutant was caught.
+    fn hunt_once(&self, dir: &Path, seed: u64) -> Option<Option<(String, u64)>> {
         let mut stage = self.open(dir, seed, Some(self.mutant));
         let mut caught = None;
         while caught.is_none() && now() - stage.started < LONGEST {
             self.step(&mut stage);
-            if stage.has_lost_a_worker() {
+            if stage.broken().is_some() {
+                stage.abort();
                 return None;
+            }
+            if stage.has_lost_a_worker() {
+                return Some(None);
             }
             let findings = stage.judge_so_far().findings();
             let took = (now() - stage.started) / MS;
@@ -290,21 +331,29 @@ impl Scene {
                 findings.into_iter().next().map(|finding| (format!("{}: {}", finding.checker, finding.what), took));
         }
         stage.abort();
-        caught
+        Some(caught)
     }
 
     fn play_without(&self, dir: &Path, seed: u64, span: u64) -> (Vec<String>, usize) {
+        let played = (0..TRIES).find_map(|_| self.play_without_once(dir, seed, span));
+        played.unwrap_or_else(|| (vec!["masters were replaced that were well".to_owned()], 0))
+    }
+
+    fn play_without_once(&self, dir: &Path, seed: u64, span: u64) -> Option<(Vec<String>, usize)> {
         let mut stage = self.open(dir, seed, None);
-        while now() - stage.started < span {
+        while now() - stage.started < span && stage.broken().is_none() {
             self.step(&mut stage);
         }
         let started = stage.started;
         let end = stage.finish();
         let found = crate::findings(&end, started);
+        if end.broken.is_some() && found.is_empty() {
+            return None;
+        }
         if !found.is_empty() {
             let name = format!("without-{}", self.mutant);
             crate::keep_logs(&dir.join(&name), &name, &found);
         }
-        (found, end.verdict.pairs)
+        Some((found, end.verdict.pairs))
     }
 }

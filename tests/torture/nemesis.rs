@@ -48,12 +48,14 @@ pub(crate) enum Act {
     KillSentinel,
     /// The same when one is stopped, which names the old master when it goes on.
     FreezeSentinel,
+    /// The master is cut off with one sentinel and those workers who know no other.
+    CutOffWorkers,
 }
 
 impl Act {
     /// Whether it is about the master of a group.
     pub(crate) fn replaces(self) -> bool {
-        WHERE_MASTERS_ARE_REPLACED.contains(&self)
+        WHERE_MASTERS_ARE_REPLACED.contains(&self) || self == Self::CutOffWorkers
     }
 }
 
@@ -95,6 +97,9 @@ const WHERE_MASTERS_ARE_REPLACED: &[Act] = &[
     Act::FreezeSentinel,
 ];
 
+/// What plain clients are not saved from: those beside the old master believe in what it grants for as long as they hear it alone.
+const WHERE_REPLICAS_CONFIRM: &[Act] = &[Act::CutOffWorkers, Act::CutOffWorkers];
+
 /// Besides, in a group: what leaves its servers alone, or is nothing to those that replace masters.
 const BESIDE_FAILOVERS: &[Act] =
     &[Act::FreezeClient, Act::FreezeClient, Act::KillClient, Act::ForgetScripts, Act::KillPubsub];
@@ -113,6 +118,9 @@ pub(crate) struct Step {
 /// The steps of a round, without an end.
 pub(crate) fn schedule(seed: u64, class: Class, workers: usize) -> impl Iterator<Item = Step> {
     let acts = match class {
+        Class::Replicated => {
+            [WHERE_MASTERS_ARE_REPLACED, WHERE_MASTERS_ARE_REPLACED, WHERE_REPLICAS_CONFIRM, BESIDE_FAILOVERS].concat()
+        }
         Class::Sentinel => [WHERE_MASTERS_ARE_REPLACED, WHERE_MASTERS_ARE_REPLACED, BESIDE_FAILOVERS].concat(),
         _ if class.loses_data() => [EVERYWHERE, WHERE_DATA_IS_LOST].concat(),
         _ => EVERYWHERE.to_vec(),
@@ -124,6 +132,8 @@ pub(crate) fn schedule(seed: u64, class: Class, workers: usize) -> impl Iterator
             Act::FlushAll | Act::ForgetScripts | Act::KillNormal | Act::KillPubsub | Act::KillClient => 0,
             Act::FreezeClient | Act::FreezeServer if rng.bool() => rng.u64(700..1_300),
             Act::KillServer | Act::FreezeClient | Act::FreezeServer | Act::Pause => rng.u64(10..300),
+            // Until the others would be granted locks, were all replicas there.
+            Act::CutOffWorkers => rng.u64(1_500..3_500),
             _ if act.replaces() => rng.u64(..1_500),
             _ => rng.u64(50..700),
         };

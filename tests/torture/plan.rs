@@ -86,6 +86,8 @@ words! {
         lingers: u64,
         /// The library's own way out of lost data.
         strict: bool,
+        /// So many replicas confirm each grant; zero: none is asked.
+        replicas: u64,
     }
 }
 

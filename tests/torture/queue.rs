@@ -43,6 +43,6 @@ pub(crate) fn channel(resource: &str) -> String {
 }
 
 /// Who has a lock.
-pub(crate) fn owner(server: &Server, name: u64) -> Option<String> {
-    server.ask::<Vec<String>>(&["HKEYS", &resource(name as u8)]).pop()
+pub(crate) fn owner(ask: impl Fn(&[&str]) -> Vec<String>, name: u64) -> Option<String> {
+    ask(&["HKEYS", &resource(name as u8)]).pop()
 }

@@ -23,6 +23,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 mod crowd;
+mod failovers;
 mod ground;
 mod party;
 
@@ -30,6 +31,9 @@ pub(crate) const ORDER: &str = "REDLATCH_TORTURE_WORKER";
 
 /// How soon a worker has ended once it is told to, and what is left on the server is gone.
 const END: Duration = Duration::from_secs(20);
+
+/// How long workers need on a busy machine to ask for their first locks.
+const STARTS: u64 = 1_000 * MS;
 
 const FOREIGN_LOG: &str = "foreigner.log";
 
@@ -45,6 +49,8 @@ pub(crate) struct Setting {
     pub(crate) free: u64,
     /// How often a call may be passed over, and for how long, in ms.
     pub(crate) passes: (usize, u64),
+    /// So few grants after a failover show nothing.
+    pub(crate) enough: usize,
 }
 
 pub(crate) struct Stage {
@@ -84,16 +90,18 @@ pub(crate) struct End {
     pub(crate) leaks: Vec<String>,
     /// Why nothing of it counts.
     pub(crate) broken: Option<String>,
+    enough: usize,
+    /// All replicas confirm each grant.
+    pub(crate) replicated: bool,
+    /// By how many ms the clocks of servers differ.
+    pub(crate) skew: i64,
 }
-
-/// So many grants after each failover show that locks are granted again.
-const GRANTS: usize = 20;
 
 impl End {
     /// Why the round shows nothing.
     pub(crate) fn void(&self) -> Option<String> {
-        let scarce = self.verdict.after.iter().find(|after| after.grants < GRANTS);
-        let scarce = scarce.map(|after| format!("{} grants after a failover", after.grants));
+        let scarce = self.verdict.after.iter().filter_map(|after| after.grants).find(|grants| *grants < self.enough);
+        let scarce = scarce.map(|grants| format!("{grants} grants after a failover"));
         self.broken.clone().or(scarce)
     }
 }
@@ -141,6 +149,9 @@ impl Stage {
     pub(crate) fn start(&mut self) {
         (0..self.setting.workers).for_each(|place| self.engage(place));
         self.started = now();
+        // The first strict client takes a server for one that lost its data.
+        let quiet = self.bounds().quarantine().map(|lease| (self.started, now() + lease + STARTS));
+        self.events.rough.extend(quiet);
     }
 
     /// One more worker, whose connections go through this proxy.
@@ -165,7 +176,7 @@ impl Stage {
         let number = self.fates.len() as u64;
         let (url, ways) = match self.ground() {
             Ground::One(_) => (self.proxies[place].url() + LOGIN, Vec::new()),
-            Ground::Group(party) => (party.url(), party.ways()),
+            Ground::Group(party) => party.way_of(place),
         };
         let order = Order {
             dir: self.setting.dir.display().to_string(),
@@ -193,15 +204,6 @@ impl Stage {
         match &mut self.ground {
             Some(Ground::One(server)) => server,
             _ => panic!("no single server"),
-        }
-    }
-
-    /// A nemesis that has masters replaced. It is rough for the workers until a sentinel names the new one; making the group whole is not.
-    fn replace(&mut self, step: Step) {
-        let Some(Ground::Group(party)) = &mut self.ground else { panic!("no group") };
-        for failover in party.act(step) {
-            self.events.rough.push((failover.began, failover.named));
-            self.events.failovers.push(failover);
         }
     }
 
@@ -310,10 +312,13 @@ impl Stage {
     }
 
     fn judge(&self, trails: &[Trail]) -> Verdict {
-        let lease = self.setting.plan.watchdog.max(self.setting.plan.lease) * MS;
-        let Setting { free, passes: (passes, passed), .. } = self.setting;
-        let bounds = Bounds { free: free * MS, lease, passes, passed: passed * MS, strict: self.setting.plan.strict };
-        judge(trails, &self.events, &bounds)
+        judge(trails, &self.events, &self.bounds())
+    }
+
+    fn bounds(&self) -> Bounds {
+        let Setting { free, passes: (passes, passed), plan, .. } = &self.setting;
+        let (lease, replicated) = (plan.watchdog.max(plan.lease) * MS, plan.replicas > 0);
+        Bounds { free: free * MS, lease, passes: *passes, passed: passed * MS, strict: plan.strict, replicated }
     }
 
     fn trails(&self, under_way: bool) -> Vec<Trail> {
@@ -371,12 +376,10 @@ impl Stage {
             leaks.extend(self.left_on_server());
         }
         let verdict = self.judge(&self.trails(false));
-        if let Ground::Group(party) = self.ground() {
-            party.keep_logs(&self.setting.dir);
-        }
+        let skew = self.leave_group();
         self.proxies.clear();
         self.ground.take().into_iter().for_each(Ground::close);
-        End { verdict, leaks, broken }
+        End { verdict, leaks, broken, enough: self.setting.enough, replicated: self.bounds().replicated, skew }
     }
 
     /// Whether something came about that no nemesis did: what is left of the round says nothing.

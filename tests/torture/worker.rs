@@ -5,7 +5,7 @@ use crate::plan::{Order, Plan};
 use crate::threads::of_redlatch;
 use crate::work::{Cancels, Hand};
 use fastrand::Rng;
-use redlatch::{Client, HandOff, ReentrantLock};
+use redlatch::{Client, ClientBuilder, HandOff, ReentrantLock};
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -125,7 +125,10 @@ fn client(order: &Order) -> Client {
     let ways = order.ways.clone();
     let reached = move |port| ways.iter().find(|(named, _)| *named == port).map_or(port, |&(_, reached)| reached);
     let builder = builder.map_address(move |host, port| (host.to_owned(), reached(port)));
-    builder.strict(plan.strict).build().expect("settings that fit")
+    let builder = builder.strict(plan.strict);
+    let confirmed = |builder: ClientBuilder| builder.sync_replicas(plan.replicas as usize, ms(plan.response / 2));
+    let builder = if plan.replicas > 0 { confirmed(builder) } else { builder };
+    builder.build().expect("settings that fit")
 }
 
 /// Notes when the whole process stood still, cancels what is due, and says when the memory has grown.

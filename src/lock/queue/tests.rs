@@ -236,3 +236,12 @@ fn one_release_in_turn_of_32_is_told_to_all() {
     let to_all = (0..64).filter(|_| matches!(queue.releasing(&tenure)[5], Arg::Number(1))).count();
     assert_eq!(to_all, 2);
 }
+
+/// As in memory, where a tenure ends with `within` though a turn would go on.
+#[test]
+fn a_turn_is_no_longer_than_within() {
+    let hand_off = crate::HandOff::default().within(Duration::from_millis(2)).turn(Duration::from_secs(10));
+    let config = Settings { hand_off, ..Settings::default() }.derive().unwrap();
+    let queue = Queue::new(Uuid::from_u128(42), Arc::<Channels>::default(), &config);
+    assert_eq!(queue.turn, Duration::from_millis(2));
+}

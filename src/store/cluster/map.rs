@@ -54,6 +54,12 @@ impl Map {
         Some(self.slots[usize::from(slot)]).filter(|at| *at != NOBODY).map(usize::from)
     }
 
+    /// All slots that the master of one has.
+    pub(super) fn slots_beside(&self, slot: u16) -> Vec<u16> {
+        let master = self.slots[usize::from(slot)];
+        (0..SLOTS).filter(|other| master != NOBODY && self.slots[usize::from(*other)] == master).collect()
+    }
+
     fn owner_of(&self, slot: u16) -> Option<&Owner> {
         self.master_of(slot).map(|at| &self.masters[at])
     }

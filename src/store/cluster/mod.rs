@@ -78,6 +78,10 @@ impl Health for Cluster {
     fn last_failure(&self) -> Option<Failure> {
         self.routes.outage(|outage| outage.last_failure())
     }
+
+    fn moves(&self) -> bool {
+        true
+    }
 }
 
 impl Store for Cluster {
@@ -117,6 +121,10 @@ impl Store for Cluster {
 
     fn is_sharded(&self) -> bool {
         self.routes.is_sharded()
+    }
+
+    fn slots_beside(&self, key: &str) -> Vec<u16> {
+        self.routes.slots_beside(slot_of(key))
     }
 
     fn ping(&self, until: Moment) -> Result<Duration, Failure> {

@@ -108,6 +108,11 @@ impl Routes {
         self.table.read().master_of(slot).map(Arc::clone)
     }
 
+    /// All slots that the master of one has.
+    pub(super) fn slots_beside(&self, slot: u16) -> Vec<u16> {
+        self.table.read().map.slots_beside(slot)
+    }
+
     pub(super) fn masters(&self) -> Vec<Arc<Node>> {
         self.table.read().masters.clone()
     }

@@ -155,6 +155,10 @@ impl<G: Guide> Health for Moving<G> {
         self.watch.guide.address()
     }
 
+    fn moves(&self) -> bool {
+        true
+    }
+
     fn outage(&self) -> Option<Duration> {
         self.watch.outage(|outage| outage.lasted())
     }

@@ -145,8 +145,9 @@ impl Wire {
         let Some(required) = required.map(|required| required.count) else { return Ok(None) };
         let confirmed = live.confirmed().map_err(|error| self.server.unanswered(&error, schedule.deadline))?;
         self.check_not_retired(schedule)?;
+        let is_enough = matches!(request.verb, Verb::Script(script) if mutant::needs_no_replicas(script.name()));
         match usize::try_from(confirmed) {
-            Ok(confirmed) if confirmed >= required => Ok(Some((confirmed, required))),
+            Ok(confirmed) if confirmed >= required || is_enough => Ok(Some((confirmed, required))),
             _ => Err(self.server.unconfirmed(confirmed, required)),
         }
     }

@@ -57,6 +57,12 @@ impl Member {
         said.is_ok_and(|said| said.contains("role:slave") && said.contains("master_link_status:up"))
     }
 
+    /// Whether so many are its own replicas, and not those of a replica.
+    fn has_replicas(&self, count: usize) -> bool {
+        let said = self.try_ask::<String>(&["INFO", "replication"]);
+        said.is_ok_and(|said| said.matches("state=online").count() == count)
+    }
+
     /// Whether a sentinel thinks well of the master, with no failover under way.
     fn is_calm(&self) -> bool {
         let said = self.try_ask::<Fields>(&["SENTINEL", "MASTER", NAME]);
@@ -96,6 +102,7 @@ impl Group {
         };
         let is_so = self.nodes[master].says_master()
             && others().all(Member::follows)
+            && self.nodes[master].has_replicas(self.nodes.len() - 1)
             && self.sentinels.iter().enumerate().all(agrees);
         is_so.then_some(master)
     }

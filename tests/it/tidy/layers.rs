@@ -26,6 +26,7 @@ const LAYERS: &[Layer] = &[
     apart(&["store::cluster", "store::fixed", "store::replicas", "store::sentinel"]),
     together(&["lease::hold", "lease::nodes", "lease::tenure"]),
     apart(&["lease::sweeper", "lease::watchdog", "registry"]),
+    apart(&["lease::freed"]),
     apart(&["client"]),
     together(&["lock::primitive", "lock::queue"]),
     together(&["lock"]),

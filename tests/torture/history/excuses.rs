@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_failover_excuses_until_all_have_moved() {
-        let failover = Failover { began: 100, promoted: 200, named: 300 };
+        let failover = Failover { began: 100, promoted: 200, named: 300, whole: None };
         let (from, to) = failover.excuses();
         let excuses = Excuses::new(&[], &[failover], &[], u64::from(u32::MAX));
         assert!(from == 100 && excuses.cover(0, from) && excuses.cover(1, to) && !excuses.cover(0, to + 1));

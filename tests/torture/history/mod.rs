@@ -16,6 +16,9 @@ use record::{MS, Op, Trail};
 use std::collections::HashMap;
 use waits::{Bounds, Span};
 
+/// The checker of what no lock may do.
+pub(crate) const OVERLAP: &str = "C1 overlap";
+
 /// What all checkers found in one history.
 #[derive(Default)]
 pub(crate) struct Verdict {
@@ -47,7 +50,7 @@ pub(crate) struct Events {
     /// Every lock was taken away. What a hold loses then is no finding; that two believe in it is none either, unless the
     /// client is strict.
     pub(crate) losses: Vec<Span>,
-    /// Masters were replaced: the same until all clients have moved.
+    /// Masters were replaced: the same until all clients have moved, unless all replicas confirm each grant.
     pub(crate) failovers: Vec<failovers::Failover>,
 }
 
@@ -67,7 +70,8 @@ impl Events {
 /// Runs every checker.
 pub(crate) fn judge(trails: &[Trail], events: &Events, bounds: &Bounds) -> Verdict {
     let Events { rough, losses, failovers, .. } = events;
-    let excuses = Excuses::new(losses, failovers, trails, bounds.lease);
+    let taking: &[_] = if bounds.replicated { &[] } else { failovers };
+    let excuses = Excuses::new(losses, taking, trails, bounds.lease);
     let shared = if bounds.strict { Excuses::new(&[], &[], trails, bounds.lease) } else { excuses.clone() };
     let beliefs = belief::beliefs(trails);
     let short = beliefs.iter().filter(|belief| belief.cut_short && !excuses.cover(belief.name, belief.ended));
@@ -76,7 +80,7 @@ pub(crate) fn judge(trails: &[Trail], events: &Events, bounds: &Bounds) -> Verdi
     let all = tally.lost.len();
     tally.lost.retain(|&(name, at)| !shared.cover(name, at));
     tally.expected = all - tally.lost.len();
-    let after = failovers::after(&beliefs, failovers);
+    let after = failovers::after(&beliefs, failovers, bounds.quarantine());
     let (pairs, cut_short) = (beliefs.len(), short.map(|belief| belief.ended).collect());
     let (expected_overlaps, overlaps) = belief::overlaps(beliefs)
         .into_iter()
@@ -111,7 +115,7 @@ impl Verdict {
         let mut note = |checker, at, what| found.push(Finding { checker, at, what });
         for overlap in &self.overlaps {
             let (name, holders, micros) = (overlap.name, overlap.holders, overlap.lasted / 1_000);
-            note("C1 overlap", overlap.at, format!("lock {name} believed by {holders:?} for {micros} us"));
+            note(OVERLAP, overlap.at, format!("lock {name} believed by {holders:?} for {micros} us"));
         }
         for at in &self.cut_short {
             note("C1 lost early", *at, "a hold was over before its deadline".to_owned());
@@ -160,7 +164,7 @@ mod tests {
     #[test]
     fn a_loss_excuses_two_believers_unless_the_clients_are_strict() {
         for strict in [false, true] {
-            let bounds = Bounds { free: 1_000, lease: 100, passes: 0, passed: 0, strict };
+            let bounds = Bounds { free: 1_000, lease: 100, passes: 0, passed: 0, strict, replicated: false };
             let verdict = judge(&two_believers(), &Events { losses: vec![(40, 45)], ..Events::default() }, &bounds);
             assert_eq!((verdict.overlaps.len(), verdict.expected_overlaps.len()), if strict { (1, 0) } else { (0, 1) });
         }

@@ -25,6 +25,14 @@ pub(crate) struct Bounds {
     pub(crate) passed: u64,
     /// A server that lost its data grants nothing until every forgotten lease is over.
     pub(crate) strict: bool,
+    /// All replicas confirm each grant: no failover takes a lock away.
+    pub(crate) replicated: bool,
+}
+
+impl Bounds {
+    pub(crate) fn quarantine(&self) -> Option<u64> {
+        self.strict.then_some(self.lease)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -265,7 +273,7 @@ mod tests {
         missed(
             &[holder, waiter],
             rough,
-            &Bounds { free: 500 * MS, lease: 300 * MS, passes: 0, passed: 0, strict: false },
+            &Bounds { free: 500 * MS, lease: 300 * MS, passes: 0, passed: 0, strict: false, replicated: false },
         )
         .len()
     }
@@ -283,7 +291,7 @@ mod tests {
     fn what_was_granted_to_one_that_was_killed_may_not_be_in_its_log() {
         let out = Record { outcome: Outcome::Yes, ..record(100, Kind::Done, Op::Unlock) };
         let (holder, waits) = (trail(&[acquired(0), out]), record(50, Kind::Call, Op::Lock));
-        let bounds = Bounds { free: 500 * MS, lease: 300 * MS, passes: 0, passed: 0, strict: false };
+        let bounds = Bounds { free: 500 * MS, lease: 300 * MS, passes: 0, passed: 0, strict: false, replicated: false };
         for empty_handed in [false, true] {
             let killed = Trail { killed: true, until: 200 * MS, empty_handed, ..trail(&[waits]) };
             let found = missed(&[holder.clone(), killed, trail(&[waits, acquired(701)])], &[], &bounds);

@@ -24,7 +24,7 @@ impl Stage {
         self.crew = stay.into_iter().map(|(_, worker)| worker).collect();
         gone.iter_mut().for_each(|(_, worker)| self.end_by_force(worker));
         sleep(ANSWERED);
-        let owner = queue::owner(self.server(), 0).unwrap_or_default();
+        let owner = self.owner().unwrap_or_default();
         for (_, worker) in gone {
             self.fates[worker.number as usize].empty_handed = !self.is_of(&owner, &worker);
         }
@@ -56,9 +56,36 @@ impl Stage {
         }
     }
 
+    /// Who has the first lock.
+    fn owner(&self) -> Option<String> {
+        queue::owner(|words| self.ground().ask(words), 0)
+    }
+
+    /// Whether a worker gets the first lock within that time, or has it.
+    pub(crate) fn gets_the_lock(&mut self, whom: usize, soon: Duration) -> bool {
+        self.comes_about(soon, |stage| stage.has(whom))
+    }
+
+    /// Stops a worker that has the first lock; `None`: nobody is caught with it.
+    pub(super) fn stop_holder(&mut self) -> Option<usize> {
+        let end = Instant::now() + WAIT;
+        while Instant::now() < end {
+            let holder = (0..self.crew.len()).find(|&whom| self.has(whom));
+            if let Some(holder) = holder {
+                signal("-STOP", self.crew[holder].child.id());
+                sleep(ANSWERED);
+                if self.has(holder) {
+                    return Some(holder);
+                }
+                signal("-CONT", self.crew[holder].child.id());
+            }
+        }
+        None
+    }
+
     /// Whether a worker has the first lock.
     fn has(&mut self, whom: usize) -> bool {
-        let owner = queue::owner(self.server(), 0);
+        let owner = self.owner();
         owner.is_some_and(|owner| self.is_of(&owner, &self.crew[whom]))
     }
 
@@ -68,8 +95,7 @@ impl Stage {
         let pid = self.crew[next].child.id();
         signal("-STOP", pid);
         sleep(ANSWERED);
-        let is_next =
-            self.first_in_queue(0) == Some(next) && queue::owner(self.server(), 0).is_some() && !self.has(next);
+        let is_next = self.first_in_queue(0) == Some(next) && self.owner().is_some() && !self.has(next);
         if !is_next {
             signal("-CONT", pid);
         }

@@ -3,6 +3,7 @@
 use super::party::Party;
 use crate::reaper;
 use crate::server::Server;
+use harness::sentinel::Shape;
 use redis::FromRedisValue;
 
 pub(crate) const LOGIN: &str = "?user=torture&pass=torture";
@@ -16,6 +17,14 @@ pub(crate) enum Servers {
     Forgetful,
     /// A master, its replicas and sentinels.
     Group,
+    /// The same with clocks that differ, and with the workers of one place, who hear of a new master by one sentinel alone.
+    Askew,
+}
+
+impl Servers {
+    pub(crate) fn are_a_group(self) -> bool {
+        matches!(self, Self::Group | Self::Askew)
+    }
 }
 
 pub(super) enum Ground {
@@ -26,7 +35,8 @@ pub(super) enum Ground {
 impl Ground {
     pub(super) fn open(servers: Servers) -> Self {
         let server = match servers {
-            Servers::Group => return Self::Group(Box::new(Party::open())),
+            Servers::Group => return Self::Group(Box::new(Party::open(Shape::APART, false))),
+            Servers::Askew => return Self::Group(Box::new(Party::open(Shape::ASKEW, true))),
             Servers::Lasting => Server::start_with_data(),
             Servers::Forgetful => Server::start(),
         };

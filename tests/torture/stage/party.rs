@@ -20,8 +20,20 @@ const LOOK: Duration = Duration::from_millis(5);
 /// A sentinel that gave a failover up is told again after so long.
 const AGAIN: Duration = Duration::from_secs(4);
 
+/// The sentinel that one place of workers knows, without any other.
+const ALONE: usize = 0;
+
+/// A port where nobody listens.
+const NOWHERE: u16 = 1;
+
+/// For so long workers hear of nothing though locks are granted elsewhere.
+const UNHEARD: Duration = Duration::from_millis(700);
+
 pub(super) struct Party {
     group: Group,
+    has_one_alone: bool,
+    /// By how many ms the clocks of its nodes were seen to differ.
+    pub(super) skew: i64,
     /// As all knew it when the group was whole.
     master: usize,
     /// Opened when a node is no longer cut off.
@@ -35,21 +47,40 @@ pub(super) struct Party {
 }
 
 impl Party {
-    pub(super) fn open() -> Self {
-        let group = Group::of(Shape::APART);
+    pub(super) fn open(shape: Shape, has_one_alone: bool) -> Self {
+        let group = Group::of(shape);
         reaper::tidy(group.dir());
         group.nodes.iter().chain(&group.sentinels).for_each(|member| reaper::watch(member.pid()));
-        let mut party = Self { group, master: 0, gate: Gate::default(), spared: None, deaf: None, broken: None };
+        let mut party = Self {
+            group,
+            has_one_alone,
+            skew: 0,
+            master: 0,
+            gate: Gate::default(),
+            spared: None,
+            deaf: None,
+            broken: None,
+        };
+        party.skew = party.skew();
         party.settle();
         party
     }
 
-    pub(super) fn url(&self) -> String {
-        self.group.url()
+    /// How a worker finds the master. That of one place in a group with such a place knows one sentinel, and does not reach the
+    /// others.
+    pub(super) fn way_of(&self, place: usize) -> (String, Vec<(u16, u16)>) {
+        if !self.has_one_alone || place != 0 {
+            return (self.group.url(), self.group.ways());
+        }
+        let others = self.group.sentinels.iter().enumerate().filter(|(number, _)| *number != ALONE);
+        let nowhere = others.map(|(_, sentinel)| (sentinel.port(), NOWHERE));
+        (self.group.url_of(ALONE), self.group.ways().into_iter().chain(nowhere).collect())
     }
 
-    pub(super) fn ways(&self) -> Vec<(u16, u16)> {
-        self.group.ways()
+    /// By how many ms the clocks of its nodes differ.
+    fn skew(&self) -> i64 {
+        let ahead: Vec<_> = self.group.nodes.iter().map(Member::clock_ahead).collect();
+        ahead.iter().max().zip(ahead.iter().min()).map_or(0, |(most, least)| most - least)
     }
 
     pub(super) fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
@@ -87,16 +118,22 @@ impl Party {
         if self.broken.is_some() {
             return Vec::new();
         }
-        let found = match step.act {
+        let mut found = match step.act {
             Act::FailOver => vec![self.fail_over(step)],
             Act::ThereAndBack => self.there_and_back(step),
             _ => vec![self.strike(step)],
         };
         sleep(Duration::from_millis(step.lasts));
+        if step.act == Act::CutOffWorkers {
+            self.take_back();
+        }
         self.mend();
         // For so long they are left to what the sentinels do by themselves.
         sleep(Duration::from_millis(step.seed % 1_500));
         self.settle();
+        if let Some(Some(last)) = found.last_mut() {
+            last.whole = Some(now());
+        }
         found.into_iter().flatten().collect()
     }
 
@@ -118,11 +155,12 @@ impl Party {
         match step.act {
             Act::FreezeMaster => self.group.nodes[old].freeze(),
             Act::CutOffMaster | Act::CutOffSide => self.cut_off(step.seed),
-            Act::KillSentinel => kill(&mut self.group.sentinels[sentinel]),
-            Act::FreezeSentinel => {
-                self.group.sentinels[sentinel].freeze();
-                self.deaf = Some(sentinel);
+            Act::CutOffWorkers => {
+                self.cut_off(step.seed);
+                self.silence(ALONE);
             }
+            Act::KillSentinel => kill(&mut self.group.sentinels[sentinel]),
+            Act::FreezeSentinel => self.silence(sentinel),
             _ => {}
         }
         if matches!(step.act, Act::KillMaster | Act::KillSentinel | Act::FreezeSentinel) {
@@ -145,6 +183,11 @@ impl Party {
         let cut = if seed & 1 == 0 { Cut::Silent } else { Cut::Hard };
         let side = self.spared.into_iter().chain([self.master]);
         side.for_each(|node| self.group.nodes[node].cut_off(cut, &self.gate));
+    }
+
+    fn silence(&mut self, sentinel: usize) {
+        self.group.sentinels[sentinel].freeze();
+        self.deaf = Some(sentinel);
     }
 
     /// A sentinel is told to replace a master that is well.
@@ -189,7 +232,30 @@ impl Party {
             asked.filter_map(|sentinel| party.group.named_by(sentinel)).find(|named| *named == new)
         })?;
         self.master = new;
-        Some(Failover { began, promoted, named: now() })
+        Some(Failover { began, promoted, named: now(), whole: None })
+    }
+
+    /// The replicas follow nobody from now on, and have not got this key.
+    pub(super) fn have_replicas_lose(&self, key: &str) {
+        self.group.sever(self.master);
+        for (_, node) in self.group.nodes.iter().enumerate().filter(|(number, _)| *number != self.master) {
+            let _: String = node.ask(&["CONFIG", "SET", "replica-read-only", "no"]);
+            let _: i64 = node.ask(&["DEL", key]);
+            let _: String = node.ask(&["CONFIG", "SET", "replica-read-only", "yes"]);
+        }
+    }
+
+    /// The old master is a replica and locks are granted again, while its workers have not heard of it.
+    fn take_back(&mut self) {
+        std::mem::take(&mut self.gate).open();
+        self.group.nodes.iter().for_each(Member::join);
+        self.group.hurry(true);
+        let follow = |party: &Self| {
+            let others = party.group.nodes.iter().enumerate().filter(|(number, _)| *number != party.master);
+            others.map(|(_, node)| node).all(Member::follows).then_some(())
+        };
+        self.wait("the old master gives way", follow);
+        sleep(UNHEARD);
     }
 
     /// Brings back what was killed, stopped or cut off.
@@ -199,7 +265,9 @@ impl Party {
         self.group.nodes.iter_mut().chain(&mut self.group.sentinels).for_each(revive);
         self.deaf = None;
         if let Some(spared) = self.spared.take() {
-            let node = &self.group.nodes[spared];
+            let (node, master) = (&self.group.nodes[spared], &self.group.nodes[self.master]);
+            // It may have gone aside: else it is a replica of a replica until the sentinels see that, which takes them 10 s.
+            let _: String = node.ask(&["REPLICAOF", "127.0.0.1", &master.known_as().to_string()]);
             let _: String = node.ask(&["CONFIG", "SET", "replica-priority", "100"]);
             let _: String = node.ask(&["CONFIG", "REWRITE"]);
         }

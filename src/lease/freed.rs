@@ -1,0 +1,133 @@
+//! What was freed lately, for a store whose master may be replaced.
+//!
+//! A release is not confirmed by replicas, so the master that takes another one's place may have locks that were freed at the
+//! old one: nobody holds them, and they would be locked until their leases end. So they are freed once more at each new master.
+//! The owner id of a tenure that was released is dead: that may be done at any time, and again.
+
+use crate::base::error::Result;
+use crate::base::time::{Clock, Moment};
+use crate::lease::sweeper::{Chore, Sweeper};
+use crate::lease::tenure::{Keeper, Tenure};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// So many are kept in mind: of more than that in a lease the first may stay locked until theirs end.
+const KEPT: usize = 1_024;
+
+/// At most so many keys in one command, so that the server is not busy for long with any.
+const BATCH: usize = 100;
+
+/// A release that was answered just before the move may be noted after it: what was noted since is freed after so long.
+const UNDER_WAY: Duration = Duration::from_millis(250);
+
+/// A failed attempt is made again for so long.
+const WORTH: Duration = Duration::from_secs(30);
+
+/// A tenure that was released.
+struct Entry {
+    tenure: Arc<Tenure>,
+    /// By whom its key is freed.
+    keeper: Weak<dyn Keeper>,
+    noted: Moment,
+}
+
+/// In the order of their releases.
+pub(crate) struct Freed {
+    clock: Clock,
+    lately: Mutex<VecDeque<Entry>>,
+}
+
+impl Freed {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock, lately: Mutex::default() }
+    }
+
+    /// A tenure was released, as the master says.
+    pub(crate) fn note(&self, tenure: &Arc<Tenure>, keeper: Weak<dyn Keeper>) {
+        let (now, mut lately) = (self.clock.now(), self.lately.lock());
+        while lately.front().is_some_and(|old| old.tenure.lease_until() <= now) || lately.len() >= KEPT {
+            lately.pop_front();
+        }
+        lately.push_back(Entry { tenure: Arc::clone(tenure), keeper, noted: now });
+    }
+
+    /// Another master serves: what it may not know to be free is freed there in the background.
+    pub(crate) fn free_again(self: &Arc<Self>, sweeper: &Sweeper, is_meant: &dyn Fn(&str) -> bool) {
+        let (now, until) = (self.clock.now(), self.clock.now().plus(WORTH));
+        let batches = self.batches(Moment(0), is_meant);
+        if !batches.is_empty() {
+            sweeper.run_at(Box::new(Again { batches, until }), now);
+        }
+        sweeper.run_at(Box::new(Later { freed: Arc::clone(self), since: now, until }), now.plus(UNDER_WAY));
+    }
+
+    /// Those of such keys that were noted since then and may still be locked, by who frees them.
+    fn batches(&self, since: Moment, is_meant: &dyn Fn(&str) -> bool) -> Vec<Batch> {
+        let now = self.clock.now();
+        let mut batches: Vec<Batch> = Vec::new();
+        let is_worth = |entry: &&Entry| {
+            entry.noted >= since && entry.tenure.lease_until() > now && is_meant(entry.tenure.key().full())
+        };
+        for entry in self.lately.lock().iter().filter(is_worth) {
+            let (tenure, Some(keeper)) = (Arc::clone(&entry.tenure), entry.keeper.upgrade()) else { continue };
+            let fits = |(of, batch): &&mut Batch| Arc::ptr_eq(of, &keeper) && batch.len() < BATCH;
+            match batches.iter_mut().rev().find(fits) {
+                Some((_, batch)) => batch.push(tenure),
+                None => batches.push((keeper, vec![tenure])),
+            }
+        }
+        batches
+    }
+}
+
+/// What one command frees.
+type Batch = (Arc<dyn Keeper>, Vec<Arc<Tenure>>);
+
+/// Those that were noted before, once more.
+struct Again {
+    batches: Vec<Batch>,
+    until: Moment,
+}
+
+impl Chore for Again {
+    fn run(&self) -> Result<()> {
+        free(&self.batches)
+    }
+
+    fn until(&self) -> Moment {
+        self.until
+    }
+
+    fn whereabouts(&self) -> String {
+        WHEREABOUTS.to_owned()
+    }
+}
+
+/// Those that were noted since then, whatever their keys are.
+struct Later {
+    freed: Arc<Freed>,
+    since: Moment,
+    until: Moment,
+}
+
+impl Chore for Later {
+    fn run(&self) -> Result<()> {
+        free(&self.freed.batches(self.since, &|_| true))
+    }
+
+    fn until(&self) -> Moment {
+        self.until
+    }
+
+    fn whereabouts(&self) -> String {
+        WHEREABOUTS.to_owned()
+    }
+}
+
+const WHEREABOUTS: &str = "what was freed just before a master was replaced";
+
+fn free(batches: &[Batch]) -> Result<()> {
+    batches.iter().try_for_each(|(keeper, tenures)| keeper.sweep_all(tenures))
+}

@@ -1,0 +1,37 @@
+//! Strict mode in a cluster: a server that lost its data has lost it in all of its slots.
+
+use super::{BEGIN_QUARANTINE, Keys, any_time};
+use crate::base::key::Key;
+use crate::base::slot::tag_of;
+use crate::base::threads::spawn;
+use crate::base::time::Clock;
+use crate::store::Store;
+use crate::store::node::{Arg, Lane, Request, Verb};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long it may take to tell all slots of a server. What is not told is found by its first use.
+const WORTH: Duration = Duration::from_secs(10);
+
+/// So many slots go in one write.
+const BATCH: usize = 500;
+
+impl Keys {
+    /// A quarantine was begun in the slot of a lock. It begins in the other slots of that server, too: else each would have its own at
+    /// its first use, hours later. In the background; who did not begin it is not who does this.
+    pub(super) fn spread_quarantine(&self, key: &Key) {
+        let Some((epoch, length)) = self.epoch.clone().filter(|_| self.in_cluster) else { return };
+        let (store, slots) = (Arc::clone(&self.store), self.store.slots_beside(key.full()));
+        let spread = move || slots.chunks(BATCH).for_each(|slots| begin(&*store, &epoch, length, slots));
+        // Without a thread each slot has it at its first use.
+        let _ = spawn("redlatch-quarantine", spread);
+    }
+}
+
+fn begin(store: &dyn Store, epoch: &str, length: u64, slots: &[u16]) {
+    let names: Vec<_> = slots.iter().map(|slot| format!("{epoch}:{{{}}}", tag_of(*slot))).collect();
+    let keys: Vec<_> = names.iter().map(String::as_str).collect();
+    let args = [Arg::Deadline, Arg::RunId, Arg::Number(length)];
+    let request = Request { may_ask: false, ..Request::new(Verb::Script(&BEGIN_QUARANTINE), &keys, &args) };
+    let _ = store.attempt_all(Lane::Calls, &request, args.len(), any_time(Clock::Boot.now().plus(WORTH)));
+}
