@@ -56,9 +56,13 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// What concerns no key, at any master.
+    /// What concerns no key, at the first master that does it: those that are out of reach come last.
     fn anywhere<T>(&self, until: Moment, act: impl Fn(&Node) -> Result<T, Failure>) -> Result<T, Failure> {
-        self.routes.at_master(0, false, until, &|| self.scouts.urge(), |node, _| act(node))
+        let urge = || self.scouts.urge();
+        let mut masters = self.routes.masters();
+        masters.sort_by_key(|node| node.backend.outage().lasted().is_some());
+        let known = masters.iter().find_map(|node| act(node).ok());
+        known.map_or_else(|| self.routes.at_master(0, false, until, &urge, |node, _| act(node)), Ok)
     }
 }
 
