@@ -302,6 +302,8 @@ impl Client {
     /// Asks the server for a sign of life, for a health check: one round trip on a connection that calls use, connecting
     /// first where none is there. How long the answer took, without connecting.
     ///
+    /// In a cluster it is the first master that answers.
+    ///
     /// It waits at most `within` and not longer than one [`response_timeout`](ClientBuilder::response_timeout) for the
     /// answer; but connecting gets 25 ms, and the answer 200 ms, however short `within` is. It repeats nothing, and tells
     /// nothing of a lock: a server that answers may still refuse to write.
