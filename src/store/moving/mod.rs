@@ -130,14 +130,14 @@ impl<G: Guide> Moving<G> {
         Self { watch: Arc::new(Watch::new(guide, council, common)), clock: Clock::Boot, connect_timeout }
     }
 
-    /// Does something at the master. If that is another one before anything was sent, it is done there.
+    /// Does something at the master. If that is another one before anything was sent, it is done there, if there is time to connect:
+    /// a call is not prolonged by that time once for each master that it meets.
     fn at_master<T>(&self, until: Moment, act: impl Fn(&Backend) -> Result<T, Failure>) -> Result<T, Failure> {
+        let until = until.max(self.clock.now().plus(LEAST_TO_CONNECT));
         loop {
-            let now = self.clock.now();
-            let until = until.max(now.plus(LEAST_TO_CONNECT)).min(now.plus(self.connect_timeout));
-            let master = self.watch.master(until)?;
+            let master = self.watch.master(until.min(self.clock.now().plus(self.connect_timeout)))?;
             match act(&master) {
-                Err(Failure::Unreached(_)) if master.server().is_retired() => {}
+                Err(Failure::Unreached(_)) if master.server().is_retired() && self.has_time(until) => {}
                 Err(failure) => {
                     if failure.may_pass() {
                         self.watch.urge();
@@ -147,6 +147,10 @@ impl<G: Guide> Moving<G> {
                 done => return done,
             }
         }
+    }
+
+    fn has_time(&self, until: Moment) -> bool {
+        self.clock.now().plus(LEAST_TO_CONNECT) <= until
     }
 }
 

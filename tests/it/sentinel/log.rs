@@ -1,7 +1,7 @@
 //! What a failover looks like in the log, as `docs/on-call.md` says it.
 
 use super::locks_of;
-use crate::harness::sentinel::Group;
+use crate::harness::sentinel::{Group, PATIENCE};
 use crate::process::alone;
 use crate::threads::{LONG, eventually, ms};
 use redlatch::RedLockExt;
@@ -43,7 +43,8 @@ fn a_failover_is_told_from_its_beginning_to_its_end() {
     alone(|| {
         keep_lines();
         let mut group = Group::start();
-        let [holder, waiter] = [(); 2].map(|()| locks_of(group.builder().watchdog_timeout(LEASE).outage_budget(LONG)));
+        let [holder, waiter] =
+            [(); 2].map(|()| locks_of(group.builder().watchdog_timeout(LEASE).outage_budget(PATIENCE)));
         std::thread::scope(|scope| {
             let kept = holder.guard("kept").unwrap();
             group.replicated(0);
@@ -55,7 +56,7 @@ fn a_failover_is_told_from_its_beginning_to_its_end() {
             std::thread::sleep(LEASE / 3 - ms(1_000));
             group.nodes[0].kill();
             let over = ["renewals are confirmed again at", "the subscriber is connected to", "was lost while held by"];
-            eventually(LONG, "it is over", || over.iter().all(|part| line_with(part).is_some()));
+            eventually(PATIENCE, "it is over", || over.iter().all(|part| line_with(part).is_some()));
             kept.unlock().unwrap();
             assert!(gone.unlock().is_err() && waiting.join().unwrap().is_ok());
         });

@@ -15,7 +15,9 @@ const TICKET: &str = "5ca1ab1e-0000-4000-8000-000000000000:1";
 fn in_turn(server: &Server, turn: Duration) -> ReentrantLock {
     holder(server).unlock("n").unwrap();
     let client = Client::builder(&server.url()).poll_cap(MINUTE).watchdog_timeout(MINUTE);
-    let locks = locks_of(client.hand_off(HandOff::default().turn(turn)));
+    // A turn is no longer than a tenure that is passed on may be.
+    let hand_off = HandOff::default().within(turn.max(ms(5))).turn(turn);
+    let locks = locks_of(client.hand_off(hand_off));
     pair(&locks);
     eventually(LONG, "the turn is left to nobody", || server.pttl(MARK) == -2);
     assert_eq!(scripts_during(server, || locks.lock("n").unwrap()), ["asked+acquire+in_turn"]);
