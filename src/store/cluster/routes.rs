@@ -269,6 +269,18 @@ impl Routes {
         known.unwrap_or_else(|| Arc::clone(table.guests.entry(place).or_insert_with_key(make)))
     }
 
+    /// Where a node sends a command: the node that is asked this once, if that is all. Who was asked for a slot on its way says who
+    /// has it still, which is no news.
+    fn redirected(&self, slot: u16, redirect: Redirect, asking: bool) -> Option<Arc<Node>> {
+        let map = &self.common.config.address_map;
+        match redirect {
+            Redirect::Ask(to) => return Some(self.guest(to.mapped(map))),
+            Redirect::Moved(to) if !asking => self.moved(slot, to.mapped(map)),
+            Redirect::Moved(_) => {}
+        }
+        None
+    }
+
     /// Does something at the master of a slot, or where that sends it, if it may. `asking`: the slot is on its way there.
     pub(super) fn at_master<T>(
         &self,
@@ -281,7 +293,7 @@ impl Routes {
         if self.unused.swap(0, Relaxed) > RESTS_AFTER {
             urge();
         }
-        let map = &self.common.config.address_map;
+        let ends = until.max(self.clock.now().plus(LEAST_TO_CONNECT));
         let mut guest = None;
         for _ in 0..REDIRECTS {
             let asking = guest.is_some();
@@ -290,17 +302,17 @@ impl Routes {
                 Err(failure) => failure,
                 done => return done,
             };
+            let has_time = self.clock.now().plus(LEAST_TO_CONNECT) <= ends;
             match Redirect::of(&failure, &node.place) {
                 Some(Redirect::Ask(_)) if !may_ask => return Err(failure),
-                Some(Redirect::Ask(to)) => guest = Some(self.guest(to.mapped(map))),
-                Some(Redirect::Moved(to)) => {
-                    // Asked for a slot on its way, it says who has it still.
-                    if !asking {
-                        self.moved(slot, to.mapped(map));
-                    }
+                Some(redirect) => {
+                    guest = self.redirected(slot, redirect, asking);
                     urge();
+                    if !has_time {
+                        return Err(Failure::Unreached(Broken::new(format!("slot {slot} has just moved"))));
+                    }
                 }
-                None if node.backend.server().is_retired() && matches!(failure, Failure::Unreached(_)) => {}
+                None if has_time && was_retired(&node, &failure) => {}
                 None => {
                     if failure.may_pass() {
                         urge();
@@ -311,6 +323,11 @@ impl Routes {
         }
         Err(Failure::Unreached(Broken::new(format!("the nodes do not agree on who has slot {slot}"))))
     }
+}
+
+/// Whether a node had no slot any more before anything was sent to it.
+fn was_retired(node: &Node, failure: &Failure) -> bool {
+    node.backend.server().is_retired() && matches!(failure, Failure::Unreached(_))
 }
 
 fn unknown_slot(slot: u16) -> Failure {
