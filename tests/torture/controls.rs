@@ -293,7 +293,7 @@ impl Scene {
             mutant,
             seed,
             dir,
-            free: if self.servers.are_a_group() { FREE_IN_GROUP } else { FREE },
+            free: if self.servers.have_failovers() { FREE_IN_GROUP } else { FREE },
             passes: PASSES,
             enough: 0,
         });
