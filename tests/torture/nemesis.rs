@@ -54,6 +54,8 @@ pub(crate) enum Act {
     MoveSlot,
     /// It is left halfway for a while.
     HalfMove,
+    /// The same, and the master it goes to is killed, and comes back without what it was given.
+    LoseHalfway,
 }
 
 impl Act {
@@ -64,7 +66,7 @@ impl Act {
 
     /// Whether it gives a slot to another master of a cluster.
     pub(crate) fn moves(self) -> bool {
-        matches!(self, Self::MoveSlot | Self::HalfMove)
+        matches!(self, Self::MoveSlot | Self::HalfMove | Self::LoseHalfway)
     }
 }
 

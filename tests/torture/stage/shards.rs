@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 /// How many masters there are. Each has one replica, and the two take each other's place.
 const SHARDS: usize = 3;
 
+/// So long a master of a slot on its way there may take until it has granted a lock.
+const GRANT: Duration = Duration::from_secs(4);
+
 pub(super) struct Shards {
     cluster: Cluster,
     /// Slots are not served while others have no master.
@@ -207,6 +210,9 @@ impl Shards {
         let began = now();
         let moved = self.cluster.half_move(slot, to, first);
         let from = now();
+        if step.act == Act::LoseHalfway {
+            self.forget(to, &resource);
+        }
         if step.act != Act::MoveSlot {
             sleep(Duration::from_millis(step.lasts));
         }
@@ -214,6 +220,20 @@ impl Shards {
         self.cluster.finish_move(moved);
         self.homes[name] = home;
         Move { names: Names::of([name as u8]), began, halfway, ended: now() }
+    }
+
+    /// Once a master has granted a lock, or not soon, it comes back without it, so early that its replica stays one.
+    fn forget(&mut self, master: usize, resource: &str) {
+        let end = Instant::now() + GRANT;
+        while !self.cluster.nodes[master].keys().iter().any(|key| key == resource) && Instant::now() < end {
+            sleep(Duration::from_millis(5));
+        }
+        let node = &mut self.cluster.nodes[master];
+        reaper::forget(node.pid());
+        node.kill();
+        node.restart();
+        reaper::watch(node.pid());
+        self.wait("it serves again", |shards| shards.cluster.nodes[master].serves().then_some(()));
     }
 
     /// Brings back what was killed, stopped or cut off.
