@@ -45,6 +45,10 @@ pub(crate) enum Mutant {
     RenewalWritesNothing,
     /// Holds are not asked for at a new master.
     StaysWithOldMaster,
+    /// Who gives a lock up where its slot is on its way to tells nobody where those who wait listen.
+    UntoldOnItsWay,
+    /// A strict client is granted locks where their slot is on its way to.
+    GrantsOnItsWay,
 }
 
 /// Whether this mistake is to be made.
@@ -82,6 +86,8 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "believes_without_replicas" => Mutant::BelievesWithoutReplicas,
         "renewal_writes_nothing" => Mutant::RenewalWritesNothing,
         "stays_with_old_master" => Mutant::StaysWithOldMaster,
+        "untold_on_its_way" => Mutant::UntoldOnItsWay,
+        "grants_on_its_way" => Mutant::GrantsOnItsWay,
         _ => panic!("there is no mutant {name}"),
     })
 });

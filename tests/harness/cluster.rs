@@ -38,7 +38,7 @@ impl Shape {
         Self { masters: 3, replicas: 1, node_timeout: Duration::from_secs(1), full_coverage: true, apart: false };
 
     /// One that serves the slots that have a master while others have none.
-    pub const PARTIAL: Self = Self { full_coverage: false, ..Self::USUAL };
+    pub const PARTIAL: Self = Self::USUAL.partial();
 
     /// One whose masters nobody replaces, however busy the machine is.
     pub const STEADY: Self = Self { node_timeout: Duration::from_secs(600), ..Self::USUAL };
@@ -46,6 +46,12 @@ impl Shape {
     /// One whose nodes can be cut off from each other while clients still reach them: those have to map what nodes name
     /// ([`Cluster::ways`]).
     pub const APART: Self = Self { apart: true, ..Self::USUAL };
+
+    /// The same with slots that are served while others have no master.
+    #[must_use]
+    pub const fn partial(self) -> Self {
+        Self { full_coverage: false, ..self }
+    }
 
     fn nodes(self) -> usize {
         self.masters * (1 + self.replicas)
@@ -62,7 +68,7 @@ impl Shape {
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A manual failover that has not come about after 5 s never does.
-const FAILOVER: Duration = Duration::from_secs(6);
+pub const FAILOVER: Duration = Duration::from_secs(6);
 
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
@@ -88,6 +94,19 @@ pub enum How {
     Force,
     /// Without asking anybody.
     Takeover,
+}
+
+impl How {
+    pub const ALL: [Self; 3] = [Self::Orderly, Self::Force, Self::Takeover];
+
+    /// What the replica is told.
+    pub fn words(self) -> &'static [&'static str] {
+        match self {
+            Self::Orderly => &["CLUSTER", "FAILOVER"],
+            Self::Force => &["CLUSTER", "FAILOVER", "FORCE"],
+            Self::Takeover => &["CLUSTER", "FAILOVER", "TAKEOVER"],
+        }
+    }
 }
 
 /// The id of a node by its number: known before it starts, so that the others can be given it.
@@ -277,16 +296,10 @@ impl Cluster {
     /// Has a replica take its master's place, and waits until it has. One that does not get there in time is told again.
     #[track_caller]
     pub fn fail_over(&self, replica: usize, how: How) {
-        let options: &[&str] = match how {
-            How::Orderly => &[],
-            How::Force => &["FORCE"],
-            How::Takeover => &["TAKEOVER"],
-        };
-        let words = [&["CLUSTER", "FAILOVER"], options].concat();
         let mut told: Option<Instant> = None;
         self.eventually("the replica is the master", || {
             let is_new = told.is_none_or(|told| told.elapsed() > FAILOVER);
-            if is_new && self.nodes[replica].try_ask::<String>(&words).is_ok() {
+            if is_new && self.nodes[replica].try_ask::<String>(how.words()).is_ok() {
                 told = Some(Instant::now());
             }
             self.says_master(replica).then_some(())

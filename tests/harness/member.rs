@@ -220,10 +220,10 @@ impl Member {
         self.ask::<(String, i64)>(&["PUBSUB", "NUMSUB", channel]).1
     }
 
-    /// The connections that are neither sentinels', nor to or from another node, nor the one that asks.
+    /// The connections that are neither sentinels', nor to or from another node, which also gives keys, nor the one that asks.
     pub fn clients(&self) -> usize {
         let list: String = self.ask(&["CLIENT", "LIST"]);
-        let known = ["name=sentinel", " flags=S", " flags=M", " cmd=client"];
+        let known = ["name=sentinel", " flags=S", " flags=M", " cmd=client", " cmd=restore"];
         list.lines().filter(|line| !known.iter().any(|sign| line.contains(sign))).count()
     }
 

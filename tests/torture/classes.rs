@@ -19,10 +19,15 @@ pub(crate) enum Class {
     Sentinel,
     /// The same with strict clients whose grants all replicas confirm: no overlap, no lost update, no hold that a failover loses.
     Replicated,
+    /// Masters of a cluster are replaced, and slots go from one to another: a failover is as in the class of sentinels, for the
+    /// locks of that master alone, and a slot that moves takes no lock away.
+    Cluster,
+    /// The same with strict clients whose grants the replica confirms: no overlap, no lost update, no hold that a failover loses.
+    ClusterReplicated,
 }
 
 /// The order of the rounds: most are of the class that promises most.
-const ORDER: [Class; 8] = [
+const ORDER: [Class; 10] = [
     Class::Safe,
     Class::Strict,
     Class::Safe,
@@ -31,6 +36,8 @@ const ORDER: [Class; 8] = [
     Class::Forced,
     Class::Sentinel,
     Class::Replicated,
+    Class::Cluster,
+    Class::ClusterReplicated,
 ];
 
 /// What a run is about, if not about all.
@@ -38,6 +45,7 @@ const ORDER: [Class; 8] = [
 pub(crate) enum Only {
     Servers,
     Groups,
+    Clusters,
 }
 
 impl Only {
@@ -45,18 +53,27 @@ impl Only {
         match name {
             "servers" => Some(Self::Servers),
             "groups" => Some(Self::Groups),
+            "clusters" => Some(Self::Clusters),
             _ => None,
         }
     }
 
     pub(crate) fn takes(self, servers: Servers) -> bool {
-        (self == Self::Groups) == servers.are_a_group()
+        self == servers.kind()
     }
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Safe, Self::Strict, Self::Lossy, Self::Forced, Self::Sentinel, Self::Replicated];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Safe,
+        Self::Strict,
+        Self::Lossy,
+        Self::Forced,
+        Self::Sentinel,
+        Self::Replicated,
+        Self::Cluster,
+        Self::ClusterReplicated,
+    ];
 
     /// Those of the rounds one after the other, and then again.
     pub(crate) fn order(only: Option<Only>) -> Vec<Self> {
@@ -75,6 +92,8 @@ impl Class {
             Self::Forced => "forced",
             Self::Sentinel => "sentinel",
             Self::Replicated => "replicated",
+            Self::Cluster => "cluster",
+            Self::ClusterReplicated => "cluster-replicated",
         }
     }
 
@@ -84,6 +103,7 @@ impl Class {
             Self::Lossy | Self::Strict => Servers::Forgetful,
             Self::Sentinel => Servers::Group,
             Self::Replicated => Servers::Askew,
+            Self::Cluster | Self::ClusterReplicated => Servers::Cluster,
         }
     }
 
@@ -93,7 +113,7 @@ impl Class {
 
     /// Whether an overlap near a loss is no finding.
     pub(crate) fn expects_overlaps(self) -> bool {
-        matches!(self, Self::Lossy | Self::Forced | Self::Sentinel)
+        matches!(self, Self::Lossy | Self::Forced | Self::Sentinel | Self::Cluster)
     }
 
     /// How long a waiter may sleep beside a free lock when nemeses are at work, in ms: a lease that nobody knew of, a poll, an
@@ -104,11 +124,16 @@ impl Class {
 
     /// So many grants after each failover show that locks are granted again.
     pub(crate) fn enough(self) -> usize {
-        if self == Self::Replicated { 100 } else { 20 }
+        if self.is_replicated() { 100 } else { 20 }
     }
 
     pub(crate) fn has_failovers(self) -> bool {
-        self.servers().are_a_group()
+        self.servers().have_failovers()
+    }
+
+    /// Whether a failover excuses nothing.
+    pub(crate) fn is_replicated(self) -> bool {
+        matches!(self, Self::Replicated | Self::ClusterReplicated)
     }
 
     /// The shortest round that shows something. A group takes its time to start, and for each failover.
@@ -121,8 +146,9 @@ impl Class {
         self != Self::Strict && !self.has_failovers()
     }
 
-    /// Few names, so that they are fought for, and leases which a stop of a second outlives.
-    pub(crate) fn plan(self) -> Plan {
+    /// Few names, so that they are fought for, and leases which a stop of a second outlives. Of a cluster's rounds every second
+    /// one has unlock messages told to all nodes.
+    pub(crate) fn plan(self, seed: u64) -> Plan {
         let plan = self.plan_of_one_server();
         match self {
             // Leases outlive a failover, holders are in the middle of their work during one, and those who wait ride it out: only
@@ -138,6 +164,8 @@ impl Class {
                 strict: true,
                 ..plan
             },
+            Self::Cluster => Plan { plain: seed & 1 == 1, ..Self::Sentinel.plan(seed) },
+            Self::ClusterReplicated => Plan { plain: seed & 1 == 1, replicas: 1, ..Self::Replicated.plan(seed) },
             _ => plan,
         }
     }

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
+mod clusters;
 mod groups;
 
 /// A mutant that lives longer was not caught.
@@ -258,7 +259,7 @@ fn stop_the_next(stage: &mut Stage, span: Duration) {
 
 /// Plays the scenes that are chosen by their mutants and servers.
 pub(crate) fn run(dir: &Path, seed: u64, chosen: impl Fn(&str, Servers) -> bool) -> Vec<Caught> {
-    let all = scenes().into_iter().chain(groups::scenes());
+    let all = scenes().into_iter().chain(groups::scenes()).chain(clusters::scenes());
     let scenes = Mutex::new(all.filter(|scene| chosen(scene.mutant, scene.servers)).rev().collect::<Vec<_>>());
     let caught = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -293,7 +294,7 @@ impl Scene {
             mutant,
             seed,
             dir,
-            free: if self.servers.are_a_group() { FREE_IN_GROUP } else { FREE },
+            free: if self.servers.have_failovers() { FREE_IN_GROUP } else { FREE },
             passes: PASSES,
             enough: 0,
         });

@@ -54,8 +54,8 @@ struct Options {
     controls: bool,
 }
 
-const USAGE: &str = "usage: torture [--minutes N | --seconds N] [--seed S] [--class safe|strict|lossy|forced|sentinel|replicated] \
-                     [--only servers|groups] [--mutant NAME] [--no-controls]";
+const USAGE: &str = "usage: torture [--minutes N | --seconds N] [--seed S] [--class NAME] [--only servers|groups|clusters] \
+                      [--mutant NAME] [--no-controls]";
 
 fn options() -> Option<Options> {
     let span = Duration::from_secs(60);
@@ -148,7 +148,7 @@ fn rounds(options: &Options, start: Instant, dir: &Path, report: &mut Report) {
         let left = options.span.saturating_sub(start.elapsed());
         if left < length / 2 {
             // A class has no verdict yet of which only void rounds were played, or none beside the long scenes of groups.
-            let had_each = options.only != Some(Only::Groups) || round >= order.len();
+            let had_each = !matches!(options.only, Some(Only::Groups | Only::Clusters)) || round >= order.len();
             if had_each && (report.is_valid() || late == EXTRA_ROUNDS) {
                 return;
             }
@@ -160,7 +160,7 @@ fn rounds(options: &Options, start: Instant, dir: &Path, report: &mut Report) {
 
 /// One round: a server, its workers and its nemeses.
 fn play(class: Class, seed: u64, span: Duration, dir: &Path, report: &mut Report) {
-    let (plan, dir_of_logs) = (class.plan(), dir.to_owned());
+    let (plan, dir_of_logs) = (class.plan(seed), dir.to_owned());
     let mut stage = Stage::open(Setting {
         plan,
         workers: WORKERS,

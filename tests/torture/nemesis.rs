@@ -50,12 +50,23 @@ pub(crate) enum Act {
     FreezeSentinel,
     /// The master is cut off with one sentinel and those workers who know no other.
     CutOffWorkers,
+    /// A slot with locks goes to another master of the cluster.
+    MoveSlot,
+    /// It is left halfway for a while.
+    HalfMove,
+    /// The same, and the master it goes to is killed, and comes back without what it was given.
+    LoseHalfway,
 }
 
 impl Act {
-    /// Whether it is about the master of a group.
+    /// Whether it is about the master of a group, or one of a cluster.
     pub(crate) fn replaces(self) -> bool {
         WHERE_MASTERS_ARE_REPLACED.contains(&self) || self == Self::CutOffWorkers
+    }
+
+    /// Whether it gives a slot to another master of a cluster.
+    pub(crate) fn moves(self) -> bool {
+        matches!(self, Self::MoveSlot | Self::HalfMove | Self::LoseHalfway)
     }
 }
 
@@ -97,6 +108,20 @@ const WHERE_MASTERS_ARE_REPLACED: &[Act] = &[
     Act::FreezeSentinel,
 ];
 
+const WHERE_SLOTS_MOVE: &[Act] = &[
+    Act::KillMaster,
+    Act::FreezeMaster,
+    Act::CutOffMaster,
+    Act::FailOver,
+    Act::FailOver,
+    Act::ThereAndBack,
+    Act::MoveSlot,
+    Act::MoveSlot,
+    Act::MoveSlot,
+    Act::HalfMove,
+    Act::HalfMove,
+];
+
 /// What plain clients are not saved from: those beside the old master believe in what it grants for as long as they hear it alone.
 const WHERE_REPLICAS_CONFIRM: &[Act] = &[Act::CutOffWorkers, Act::CutOffWorkers];
 
@@ -121,6 +146,7 @@ pub(crate) fn schedule(seed: u64, class: Class, workers: usize) -> impl Iterator
         Class::Replicated => {
             [WHERE_MASTERS_ARE_REPLACED, WHERE_MASTERS_ARE_REPLACED, WHERE_REPLICAS_CONFIRM, BESIDE_FAILOVERS].concat()
         }
+        Class::Cluster | Class::ClusterReplicated => [WHERE_SLOTS_MOVE, WHERE_SLOTS_MOVE, BESIDE_FAILOVERS].concat(),
         Class::Sentinel => [WHERE_MASTERS_ARE_REPLACED, WHERE_MASTERS_ARE_REPLACED, BESIDE_FAILOVERS].concat(),
         _ if class.loses_data() => [EVERYWHERE, WHERE_DATA_IS_LOST].concat(),
         _ => EVERYWHERE.to_vec(),
@@ -134,10 +160,11 @@ pub(crate) fn schedule(seed: u64, class: Class, workers: usize) -> impl Iterator
             Act::KillServer | Act::FreezeClient | Act::FreezeServer | Act::Pause => rng.u64(10..300),
             // Until the others would be granted locks, were all replicas there.
             Act::CutOffWorkers => rng.u64(1_500..3_500),
+            Act::HalfMove => rng.u64(200..2_500),
             _ if act.replaces() => rng.u64(..1_500),
             _ => rng.u64(50..700),
         };
-        let pause = if act.replaces() { 300..900 } else { 20..400 };
+        let pause = if act.replaces() || act.moves() { 300..900 } else { 20..400 };
         Some(Step { act, whom: rng.usize(..workers), lasts, pause: rng.u64(pause), seed: rng.u64(..) })
     })
 }

@@ -88,6 +88,8 @@ words! {
         strict: bool,
         /// So many replicas confirm each grant; zero: none is asked.
         replicas: u64,
+        /// Unlock messages in a cluster go to all of its nodes.
+        plain: bool,
     }
 }
 
@@ -96,7 +98,7 @@ words! {
 pub(crate) struct Order {
     pub(crate) dir: String,
     pub(crate) url: String,
-    /// From the port of a node that sentinels name to the one by which a worker reaches it.
+    /// From the port of a node that sentinels or nodes name to the one by which a worker reaches it.
     pub(crate) ways: Vec<(u16, u16)>,
     /// Unlike that of every other process of the run, also of those it replaces.
     pub(crate) number: u64,

@@ -47,6 +47,8 @@ struct Sum {
     slowest: u64,
     /// The longest from its promotion until it was named.
     unnamed: u64,
+    /// Grants in slots that were left halfway.
+    halfway: usize,
     acts: BTreeMap<Act, usize>,
 }
 
@@ -88,6 +90,7 @@ impl Report {
             sum.slowest = sum.slowest.max(after.first.unwrap_or_default());
             sum.unnamed = sum.unnamed.max(after.unnamed);
         }
+        sum.halfway += verdict.granted_halfway;
         for act in acts {
             *sum.acts.entry(*act).or_default() += 1;
         }
@@ -164,7 +167,7 @@ fn write_sum(text: &mut String, class: Class, sum: &Sum) -> std::fmt::Result {
     if let Some(least) = sum.least {
         let (count, named, first) = (sum.failovers, sum.unnamed / MS, sum.slowest / MS);
         let (of, from) = match class {
-            Class::Replicated => ("quarantine", "the end of the quarantine, with all replicas,"),
+            _ if class.is_replicated() => ("quarantine", "the end of the quarantine, with all replicas,"),
             _ => ("failover", "there"),
         };
         writeln!(text, "  failovers: {count}, grants after each {of}: {least} or more")?;
@@ -172,6 +175,11 @@ fn write_sum(text: &mut String, class: Class, sum: &Sum) -> std::fmt::Result {
             text,
             "  at most {named} ms from the promotion until it was named, {first} ms from {from} to the first grant"
         )?;
+    }
+    let moved = |act| sum.acts.get(&act).copied().unwrap_or_default();
+    let (all, half) = (moved(Act::MoveSlot) + moved(Act::HalfMove), moved(Act::HalfMove));
+    if all > 0 {
+        writeln!(text, "  slots moved: {all}, {half} of them left halfway, where {} locks were granted", sum.halfway)?;
     }
     if class == Class::Replicated {
         writeln!(text, "  the clocks of servers differed by {} ms", sum.skew)?;

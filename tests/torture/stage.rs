@@ -1,6 +1,7 @@
 //! A server, a proxy for each worker, the workers, and what a nemesis does to them.
 
 use crate::foreigner::{Foreigner, Habit};
+use crate::history::names::During;
 use crate::history::record::{self, FOREIGNER, Log, MACHINE, MS, Trail, now};
 use crate::history::waits::Bounds;
 use crate::history::{Deaf, Events, Verdict, judge};
@@ -26,6 +27,8 @@ mod crowd;
 mod failovers;
 mod ground;
 mod party;
+mod patience;
+mod shards;
 
 pub(crate) const ORDER: &str = "REDLATCH_TORTURE_WORKER";
 
@@ -112,7 +115,9 @@ fn deafens(act: Act) -> (bool, u64) {
     match act {
         Act::Delay | Act::Cut | Act::Swallow | Act::Linger => (true, 4_000 * MS),
         Act::RevokeChannels | Act::RevokeAll => (false, 4_000 * MS),
-        Act::KillServer | Act::KillPubsub | Act::FreezeServer | Act::Pause => (false, 600 * MS),
+        Act::KillServer | Act::KillPubsub | Act::FreezeServer | Act::Pause | Act::MoveSlot | Act::HalfMove => {
+            (false, 600 * MS)
+        }
         _ => (false, 0),
     }
 }
@@ -121,10 +126,10 @@ impl Stage {
     pub(crate) fn open(setting: Setting) -> Self {
         std::fs::create_dir_all(&setting.dir).expect("a directory for the logs");
         std::fs::write(setting.dir.join("counters"), [0; 8 * 256]).expect("the counters");
-        let ground = Ground::open(setting.servers);
+        let ground = Ground::open(setting.servers, &setting.plan, setting.seed);
         let proxies = match &ground {
             Ground::One(server) => (0..setting.workers).map(|_| Proxy::new(server.socket())).collect(),
-            Ground::Group(_) => Vec::new(),
+            Ground::Group(_) | Ground::Cluster(_) => Vec::new(),
         };
         let notes = File::create(setting.dir.join("nemeses.txt")).expect("a log file");
         let (crew, fates, events) = (Vec::new(), Vec::new(), Events::default());
@@ -151,7 +156,7 @@ impl Stage {
         self.started = now();
         // The first strict client takes a server for one that lost its data.
         let quiet = self.bounds().quarantine().map(|lease| (self.started, now() + lease + STARTS));
-        self.events.rough.extend(quiet);
+        self.events.rough.extend(quiet.map(During::of_all));
     }
 
     /// One more worker, whose connections go through this proxy.
@@ -177,6 +182,7 @@ impl Stage {
         let (url, ways) = match self.ground() {
             Ground::One(_) => (self.proxies[place].url() + LOGIN, Vec::new()),
             Ground::Group(party) => party.way_of(place),
+            Ground::Cluster(shards) => shards.way(),
         };
         let order = Order {
             dir: self.setting.dir.display().to_string(),
@@ -211,8 +217,8 @@ impl Stage {
     pub(crate) fn perform(&mut self, step: Step) {
         let from = now();
         self.act(step);
-        if !step.act.replaces() {
-            self.events.rough.push((from, now()));
+        if !step.act.replaces() && !step.act.moves() {
+            self.events.rough.push(During::of_all((from, now())));
         }
         let (is_one, span) = deafens(step.act);
         let process = is_one.then(|| self.crew[step.whom].number as usize);
@@ -263,7 +269,7 @@ impl Stage {
     }
 
     fn admin(&mut self, words: &[&str]) {
-        let _: redis::Value = self.ground().ask(words);
+        self.ground().tell(words);
     }
 
     fn during(&mut self, span: Duration, begin: &[&str], end: &[&str]) {
@@ -386,6 +392,7 @@ impl Stage {
     pub(crate) fn broken(&mut self) -> Option<String> {
         match &mut self.ground {
             Some(Ground::Group(party)) => party.broken(),
+            Some(Ground::Cluster(shards)) => shards.broken(),
             _ => None,
         }
     }
@@ -409,9 +416,6 @@ impl Stage {
     /// Keys of workers that were killed stay until their leases end; nothing else may, and those not for long.
     fn left_on_server(&self) -> Option<String> {
         let ground = self.ground();
-        if self.setting.plan.strict {
-            ground.ask::<i64>(&["DEL", "redlatch:epoch"]);
-        }
         let end = Instant::now() + END;
         while ground.left().is_some() && Instant::now() < end {
             sleep(Duration::from_millis(20));

@@ -5,7 +5,7 @@ use crate::plan::{Order, Plan};
 use crate::threads::of_redlatch;
 use crate::work::{Cancels, Hand};
 use fastrand::Rng;
-use redlatch::{Client, ClientBuilder, HandOff, ReentrantLock};
+use redlatch::{Client, ClientBuilder, HandOff, ReentrantLock, ShardedPubsub};
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -112,7 +112,7 @@ fn hand_off(plan: &Plan, number: u64) -> HandOff {
 
 /// Whether a worker has a place in the queue of each lock that it waits for.
 pub(crate) fn queues(plan: &Plan, number: u64) -> bool {
-    hand_off(plan, number) != HandOff::off()
+    !plan.plain && hand_off(plan, number) != HandOff::off()
 }
 
 fn client(order: &Order) -> Client {
@@ -125,7 +125,8 @@ fn client(order: &Order) -> Client {
     let ways = order.ways.clone();
     let reached = move |port| ways.iter().find(|(named, _)| *named == port).map_or(port, |&(_, reached)| reached);
     let builder = builder.map_address(move |host, port| (host.to_owned(), reached(port)));
-    let builder = builder.strict(plan.strict);
+    let told = if plan.plain { ShardedPubsub::Off } else { ShardedPubsub::Auto };
+    let builder = builder.strict(plan.strict).sharded_pubsub(told);
     let confirmed = |builder: ClientBuilder| builder.sync_replicas(plan.replicas as usize, ms(plan.response / 2));
     let builder = if plan.replicas > 0 { confirmed(builder) } else { builder };
     builder.build().expect("settings that fit")

@@ -9,6 +9,7 @@ use super::{
     RELEASE_IN_TURN, RENEW, RENEW_STRICT, any_time, prolongs, takes,
 };
 use crate::base::key::Key;
+use crate::base::mutant::{self, Mutant};
 use crate::base::script::Script;
 use crate::base::time::{Clock, Lease};
 use crate::lease::tenure::Tenure;
@@ -41,7 +42,7 @@ impl Keys {
         lease: Lease,
         limits: Limits,
     ) -> Result<Answer, Failure> {
-        if let Some((_, quarantine)) = &self.epoch {
+        if let Some((_, quarantine)) = self.epoch.as_ref().filter(|_| !mutant::is(Mutant::GrantsOnItsWay)) {
             self.say_quiet("is moving a slot elsewhere", *quarantine);
             let reply = Reply::Number(i64::try_from(*quarantine).unwrap_or(i64::MAX));
             return Ok(Answer { reply, sent: Clock::Boot.now(), confirmed: None, on_its_way: true });
@@ -82,7 +83,8 @@ impl Keys {
     /// Whether a script told those who listen at one node, and they listen at another.
     pub(super) fn is_told_elsewhere(&self, key: &Key, answer: &Answer, freed: Freed) -> bool {
         let is_astray = || freed == Freed::Untold && self.in_cluster && !key.is_in_one_slot();
-        self.store.is_sharded() && (answer.on_its_way || is_astray())
+        let is_on_its_way = answer.on_its_way && !mutant::is(Mutant::UntoldOnItsWay);
+        self.store.is_sharded() && (is_on_its_way || is_astray())
     }
 
     /// Who waits for a lock whose slot is on its way elsewhere listens where it was, as long as it is not gone from there; and who

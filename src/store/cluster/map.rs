@@ -130,7 +130,7 @@ mod tests {
             master: Owner { place: place(port), epoch },
             replicas: Vec::new(),
         };
-        Said { ranges: ranges.iter().map(range).collect(), sharded: false }
+        Said { ranges: ranges.iter().map(range).collect(), sharded: false, is_down: false }
     }
 
     fn map(ranges: &[(u16, u16, u16, u64)]) -> Map {

@@ -29,16 +29,19 @@ pub(super) struct Said {
     pub(super) ranges: Vec<Range>,
     /// Whether the node knows sharded pub/sub.
     pub(super) sharded: bool,
+    /// It serves no slot: it may be cut off from the others, and not know what came after that.
+    pub(super) is_down: bool,
 }
 
 /// What a node is asked, in one write.
 pub(super) fn question() -> Vec<u8> {
-    let commands: [&[&str]; 3] = [&["CLUSTER", "SLOTS"], &["CLUSTER", "NODES"], &["PUBSUB", "SHARDNUMSUB"]];
+    let commands: [&[&str]; ANSWERS] =
+        [&["CLUSTER", "SLOTS"], &["CLUSTER", "NODES"], &["PUBSUB", "SHARDNUMSUB"], &["CLUSTER", "INFO"]];
     commands.iter().flat_map(|words| redis::cmd(words[0]).arg(&words[1..]).get_packed_command()).collect()
 }
 
 /// So many answers come to it.
-pub(super) const ANSWERS: usize = 3;
+pub(super) const ANSWERS: usize = 4;
 
 impl Said {
     /// What the answers of the node at a place come to. Where it says no host it means its own.
@@ -48,14 +51,15 @@ impl Said {
     pub(super) fn of(answers: Vec<Value>, asked: &Place, map: &AddressMap) -> Result<Self, RedisError> {
         let mut answers = answers.into_iter().map(Value::extract_error);
         let mut next = || answers.next().unwrap_or_else(|| Err(not_understood()));
-        let (slots, nodes, sharded) = (next()?, next(), next());
+        let (slots, nodes, sharded, info) = (next()?, next(), next(), next());
         // A proxy may know CLUSTER SLOTS alone.
         let epochs = nodes.ok().map(epochs_in).unwrap_or_default();
         let Value::Array(rows) = slots else { return Err(not_understood()) };
         let place = |node: &Value| Named::of(node).map(|named| named.place(asked, map));
         let range = |row: &Value| range_in(row, &epochs, place);
         let ranges = rows.iter().map(range).collect::<Option<Vec<_>>>().ok_or_else(not_understood)?;
-        Ok(Self { ranges: ranges.into_iter().flatten().collect(), sharded: sharded.is_ok() })
+        let is_down = info.is_ok_and(|info| text_of(info).contains("cluster_state:fail"));
+        Ok(Self { ranges: ranges.into_iter().flatten().collect(), sharded: sharded.is_ok(), is_down })
     }
 }
 
@@ -109,9 +113,13 @@ impl Named {
     }
 }
 
+fn text_of(value: Value) -> String {
+    redis::from_redis_value(value).unwrap_or_default()
+}
+
 /// The lines of CLUSTER NODES: the id first, the epoch seventh.
 fn epochs_in(nodes: Value) -> HashMap<String, u64> {
-    let text: String = redis::from_redis_value(nodes).unwrap_or_default();
+    let text = text_of(nodes);
     let line = |line: &str| {
         let mut words = line.split(' ');
         Some((words.next()?.to_owned(), words.nth(5)?.parse().ok()?))
@@ -140,7 +148,7 @@ mod tests {
     }
 
     fn said(rows: Vec<Value>, nodes: &str) -> Result<Said, RedisError> {
-        let answers = vec![Value::Array(rows), text(nodes), Value::Array(Vec::new())];
+        let answers = vec![Value::Array(rows), text(nodes), Value::Array(Vec::new()), text("cluster_state:ok\r\n")];
         Said::of(answers, &place("asked", 1), &AddressMap::default())
     }
 
@@ -161,6 +169,15 @@ mod tests {
     }
 
     #[test]
+    fn who_is_cut_off_says_so() {
+        let is_down = |info: &str| {
+            let answers = vec![Value::Array(Vec::new()), text(NODES), Value::Array(Vec::new()), text(info)];
+            Said::of(answers, &place("asked", 1), &AddressMap::default()).unwrap().is_down
+        };
+        assert!(is_down("cluster_enabled:1\r\ncluster_state:fail\r\n") && !is_down("cluster_state:ok\r\n"));
+    }
+
+    #[test]
     fn what_is_no_answer_is_an_error() {
         for rows in [
             vec![Value::Int(1)],
@@ -178,8 +195,11 @@ mod tests {
     fn a_proxy_may_know_slots_alone() {
         let refused = || redis::parse_redis_value(b"-ERR unknown subcommand\r\n").unwrap();
         let slots = Value::Array(vec![row(0, 1, vec![node(text("h"), 1, "a")])]);
-        let said = Said::of(vec![slots, refused(), refused()], &place("asked", 1), &AddressMap::default()).unwrap();
-        assert!(said.ranges[0].master.epoch == 0 && !said.sharded);
-        assert!(Said::of(vec![refused(), refused(), refused()], &place("h", 1), &AddressMap::default()).is_err());
+        let answers = vec![slots, refused(), refused(), refused()];
+        let said = Said::of(answers, &place("asked", 1), &AddressMap::default()).unwrap();
+        assert!(said.ranges[0].master.epoch == 0 && !said.sharded && !said.is_down);
+        assert!(
+            Said::of(vec![refused(), refused(), refused(), refused()], &place("h", 1), &AddressMap::default()).is_err()
+        );
     }
 }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Slots are asked for this often while the client is in use: nobody tells of a master that was replaced, and a hold is believed
-/// until its next renewal. On a connection that is kept, of one node after the other.
+/// until its next renewal. On a connection that is kept, of one node for as long as that serves and nothing goes wrong.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// However many calls fail, one node is asked this often.
@@ -43,12 +43,15 @@ pub(super) struct Scouts {
     state: Mutex<State>,
 }
 
+/// Whether who said something serves slots.
+struct Serves(bool);
+
 #[derive(Default)]
 struct State {
     running: bool,
     /// Those who have not answered yet, and need not be asked again.
     asked: HashSet<Place>,
-    /// Where the next round begins: a node that is cut off from the others may say what is over.
+    /// Where the next round begins: a node that is cut off from the others says what is over.
     turn: usize,
     /// To the node that answered last.
     kept: Option<(Place, Link)>,
@@ -105,12 +108,16 @@ impl Scouts {
             bell.sleep(EVERY);
         }
         if self.routes.clock.now().since(began) < EVERY {
-            let mut state = self.state.lock();
-            state.turn = state.turn.wrapping_add(1);
+            self.turn();
         }
     }
 
-    /// Asks one node after the other until one answers.
+    fn turn(&self) {
+        let mut state = self.state.lock();
+        state.turn = state.turn.wrapping_add(1);
+    }
+
+    /// Asks one node after the other until one answers that serves slots.
     fn round(self: &Arc<Self>) {
         let (tell, told) = unbounded();
         let mut failure = None;
@@ -120,7 +127,8 @@ impl Scouts {
                 break;
             }
             match told.recv_timeout(HEDGE) {
-                Ok(Ok(())) => return,
+                Ok(Ok(Serves(true))) => return,
+                Ok(Ok(Serves(false))) => self.turn(),
                 Ok(Err(refused)) => failure = Some(refused),
                 Err(_) => {}
             }
@@ -130,10 +138,10 @@ impl Scouts {
     }
 
     /// All were asked: the first that answers is enough.
-    fn wait_for(&self, told: &Receiver<Result<(), Failure>>, mut failure: Option<Failure>) {
+    fn wait_for(&self, told: &Receiver<Result<Serves, Failure>>, mut failure: Option<Failure>) {
         for answer in told {
             match answer {
-                Ok(()) => return,
+                Ok(_) => return,
                 Err(refused) => failure = Some(refused),
             }
         }
@@ -148,18 +156,24 @@ impl Scouts {
         all.filter(|place| !state.asked.contains(place)).take(ASKED).cloned().collect()
     }
 
-    fn send(self: &Arc<Self>, place: &Place, tell: &Sender<Result<(), Failure>>) -> io::Result<()> {
+    fn send(self: &Arc<Self>, place: &Place, tell: &Sender<Result<Serves, Failure>>) -> io::Result<()> {
         self.state.lock().asked.insert(place.clone());
         let (scouts, asked, tell) = (Arc::clone(self), place.clone(), tell.clone());
         let sent = spawn("redlatch-cluster", move || {
             let said = scouts.ask(&asked);
             scouts.state.lock().asked.remove(&asked);
-            let _ = tell.send(said.map(|said| scouts.routes.note(said)));
+            let _ = tell.send(said.map(|said| scouts.note(said)));
         });
         if sent.is_err() {
             self.state.lock().asked.remove(place);
         }
         sent
+    }
+
+    fn note(&self, said: Said) -> Serves {
+        let serves = Serves(!said.is_down);
+        self.routes.note(said);
+        serves
     }
 
     fn ask(&self, place: &Place) -> Result<Said, Failure> {

@@ -5,6 +5,7 @@ use crate::member::BUS;
 use crate::proxy::{Address, Gate, Proxy, Step, pass};
 use crate::sentinel::Cut;
 use crate::server::version;
+use redlatch::{Client, ClientBuilder};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -65,5 +66,12 @@ impl Cluster {
     /// How clients reach each node: the port that nodes name, and its own.
     pub fn ways(&self) -> Vec<(u16, u16)> {
         self.nodes.iter().map(|node| (node.known_as(), node.port())).collect()
+    }
+
+    /// A client that reaches each node by its own port, whatever nodes name.
+    pub fn builder_past_proxies(&self) -> ClientBuilder {
+        let ways = self.ways();
+        let own = move |port| ways.iter().find(|(named, _)| *named == port).map_or(port, |&(_, own)| own);
+        Client::builder(&self.url()).map_address(move |host, port| (host.to_owned(), own(port)))
     }
 }

@@ -1,7 +1,9 @@
 //! A master that is replaced by its replica: what its clients do, and what becomes of holds and waiters.
 
-use super::{BOTH, locks_of, patient};
-use crate::harness::cluster::{Cluster, How};
+use super::{BOTH, MINUTE, locks_of, patient};
+use crate::harness::cluster::{Cluster, How, Shape};
+use crate::harness::sentinel::Cut;
+use crate::proxy::Gate;
 use crate::threads::{LONG, Mark, SOON, eventually, finish, ms};
 use redlatch::{HoldState, LossCause, RedLock, RedLockExt, ReentrantLock, ShardedPubsub};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -141,6 +143,31 @@ fn an_old_master_that_comes_back_is_neither_written_to_nor_believed() {
     assert!(locks.verify(&locks.hold(&name).unwrap()).unwrap());
     locks.unlock(&name).unwrap();
     other.unlock(&later).unwrap();
+}
+
+/// Whichever node its client asks for slots: one that is cut off answers, and names itself for as long as that lasts.
+#[test]
+fn a_hold_at_a_master_that_is_cut_off_is_lost_when_another_one_is_named() {
+    let cluster = Cluster::of(Shape::APART);
+    for node in 0..3 {
+        let name = cluster.name_at(node, 0);
+        let builder = || cluster.builder_past_proxies().watchdog_timeout(MINUTE).poll_cap(MINUTE);
+        let (locks, others) = (locks_of(builder()), locks_of(builder()));
+        drop(locks.guard(&cluster.name_at(node, 1)).unwrap());
+        std::thread::sleep(ms(1_200));
+        let gate = Gate::default();
+        cluster.cut_off(node, Cut::Silent, &gate);
+        locks.lock(&name).unwrap();
+        let hold = locks.hold(&name).unwrap();
+        let new = cluster.replaced(node);
+        let named = Mark::now();
+        assert!(hold.lost().recv_timeout(3 * SOON).is_ok(), "the new master does not have it");
+        println!("{node}: lost after {:?}", named.elapsed());
+        assert!(others.try_lock_for(&name, SOON).unwrap() && cluster.nodes[new].pttl(&name) > 0);
+        gate.open();
+        cluster.join(node);
+        cluster.settled();
+    }
 }
 
 /// A client that knows a dead node by its URL alone.

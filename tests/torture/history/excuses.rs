@@ -3,19 +3,19 @@
 //! moved to the new master. All else stays a finding.
 
 use super::failovers::Failover;
+use super::names::{During, Names};
 use super::record::{Kind, Op, Trail};
 use super::waits::Span;
 
 #[derive(Clone)]
-pub(crate) struct Excuses(Vec<(Option<u8>, Span)>);
+pub(crate) struct Excuses(Vec<During>);
 
 impl Excuses {
-    /// `losses` and `failovers` concern every name; forced unlocks are in the logs.
+    /// `losses` concern every name, a failover those of its master; forced unlocks are in the logs.
     pub(crate) fn new(losses: &[Span], failovers: &[Failover], trails: &[Trail], lease: u64) -> Self {
-        let lost = losses.iter().map(|&(from, to)| (from, to + lease));
-        let all = lost.chain(failovers.iter().map(Failover::excuses)).map(|span| (None, span));
+        let lost = losses.iter().map(|&(from, to)| During::of_all((from, to + lease)));
         let forced = trails.iter().flat_map(|trail| forced(trail, lease));
-        Self(all.chain(forced).collect())
+        Self(lost.chain(failovers.iter().filter_map(Failover::excuses)).chain(forced).collect())
     }
 
     pub(crate) fn cover(&self, name: u8, at: u64) -> bool {
@@ -24,17 +24,19 @@ impl Excuses {
 
     /// From its beginning to its end.
     pub(crate) fn cover_all(&self, name: u8, (begin, end): Span) -> bool {
-        self.0.iter().any(|&(of, (from, to))| of.is_none_or(|of| of == name) && from <= begin && end <= to)
+        self.0.iter().any(|&During { names, span: (from, to) }| names.has(name) && from <= begin && end <= to)
     }
 }
 
 /// One that was not answered may be executed for a while after: by then its caller is at the next call.
-fn forced(trail: &Trail, lease: u64) -> Vec<(Option<u8>, Span)> {
-    let mut found: Vec<(Option<u8>, Span)> = Vec::new();
+fn forced(trail: &Trail, lease: u64) -> Vec<During> {
+    let mut found: Vec<During> = Vec::new();
     for record in trail.records.iter().filter(|record| record.op == Op::Force) {
         match (record.kind, found.last_mut()) {
-            (Kind::Call, _) => found.push((Some(record.name), (record.at, record.at + 2 * lease))),
-            (Kind::Done, Some((_, span))) => span.1 = record.at + 2 * lease,
+            (Kind::Call, _) => {
+                found.push(During { names: Names::of([record.name]), span: (record.at, record.at + 2 * lease) })
+            }
+            (Kind::Done, Some(last)) => last.span.1 = record.at + 2 * lease,
             _ => {}
         }
     }
@@ -55,11 +57,14 @@ mod tests {
 
     #[test]
     fn a_failover_excuses_until_all_have_moved() {
-        let failover = Failover { began: 100, promoted: 200, named: 300, whole: None };
-        let (from, to) = failover.excuses();
+        let names = Names::of([0, 1]);
+        let failover = Failover { began: 100, promoted: 200, named: 300, whole: None, names, moved: Some(50) };
         let excuses = Excuses::new(&[], &[failover], &[], u64::from(u32::MAX));
-        assert!(from == 100 && excuses.cover(0, from) && excuses.cover(1, to) && !excuses.cover(0, to + 1));
-        assert!(excuses.cover_all(0, (from, to)) && !excuses.cover_all(0, (to - 1, to + 1)));
+        assert!(!excuses.cover(0, 99) && excuses.cover(0, 100) && excuses.cover(1, 350) && !excuses.cover(0, 351));
+        assert!(excuses.cover_all(0, (100, 350)) && !excuses.cover_all(0, (349, 351)));
+        assert!(!excuses.cover(2, 200), "it is at another master");
+        let orderly = Failover { moved: None, ..failover };
+        assert!(!Excuses::new(&[], &[orderly], &[], 1).cover(0, 200), "nothing was lost");
     }
 
     #[test]

@@ -1,30 +1,41 @@
 //! Masters that were replaced, and what was granted after each: an interval without grants proves nothing.
 
 use super::belief::Belief;
+use super::names::{During, Names};
 use super::record::MS;
-use super::waits::Span;
 
 /// From the nemesis to the new master, by the clock of the logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Failover {
-    /// What the sentinels were to find out began, or one was told to replace the master.
+    /// What was to be found out began, or a sentinel or a replica was told to replace the master.
     pub(crate) began: u64,
     /// A node was seen to be the new master.
     pub(crate) promoted: u64,
-    /// The first sentinel was heard to name it.
+    /// The first sentinel, or a node of another master, was heard to name it.
     pub(crate) named: u64,
     /// When the group was whole again; nothing if another failover followed as soon as it was, so that none had to be granted.
     pub(crate) whole: Option<u64>,
+    /// Whose locks were at that master.
+    pub(crate) names: Names,
+    /// How soon after it was named every client has moved, and has verified what it holds. Nothing: the new master has all that
+    /// the old one had.
+    pub(crate) moved: Option<u64>,
 }
 
-/// How soon after that every client has moved, and has verified what it holds: a third of a lease would be too late.
-const MOVED: u64 = 400 * MS;
+/// That of clients whom sentinels tell: a third of a lease would be too late.
+pub(crate) const TOLD: u64 = 400 * MS;
+
+/// That of clients who ask nodes of a cluster, once a second, for nobody tells them.
+pub(crate) const ASKS: u64 = 1_000 * MS + TOLD;
+
+/// A failover that follows so soon leaves no time for grants: nodes of a cluster agree in some hundredths of a second.
+const AT_ONCE: u64 = 1_000 * MS;
 
 impl Failover {
     /// When two may believe, and a hold may be lost: the old master granted what it did not tell its replicas, also while some
     /// had moved already. Not for a lease longer, since each hold is verified at the new master as soon as its client moves.
-    pub(crate) fn excuses(&self) -> Span {
-        (self.began, self.named + MOVED)
+    pub(crate) fn excuses(&self) -> Option<During> {
+        self.moved.map(|moved| During { names: self.names, span: (self.began, self.named + moved) })
     }
 
     /// From when on locks are granted again. To strict clients whose grants all replicas confirm after the quarantine, and when
@@ -33,16 +44,16 @@ impl Failover {
         quarantine.map_or(self.named, |lease| (self.named + lease).max(self.whole.unwrap_or_default()))
     }
 
-    /// Whether it proves something that locks were granted after it.
-    fn is_to_grant(&self, quarantine: Option<u64>) -> bool {
-        quarantine.is_none() || self.whole.is_some()
+    /// Whether it proves something that locks were granted after it, and before the next one.
+    fn is_to_grant(&self, quarantine: Option<u64>, end: u64) -> bool {
+        if quarantine.is_some() { self.whole.is_some() } else { end > self.named + AT_ONCE }
     }
 }
 
 /// What came after a failover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct After {
-    /// Since locks were to be granted again and before the next failover began; nothing if none had to be.
+    /// Of those locks, since they were to be granted again and before the next failover began; nothing if none had to be.
     pub(crate) grants: Option<usize>,
     /// How long after that the first came, less the time for which somebody held that very lock.
     pub(crate) first: Option<u64>,
@@ -58,8 +69,9 @@ pub(crate) fn after(beliefs: &[Belief], failovers: &[Failover], quarantine: Opti
 
 fn after_one(beliefs: &[Belief], failover: &Failover, quarantine: Option<u64>, end: u64) -> After {
     let (from, unnamed) = (failover.grants_from(quarantine), failover.named - failover.promoted);
-    let granted = || beliefs.iter().filter(|belief| (from..end).contains(&belief.from));
-    let grants = failover.is_to_grant(quarantine).then(|| granted().count());
+    let granted =
+        || beliefs.iter().filter(|belief| failover.names.has(belief.name) && (from..end).contains(&belief.from));
+    let grants = failover.is_to_grant(quarantine, end).then(|| granted().count());
     let first = granted().min_by_key(|belief| belief.from).filter(|_| grants.is_some());
     After { grants, first: first.map(|first| first.from - free_from(beliefs, first).max(from)), unnamed }
 }
@@ -75,7 +87,7 @@ mod tests {
     use super::*;
 
     fn failover(began: u64, named: u64) -> Failover {
-        Failover { began, promoted: named - 1, named, whole: None }
+        Failover { began, promoted: named - 1, named, whole: None, names: Names::of([0]), moved: None }
     }
 
     fn beliefs<const N: usize>(from: [u64; N]) -> [Belief; N] {
@@ -84,10 +96,18 @@ mod tests {
 
     #[test]
     fn grants_count_for_the_failover_before_them() {
-        let failovers = [failover(10, 20), failover(30, 40), failover(100, 110)];
-        let found = after(&beliefs([5, 12, 25, 27, 99, 35]), &failovers, None);
-        let all = [(2, Some(5)), (1, Some(59)), (0, None)];
-        assert_eq!(found, all.map(|(grants, first)| After { grants: Some(grants), first, unnamed: 1 }));
+        let s = 1_000 * MS;
+        let failovers =
+            [failover(s, 2 * s), failover(4 * s, 5 * s), failover(5 * s + 1, 6 * s), failover(8 * s, 9 * s)];
+        let elsewhere = Belief { name: 1, ..beliefs([3 * s])[0] };
+        let granted = beliefs([1, s + 1, 2 * s + 5, 3 * s, 5 * s, 7 * s, 8 * s]);
+        let found = after(&[&granted[..], &[elsewhere]].concat(), &failovers, None);
+        let all = [(Some(2), Some(5)), (None, None), (Some(1), Some(s)), (Some(0), None)];
+        assert_eq!(
+            found,
+            all.map(|(grants, first)| After { grants, first, unnamed: 1 }),
+            "the second one shows nothing"
+        );
     }
 
     #[test]

@@ -7,11 +7,14 @@ pub(crate) mod counter;
 pub(crate) mod depth;
 pub(crate) mod excuses;
 pub(crate) mod failovers;
+pub(crate) mod moves;
+pub(crate) mod names;
 pub(crate) mod record;
 pub(crate) mod turns;
 pub(crate) mod waits;
 
 use excuses::Excuses;
+use names::During;
 use record::{MS, Op, Trail};
 use std::collections::HashMap;
 use waits::{Bounds, Span};
@@ -38,13 +41,15 @@ pub(crate) struct Verdict {
     pub(crate) longest: HashMap<Op, u64>,
     /// Of each failover in order.
     pub(crate) after: Vec<failovers::After>,
+    /// In slots that were left halfway.
+    pub(crate) granted_halfway: usize,
 }
 
 /// When what was done to the workers and their server.
 #[derive(Default)]
 pub(crate) struct Events {
     /// A nemesis was at work.
-    pub(crate) rough: Vec<Span>,
+    pub(crate) rough: Vec<During>,
     /// Some cannot hear what they are told.
     pub(crate) deaf: Vec<Deaf>,
     /// Every lock was taken away. What a hold loses then is no finding; that two believe in it is none either, unless the
@@ -52,6 +57,8 @@ pub(crate) struct Events {
     pub(crate) losses: Vec<Span>,
     /// Masters were replaced: the same until all clients have moved, unless all replicas confirm each grant.
     pub(crate) failovers: Vec<failovers::Failover>,
+    /// Slots went to other masters, which excuses nothing.
+    pub(crate) moves: Vec<moves::Move>,
 }
 
 /// A process does not hear what it is told, or each of them; without its knowing it, and beyond the end of the nemesis.
@@ -65,11 +72,15 @@ impl Events {
         let hits = |deaf: &&Deaf| deaf.process.is_none_or(|hit| hit == process);
         self.deaf.iter().filter(hits).map(|deaf| deaf.span).collect()
     }
+
+    fn rough(&self, name: u8) -> Vec<Span> {
+        self.rough.iter().filter(|rough| rough.names.has(name)).map(|rough| rough.span).collect()
+    }
 }
 
 /// Runs every checker.
 pub(crate) fn judge(trails: &[Trail], events: &Events, bounds: &Bounds) -> Verdict {
-    let Events { rough, losses, failovers, .. } = events;
+    let Events { losses, failovers, moves, .. } = events;
     let taking: &[_] = if bounds.replicated { &[] } else { failovers };
     let excuses = Excuses::new(losses, taking, trails, bounds.lease);
     let shared = if bounds.strict { Excuses::new(&[], &[], trails, bounds.lease) } else { excuses.clone() };
@@ -81,6 +92,7 @@ pub(crate) fn judge(trails: &[Trail], events: &Events, bounds: &Bounds) -> Verdi
     tally.lost.retain(|&(name, at)| !shared.cover(name, at));
     tally.expected = all - tally.lost.len();
     let after = failovers::after(&beliefs, failovers, bounds.quarantine());
+    let granted_halfway = moves::granted_halfway(&beliefs, moves);
     let (pairs, cut_short) = (beliefs.len(), short.map(|belief| belief.ended).collect());
     let (expected_overlaps, overlaps) = belief::overlaps(beliefs)
         .into_iter()
@@ -94,10 +106,11 @@ pub(crate) fn judge(trails: &[Trail], events: &Events, bounds: &Bounds) -> Verdi
         depth: depth::mistakes(trails),
         answers: answers::wrong(trails),
         late,
-        missed: waits::missed(trails, rough, bounds),
+        missed: waits::missed(trails, events, bounds),
         passed: turns::passed_over(trails, events, bounds),
         longest,
         after,
+        granted_halfway,
     }
 }
 

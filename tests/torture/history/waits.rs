@@ -3,6 +3,7 @@
 //! A process that stands still, because it was stopped or the machine was busy, cannot return: what its heartbeat
 //! missed is taken off, and what the orchestrator's missed, which no nemesis stops. Likewise the time in which a nemesis kept the server out of reach.
 
+use super::Events;
 use super::record::{Kind, MACHINE, MS, Op, Outcome, Record, Trail};
 use std::collections::HashMap;
 
@@ -120,8 +121,8 @@ pub(crate) fn overdue(trails: &[Trail]) -> (Vec<Late>, HashMap<Op, u64>) {
     (found, longest)
 }
 
-/// Waiters that slept beside a free lock for longer than they may; `rough` is when a nemesis was at work.
-pub(crate) fn missed(trails: &[Trail], rough: &[Span], bounds: &Bounds) -> Vec<Late> {
+/// Waiters that slept beside a free lock for longer than they may, the time of nemeses taken off.
+pub(crate) fn missed(trails: &[Trail], events: &Events, bounds: &Bounds) -> Vec<Late> {
     let (busy, stalls) = (busy(trails, bounds.lease), stalls(trails));
     let mut found = Vec::new();
     for trail in trails {
@@ -130,9 +131,10 @@ pub(crate) fn missed(trails: &[Trail], rough: &[Span], bounds: &Bounds) -> Vec<L
             if call.begin.depth > 0 || waits.1.saturating_sub(waits.0) <= bounds.free {
                 continue;
             }
+            let rough = events.rough(call.begin.name);
             for gap in gaps(busy.get(&call.begin.name).map_or(&[], Vec::as_slice), waits) {
                 let took =
-                    (gap.1 - gap.0).saturating_sub(covered(gap, &[rough, &stalls[&trail.process], &stalls[&MACHINE]]));
+                    (gap.1 - gap.0).saturating_sub(covered(gap, &[&rough, &stalls[&trail.process], &stalls[&MACHINE]]));
                 let (op, name, at) = (call.begin.op, call.begin.name, gap.0);
                 found.extend((took > bounds.free).then_some(Late { op, name, at, took, allowed: bounds.free }));
             }
@@ -214,6 +216,7 @@ fn gaps(busy: &[Span], span: Span) -> Vec<Span> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::names::During;
     use super::*;
 
     fn record(at: u64, kind: Kind, op: Op) -> Record {
@@ -270,9 +273,10 @@ mod tests {
         let out = Record { outcome: Outcome::Yes, ..record(100, Kind::Done, release) };
         let holder = trail(&[acquired(0), out]);
         let waiter = trail(&[record(50, Kind::Call, Op::Lock), acquired(until)]);
+        let rough = rough.iter().copied().map(During::of_all).collect();
         missed(
             &[holder, waiter],
-            rough,
+            &Events { rough, ..Events::default() },
             &Bounds { free: 500 * MS, lease: 300 * MS, passes: 0, passed: 0, strict: false, replicated: false },
         )
         .len()
@@ -294,7 +298,7 @@ mod tests {
         let bounds = Bounds { free: 500 * MS, lease: 300 * MS, passes: 0, passed: 0, strict: false, replicated: false };
         for empty_handed in [false, true] {
             let killed = Trail { killed: true, until: 200 * MS, empty_handed, ..trail(&[waits]) };
-            let found = missed(&[holder.clone(), killed, trail(&[waits, acquired(701)])], &[], &bounds);
+            let found = missed(&[holder.clone(), killed, trail(&[waits, acquired(701)])], &Events::default(), &bounds);
             assert_eq!(found.len(), usize::from(empty_handed));
         }
     }

@@ -58,7 +58,7 @@ impl Stage {
 
     /// Who has the first lock.
     fn owner(&self) -> Option<String> {
-        queue::owner(|words| self.ground().ask(words), 0)
+        queue::owner(|words| self.ground().list(words), 0)
     }
 
     /// Whether a worker gets the first lock within that time, or has it.
@@ -137,7 +137,7 @@ impl Stage {
     }
 
     fn queues(&self) -> Vec<String> {
-        queue::left(|words| self.ground().ask(words))
+        queue::left(|words| self.ground().list(words))
     }
 
     /// Whoever was killed has left a place in a queue, which goes with it: so long after the last of them came. Else none

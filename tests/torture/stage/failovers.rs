@@ -3,6 +3,8 @@
 use super::{Ground, Stage};
 use crate::history::belief;
 use crate::history::failovers::Failover;
+use crate::history::moves::Move;
+use crate::history::names::{During, Names};
 use crate::history::record::{MS, now};
 use crate::nemesis::Step;
 use crate::work;
@@ -13,20 +15,39 @@ use std::time::Duration;
 /// A busy machine is waited for so long after a quarantine.
 const PEACE: u64 = 15_000 * MS;
 
+/// What a nemesis did to a group or a cluster.
+#[derive(Default)]
+pub(super) struct Happened {
+    pub(super) failovers: Vec<Failover>,
+    pub(super) moves: Vec<Move>,
+    /// For other locks than those of the masters that were replaced.
+    pub(super) rough: Vec<During>,
+}
+
 impl Stage {
-    /// A nemesis that has masters replaced. It is rough for the workers until locks are granted again; making the group whole is
+    /// A nemesis that has masters replaced, or gives slots to others. It is rough for the workers until locks are granted again; making the group whole is
     /// not, unless all replicas have to confirm what is granted. Then they are left in peace for a while.
     pub(super) fn replace(&mut self, step: Step) {
-        let Some(Ground::Group(party)) = &mut self.ground else { panic!("no group") };
-        let (found, quarantine) = (party.act(step), self.bounds().quarantine());
-        for failover in &found {
+        let Happened { failovers, moves, rough } = match &mut self.ground {
+            Some(Ground::Group(party)) => party.act(step),
+            Some(Ground::Cluster(shards)) => shards.act(step),
+            _ => panic!("no group"),
+        };
+        let quarantine = self.bounds().quarantine();
+        for failover in &failovers {
             self.note(failover);
-            self.events.rough.push((failover.began, failover.grants_from(quarantine)));
+            let span = (failover.began, failover.grants_from(quarantine));
+            self.events.rough.push(During { names: failover.names, span });
         }
-        if let Some(last) = found.last().filter(|_| quarantine.is_some()) {
+        // To plain clients a slot that moves is nothing.
+        let quiet = moves.iter().filter_map(|moved| Some((moved, quarantine?)));
+        let quiet = quiet.map(|(moved, lease)| During { names: moved.names, span: (moved.began, moved.ended + lease) });
+        self.events.rough.extend(quiet.chain(rough));
+        if let Some(last) = failovers.last().filter(|_| quarantine.is_some()) {
             self.leave_in_peace(last, quarantine);
         }
-        self.events.failovers.extend(found);
+        self.events.failovers.extend(failovers);
+        self.events.moves.extend(moves);
     }
 
     fn note(&mut self, failover: &Failover) {
@@ -39,16 +60,22 @@ impl Stage {
     /// Until enough was granted, but not for ever.
     fn leave_in_peace(&mut self, failover: &Failover, quarantine: Option<u64>) {
         let from = failover.grants_from(quarantine);
-        while self.granted_since(from) < self.setting.enough && now() < from + PEACE && self.broken().is_none() {
+        while self.granted_since(failover.names, from) < self.setting.enough
+            && now() < from + PEACE
+            && self.broken().is_none()
+        {
             sleep(Duration::from_millis(100));
         }
     }
 
-    fn granted_since(&self, from: u64) -> usize {
+    fn granted_since(&self, names: Names, from: u64) -> usize {
         if now() < from {
             0
         } else {
-            belief::beliefs(&self.trails(true)).iter().filter(|belief| belief.from >= from).count()
+            belief::beliefs(&self.trails(true))
+                .iter()
+                .filter(|belief| names.has(belief.name) && belief.from >= from)
+                .count()
         }
     }
 
@@ -69,8 +96,16 @@ impl Stage {
 
     /// What is left of a group is what its processes said. By how many ms their clocks differ.
     pub(super) fn leave_group(&self) -> i64 {
-        let Ground::Group(party) = self.ground() else { return 0 };
-        party.keep_logs(&self.setting.dir);
-        party.skew
+        match self.ground() {
+            Ground::One(_) => 0,
+            Ground::Cluster(shards) => {
+                shards.keep_logs(&self.setting.dir);
+                0
+            }
+            Ground::Group(party) => {
+                party.keep_logs(&self.setting.dir);
+                party.skew
+            }
+        }
     }
 }

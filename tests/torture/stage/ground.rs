@@ -1,10 +1,13 @@
-//! What the workers' locks are on: one server, or a group whose master is replaced.
+//! What the workers' locks are on: one server, a group whose master is replaced, or a cluster.
 
 use super::party::Party;
+use super::shards::Shards;
+use crate::classes::Only;
+use crate::plan::Plan;
 use crate::reaper;
 use crate::server::Server;
 use harness::sentinel::Shape;
-use redis::FromRedisValue;
+use redis::Value;
 
 pub(crate) const LOGIN: &str = "?user=torture&pass=torture";
 pub(super) const GRANT: &[&str] = &["ACL", "SETUSER", "torture", "on", ">torture", "~*", "&*", "+@all"];
@@ -19,24 +22,36 @@ pub(crate) enum Servers {
     Group,
     /// The same with clocks that differ, and with the workers of one place, who hear of a new master by one sentinel alone.
     Askew,
+    /// Masters with slots, and a replica of each.
+    Cluster,
 }
 
 impl Servers {
-    pub(crate) fn are_a_group(self) -> bool {
-        matches!(self, Self::Group | Self::Askew)
+    pub(crate) fn kind(self) -> Only {
+        match self {
+            Self::Lasting | Self::Forgetful => Only::Servers,
+            Self::Group | Self::Askew => Only::Groups,
+            Self::Cluster => Only::Clusters,
+        }
+    }
+
+    pub(crate) fn have_failovers(self) -> bool {
+        self.kind() != Only::Servers
     }
 }
 
 pub(super) enum Ground {
     One(Server),
     Group(Box<Party>),
+    Cluster(Box<Shards>),
 }
 
 impl Ground {
-    pub(super) fn open(servers: Servers) -> Self {
+    pub(super) fn open(servers: Servers, plan: &Plan, seed: u64) -> Self {
         let server = match servers {
             Servers::Group => return Self::Group(Box::new(Party::open(Shape::APART, false))),
             Servers::Askew => return Self::Group(Box::new(Party::open(Shape::ASKEW, true))),
+            Servers::Cluster => return Self::Cluster(Box::new(Shards::open(plan, seed))),
             Servers::Lasting => Server::start_with_data(),
             Servers::Forgetful => Server::start(),
         };
@@ -46,25 +61,49 @@ impl Ground {
         Self::One(server)
     }
 
-    /// The server, or the master.
-    pub(super) fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
+    /// Has every server that grants locks do something.
+    pub(super) fn tell(&self, words: &[&str]) {
         match self {
-            Self::One(server) => server.ask(words),
-            Self::Group(party) => party.ask(words),
+            Self::One(server) => drop(server.ask::<Value>(words)),
+            Self::Group(party) => drop(party.ask::<Value>(words)),
+            Self::Cluster(shards) => shards.tell(words),
         }
     }
 
-    /// What is left of the clients.
+    /// What the server or the master has, or each of them.
+    pub(super) fn list(&self, words: &[&str]) -> Vec<String> {
+        match self {
+            Self::One(server) => server.ask(words),
+            Self::Group(party) => party.ask(words),
+            Self::Cluster(shards) => shards.list(words),
+        }
+    }
+
+    /// What is left of the clients. The epochs of strict ones stay.
     pub(super) fn left(&self) -> Option<String> {
-        let keys: i64 = self.ask(&["DBSIZE"]);
-        let mut channels: Vec<String> = self.ask(&["PUBSUB", "CHANNELS"]);
+        let mut keys = self.list(&["KEYS", "*"]);
+        keys.retain(|key| !key.starts_with("redlatch:epoch"));
+        let mut channels = self.channels();
         channels.retain(|channel| !channel.starts_with("__sentinel__"));
-        let clients = match self {
+        let clients = self.clients();
+        (!keys.is_empty() || !channels.is_empty() || clients > 0)
+            .then(|| format!("on the server: keys {keys:?}, {clients} connections, channels {channels:?}"))
+    }
+
+    fn channels(&self) -> Vec<String> {
+        let channels = self.list(&["PUBSUB", "CHANNELS"]);
+        match self {
+            Self::Cluster(shards) => [channels, shards.list(&["PUBSUB", "SHARDCHANNELS"])].concat(),
+            _ => channels,
+        }
+    }
+
+    fn clients(&self) -> usize {
+        match self {
             Self::One(server) => server.ask::<String>(&["CLIENT", "LIST"]).lines().count() - 1,
             Self::Group(party) => party.clients(),
-        };
-        (keys > 0 || !channels.is_empty() || clients > 0)
-            .then(|| format!("on the server: {keys} keys, {clients} connections, channels {channels:?}"))
+            Self::Cluster(shards) => shards.clients(),
+        }
     }
 
     /// Killed, a server is not asked by the harness what is left on it: that was told.
@@ -75,6 +114,7 @@ impl Ground {
                 server.kill();
             }
             Self::Group(party) => party.close(),
+            Self::Cluster(shards) => shards.close(),
         }
     }
 }

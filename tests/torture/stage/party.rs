@@ -1,6 +1,9 @@
 //! A group of servers: its master is replaced for one reason or another, and the group is made whole again.
 
-use crate::history::failovers::Failover;
+use super::failovers::Happened;
+use super::patience::Broken;
+use crate::history::failovers::{Failover, TOLD};
+use crate::history::names::Names;
 use crate::history::record::now;
 use crate::nemesis::{Act, Step};
 use crate::reaper;
@@ -10,12 +13,6 @@ use redis::FromRedisValue;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-
-/// Longer than sentinels take for anything: they wait for 6 s between two failovers.
-const PATIENCE: Duration = Duration::from_secs(40);
-
-/// How often it is looked for what comes about by itself.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// A sentinel that gave a failover up is told again after so long.
 const AGAIN: Duration = Duration::from_secs(4);
@@ -42,8 +39,7 @@ pub(super) struct Party {
     spared: Option<usize>,
     /// One that is stopped: whoever asked it would wait.
     deaf: Option<usize>,
-    /// Why what is left of the round says nothing.
-    broken: Option<String>,
+    broken: Broken,
 }
 
 impl Party {
@@ -59,7 +55,7 @@ impl Party {
             gate: Gate::default(),
             spared: None,
             deaf: None,
-            broken: None,
+            broken: Broken::default(),
         };
         party.skew = party.skew();
         party.settle();
@@ -94,7 +90,7 @@ impl Party {
 
     pub(super) fn broken(&mut self) -> Option<String> {
         self.find_undisturbed();
-        self.broken.clone()
+        self.broken.0.clone()
     }
 
     /// What every process of the group said goes beside the logs of the workers.
@@ -113,10 +109,10 @@ impl Party {
     }
 
     /// What a nemesis does to the group, which is whole before and after. The masters that were replaced meanwhile.
-    pub(super) fn act(&mut self, step: Step) -> Vec<Failover> {
+    pub(super) fn act(&mut self, step: Step) -> Happened {
         self.find_undisturbed();
-        if self.broken.is_some() {
-            return Vec::new();
+        if self.broken.is_so() {
+            return Happened::default();
         }
         let mut found = match step.act {
             Act::FailOver => vec![self.fail_over(step)],
@@ -134,14 +130,14 @@ impl Party {
         if let Some(Some(last)) = found.last_mut() {
             last.whole = Some(now());
         }
-        found.into_iter().flatten().collect()
+        Happened { failovers: found.into_iter().flatten().collect(), ..Happened::default() }
     }
 
     /// A machine that stood still has a master replaced that is well: nothing is known of when.
     fn find_undisturbed(&mut self) {
         let is_other = self.group.named_by(0).is_some_and(|named| named != self.master);
-        if self.broken.is_none() && is_other {
-            self.broken = Some("a master was replaced that was well".to_owned());
+        if is_other {
+            self.broken.note("a master was replaced that was well");
         }
     }
 
@@ -232,7 +228,7 @@ impl Party {
             asked.filter_map(|sentinel| party.group.named_by(sentinel)).find(|named| *named == new)
         })?;
         self.master = new;
-        Some(Failover { began, promoted, named: now(), whole: None })
+        Some(Failover { began, promoted, named: now(), whole: None, names: Names::ALL, moved: Some(TOLD) })
     }
 
     /// The replicas follow nobody from now on, and have not got this key.
@@ -290,19 +286,11 @@ impl Party {
         }
     }
 
-    /// Not for ever: `None`, and the round is broken.
     fn wait<T>(&mut self, what: &str, mut find: impl FnMut(&Self) -> Option<T>) -> Option<T> {
-        let end = Instant::now() + PATIENCE;
-        while self.broken.is_none() {
-            if let Some(found) = find(self) {
-                return Some(found);
-            }
-            if Instant::now() > end {
-                self.broken = Some(format!("not within {PATIENCE:?}: {what}"));
-            }
-            sleep(LOOK);
-        }
-        None
+        let mut broken = self.broken.clone();
+        let found = broken.wait(what, || find(self));
+        self.broken = broken;
+        found
     }
 }
 
