@@ -38,9 +38,11 @@
 //! | [`LocalRedLock`] | the same in memory, for unit tests and single-process use |
 //! | [`MultiLock`] | several of them, of any kinds and servers, taken as one |
 //!
+//! All but the last are a [`RedLock`], also as `&T`, `Box<T>`, `Arc<T>` and `dyn RedLock`; closures, guards and requests
+//! come from [`RedLockExt`].
+//!
 //! Where they are is said by the URL that [`Client::builder`] is given, and changes nothing else: a server, the sentinels
-//! of a group, a master and its [`replicas`](ClientBuilder::replicas), or a cluster; masters and slots are followed. All but the last are a [`RedLock`], also as `&T`, `Box<T>`, `Arc<T>` and
-//! `dyn RedLock`; closures, guards and requests come from [`RedLockExt`].
+//! of a group, a master and its [`replicas`](ClientBuilder::replicas), or a cluster; masters and slots are followed.
 //!
 //! # What it guarantees
 //!
@@ -63,8 +65,10 @@
 //! * **Safety across a server that loses its data.** A restart without persistence, an eviction or a failover to a
 //!   replica that had not heard of the lock frees it. The holder is told at its next renewal, at the latest after
 //!   a third of the lease; where sentinels replace a master, as soon as one of them names the new one, and where it
-//!   was found by its address, or is one of a cluster, within a second. Run locks on a
-//!   server with `maxmemory-policy noeviction`; [`ClientBuilder::strict`] closes the gap for a price.
+//!   was found by its address, or is one of a cluster, within a second. Run locks on a server with
+//!   `maxmemory-policy noeviction`.
+//!   [`ClientBuilder::strict`] closes the gap of a restart for a price, and that of a failover only together with
+//!   [`ClientBuilder::sync_replicas`] for all replicas, which says under which conditions.
 //! * **That paused code notices.** A process that was stopped for longer than its lease goes on where it was: ask
 //!   [`Hold::is_valid`] before each step that must not happen twice.
 //! * **Strict fairness.** Threads of one process are served in order of arrival, but one that runs may take a lock

@@ -149,8 +149,8 @@ impl<T> ClientBuilder<T> {
     ///
     /// Replication is asynchronous: a master that fails may have granted a lock of which the replica that takes its place knows
     /// nothing. With this each grant, re-entry and renewal is followed by WAIT in the same write, and counts only when so many
-    /// replicas confirmed that they have it; else it is given back, tried again for [`outage_budget`](Self::outage_budget) as in
-    /// an outage, and refused with code `NOREPLICAS`. A renewal that is not confirmed moves no deadline: the hold is
+    /// replicas confirmed that they have it; else it is tried again for [`outage_budget`](Self::outage_budget) as in an outage,
+    /// and then given back and refused with code `NOREPLICAS`. A renewal that is not confirmed moves no deadline: the hold is
     /// [`Suspect`](crate::HoldState::Suspect), and [`Lost`](crate::HoldState::Lost) when its lease ends. A release needs no
     /// confirmation: what it frees may be locked again if the master fails then, until this client frees it at the new one.
     ///
