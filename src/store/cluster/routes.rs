@@ -6,6 +6,7 @@ use super::redirect::Redirect;
 use super::said::Said;
 use super::url::Seeds;
 use crate::base::config::ShardedPubsub;
+use crate::base::key::FullKey;
 use crate::base::say::say;
 use crate::base::slot::slot_of;
 use crate::base::time::{Clock, Moment};
@@ -312,13 +313,16 @@ fn unknown_slot(slot: u16) -> Failure {
 
 /// How well it is.
 impl Routes {
-    /// The node that has been out of reach for longest says how long.
-    pub(super) fn outage<T>(&self, see: impl Fn(&Outage) -> T) -> T {
+    /// How long the node has been out of reach that has been so for longest.
+    pub(super) fn outage(&self) -> Option<Duration> {
         let masters = self.masters();
-        let longest = masters.iter().filter_map(|node| Some((node.backend.outage().lasted()?, node)));
-        match longest.max_by_key(|(lasted, _)| *lasted) {
-            Some((_, node)) => see(node.backend.outage()),
-            None => see(&self.outage),
-        }
+        let outages = masters.iter().map(|node| node.backend.outage()).chain([&self.outage]);
+        outages.filter_map(Outage::lasted).max()
+    }
+
+    /// Of what has a lock: that others are out of reach is nothing to it.
+    pub(super) fn outage_of<T>(&self, resource: &str, see: impl Fn(&Outage) -> T) -> T {
+        let slot = slot_of(&FullKey::new(&self.common.config.key_prefix, resource));
+        self.known(slot).map_or_else(|| see(&self.outage), |node| see(node.backend.outage()))
     }
 }
