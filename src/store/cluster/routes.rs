@@ -19,6 +19,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+#[cfg(test)]
+mod tests;
+
 /// A command is sent on so often at most: nodes that disagree may send it in a circle.
 const REDIRECTS: usize = 8;
 
@@ -132,6 +135,12 @@ impl Routes {
         table.closed = true;
         table.masters.iter().chain(table.guests.values()).for_each(|node| node.pubsub.close());
         drop(table);
+        self.tell();
+    }
+
+    /// Wakes those who look for a master. Who has just seen none sleeps by the time when this has the lock.
+    fn tell(&self) {
+        drop(self.unknown.lock());
         self.known.notify_all();
     }
 }
@@ -172,7 +181,7 @@ impl Routes {
             if changed.is_empty() { Vec::new() } else { table.change(map, |place| self.node(place, is_sharded)) };
         drop(table);
         self.outage.end();
-        self.known.notify_all();
+        self.tell();
         if !changed.is_empty() {
             self.follow(&changed, &gone, is_first);
         }

@@ -1,0 +1,40 @@
+//! What follows when something is said of slots; no node is there.
+
+use super::super::said::{Owner, Range};
+use super::*;
+use crate::base::config::Settings;
+use crate::store::cluster::url;
+use crate::store::node::pool_worker;
+
+fn routes() -> Routes {
+    let config = Settings::default().derive().unwrap();
+    let common = Common { config, counters: Arc::default(), worker: pool_worker().unwrap(), moved: Arc::new(|_| ()) };
+    Routes::new(url::parse("redis+cluster://h").unwrap(), &common, Box::new(|_, _| ()), Arc::new(|| ()))
+}
+
+fn place(port: u16) -> Place {
+    Place { host: "h".to_owned(), port }
+}
+
+/// One master has all slots.
+fn said(port: u16, epoch: u64) -> Said {
+    let master = Owner { place: place(port), epoch };
+    Said { ranges: vec![Range { first: 0, last: 16_383, master, replicas: Vec::new() }], sharded: true }
+}
+
+/// As if a call had looked for a master in vain, and did not sleep yet: who told it now would wake nobody.
+#[test]
+fn who_looks_for_a_master_is_woken_whenever_one_is_named() {
+    let routes = routes();
+    std::thread::scope(|scope| {
+        let looking = routes.unknown.lock();
+        let telling = scope.spawn(|| routes.take(&said(1, 1)));
+        while routes.known(0).is_none() {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!telling.is_finished());
+        drop(looking);
+    });
+    assert!(routes.master(0, routes.clock.now(), &|| ()).is_ok());
+}
