@@ -83,6 +83,9 @@ impl Table {
             |place: &Place| old.remove(place).or_else(|| self.guests.remove(place)).unwrap_or_else(|| make(place));
         self.masters = map.masters().map(&mut find).collect();
         self.map = map;
+        if self.closed {
+            self.masters.iter().for_each(|node| node.pubsub.close());
+        }
         old.into_values().collect()
     }
 }

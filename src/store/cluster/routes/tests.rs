@@ -38,3 +38,22 @@ fn who_looks_for_a_master_is_woken_whenever_one_is_named() {
     });
     assert!(routes.master(0, routes.clock.now(), &|| ()).is_ok());
 }
+
+struct Deaf;
+
+impl crate::base::signal::Ear for Deaf {
+    fn hear(&self, _: &[u8]) {}
+    fn missed(&self) {}
+}
+
+/// Its thread would have nobody to end it.
+#[test]
+fn nobody_listens_to_a_master_that_is_named_after_the_end() {
+    let routes = routes();
+    routes.note(said(1, 1));
+    routes.close();
+    routes.note(said(2, 2));
+    let node = routes.known(0).unwrap();
+    let _place = node.pubsub.listen("n", Arc::new(Deaf)).unwrap();
+    assert!(!node.pubsub.runs());
+}
