@@ -83,6 +83,8 @@ impl Table {
             |place: &Place| old.remove(place).or_else(|| self.guests.remove(place)).unwrap_or_else(|| make(place));
         self.masters = map.masters().map(&mut find).collect();
         self.map = map;
+        // Those that are still asked for single keys are found again.
+        self.guests.clear();
         if self.closed {
             self.masters.iter().for_each(|node| node.pubsub.close());
         }

@@ -57,3 +57,13 @@ fn nobody_listens_to_a_master_that_is_named_after_the_end() {
     let _place = node.pubsub.listen("n", Arc::new(Deaf)).unwrap();
     assert!(!node.pubsub.runs());
 }
+
+#[test]
+fn who_was_asked_for_single_keys_is_forgotten_when_slots_have_other_masters() {
+    let routes = routes();
+    routes.note(said(1, 1));
+    let asked = Arc::downgrade(&routes.guest(place(2)));
+    assert!(asked.upgrade().is_some(), "it may be asked again");
+    routes.note(said(3, 2));
+    assert!(asked.upgrade().is_none());
+}
