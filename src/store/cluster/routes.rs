@@ -18,12 +18,16 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 #[cfg(test)]
 mod tests;
 
 /// A command is sent on so often at most: nodes that disagree may send it in a circle.
 const REDIRECTS: usize = 8;
+
+/// What nodes that send calls in a circle say of a slot is followed so often by more than those calls.
+const TELLS_EVERY: Duration = Duration::from_millis(100);
 
 /// A node that has slots, or that is asked for a key of a slot on its way there.
 pub(super) struct Node {
@@ -44,6 +48,8 @@ pub(super) struct Routes {
     said: Mutex<Said>,
     /// How often slots were asked for since anything else was.
     unused: AtomicU32,
+    /// When a redirection was last told to those who hold locks or pause.
+    told: Mutex<Moment>,
     /// Why nothing is known, and since when.
     unknown: Mutex<Option<(Moment, Failure)>>,
     known: Condvar,
@@ -96,8 +102,9 @@ impl Routes {
     pub(super) fn new(seeds: Seeds, common: &Common, follower: Follower, on_loss: OnLoss) -> Self {
         let (common, outage) = (common.clone(), Outage::new(&common.config));
         let (table, said, unused) = (RwLock::default(), Mutex::default(), AtomicU32::default());
-        let (unknown, known) = (Mutex::new(None), Condvar::new());
-        Self { seeds, common, clock: Clock::Boot, outage, table, said, unused, unknown, known, follower, on_loss }
+        let (told, unknown, known) = (Mutex::new(Moment(0)), Mutex::new(None), Condvar::new());
+        let clock = Clock::Boot;
+        Self { seeds, common, clock, outage, table, said, unused, told, unknown, known, follower, on_loss }
     }
 
     fn node(&self, place: &Place, is_sharded: bool) -> Arc<Node> {
@@ -188,7 +195,10 @@ impl Routes {
         self.outage.end();
         self.tell();
         if !changed.is_empty() {
-            self.follow(&changed, &gone, is_first);
+            self.follow(&changed, &gone);
+        }
+        if !changed.is_empty() && !is_first {
+            self.tell_moved(&changed);
         }
     }
 
@@ -204,20 +214,37 @@ impl Routes {
         let is_sharded = table.is_sharded;
         let gone = table.change(map, |place| self.node(place, is_sharded));
         drop(table);
-        self.follow(&Changed::of(slot), &gone, false);
+        let changed = Changed::of(slot);
+        self.follow(&changed, &gone);
+        if self.is_news() {
+            self.tell_moved(&changed);
+        }
+    }
+
+    /// Nodes that disagree may each name the other for as long as they are asked; who pauses would go on at once each time.
+    /// What is left out here is found when slots are asked for, which follows.
+    fn is_news(&self) -> bool {
+        let (mut told, now) = (self.told.lock(), self.clock.now());
+        let is_news = now.since(*told) >= TELLS_EVERY;
+        if is_news {
+            *told = now;
+        }
+        is_news
+    }
+
+    /// Holds in these slots are verified, and calls that pause go on.
+    fn tell_moved(&self, changed: &Changed) {
+        (self.common.moved)(&|key| changed.has(slot_of(key)));
     }
 
     /// Who has no slot any more is neither written to nor believed: it may be the old master of a failover, which does not know.
-    fn follow(&self, changed: &Changed, gone: &[Arc<Node>], is_first: bool) {
+    fn follow(&self, changed: &Changed, gone: &[Arc<Node>]) {
         for node in gone {
             node.backend.server().retire();
             say!(warn, "{} has no slot of the cluster any more: locks are asked for at their new masters", node.place);
         }
         (self.follower)(self, changed);
         gone.iter().for_each(|node| node.pubsub.close());
-        if !is_first {
-            (self.common.moved)(&|key| changed.has(slot_of(key)));
-        }
     }
 
     /// Nobody says anything.

@@ -5,10 +5,19 @@ use super::*;
 use crate::base::config::Settings;
 use crate::store::cluster::url;
 use crate::store::node::pool_worker;
+use std::sync::atomic::AtomicUsize;
 
 fn routes() -> Routes {
+    routes_telling(Arc::default())
+}
+
+/// They count how often it is told that slots have other masters.
+fn routes_telling(count: Arc<AtomicUsize>) -> Routes {
     let config = Settings::default().derive().unwrap();
-    let common = Common { config, counters: Arc::default(), worker: pool_worker().unwrap(), moved: Arc::new(|_| ()) };
+    let moved: crate::store::Moved = Arc::new(move |_| {
+        count.fetch_add(1, Relaxed);
+    });
+    let common = Common { config, counters: Arc::default(), worker: pool_worker().unwrap(), moved };
     Routes::new(url::parse("redis+cluster://h").unwrap(), &common, Box::new(|_, _| ()), Arc::new(|| ()))
 }
 
@@ -56,6 +65,21 @@ fn nobody_listens_to_a_master_that_is_named_after_the_end() {
     let node = routes.known(0).unwrap();
     let _place = node.pubsub.listen("n", Arc::new(Deaf)).unwrap();
     assert!(!node.pubsub.runs());
+}
+
+/// Each of two nodes says that the other has the slot.
+#[test]
+fn a_circle_of_redirections_is_no_storm_of_news() {
+    let told = Arc::<AtomicUsize>::default();
+    let routes = routes_telling(Arc::clone(&told));
+    routes.note(said(1, 1));
+    let began = routes.clock.now();
+    for port in [2, 1].into_iter().cycle().take(300) {
+        routes.moved(0, place(port));
+    }
+    let told = told.load(Relaxed);
+    let most = routes.clock.now().since(began).as_millis() / TELLS_EVERY.as_millis() + 1;
+    assert!(told >= 1 && told as u128 <= most, "told {told} times, not {most}");
 }
 
 #[test]
