@@ -7,10 +7,12 @@
 //! | `map` | what all of them said so far |
 //! | `redirect` | where a node sends those who ask it for a slot of another |
 //! | `routes` | the nodes, and a command's way to the right one |
+//! | `parts` | a command for keys of several slots |
 //! | `scouts` | who asks for slots, and when |
 //! | `post` | where unlock messages are listened to |
 
 mod map;
+mod parts;
 mod post;
 mod redirect;
 mod routes;
@@ -23,12 +25,12 @@ use crate::base::error::{self, Applied, Cause};
 use crate::base::signal::{Ear, Listening};
 use crate::base::slot::slot_of;
 use crate::base::time::Moment;
-use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Request};
+use crate::store::node::{Answer, Failure, Lane, Limits, Request};
 use map::Changed;
+use parts::Whole;
 use post::{Astray, Post};
 use routes::{Node, Routes};
 use scouts::Scouts;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,14 +99,7 @@ impl Store for Cluster {
         shared: usize,
         limits: Limits,
     ) -> Result<Answers, Failure> {
-        let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
-        request.keys.iter().enumerate().for_each(|(at, key)| slots.entry(slot_of(key)).or_default().push(at));
-        let mut answers: Vec<Option<Result<Answer, Failure>>> = request.keys.iter().map(|_| None).collect();
-        for at in slots.into_values() {
-            let said = self.attempt_slot(lane, request, shared, &at, limits);
-            at.into_iter().zip(said).for_each(|(at, answer)| answers[at] = Some(answer));
-        }
-        Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(Failure::not_understood()))).collect())
+        Ok(Whole { cluster: self, lane, request, shared, limits }.attempt())
     }
 
     fn listen(&self, channel: &str, ear: Arc<dyn Ear>) -> std::io::Result<Box<dyn Listening>> {
@@ -140,23 +135,6 @@ impl Store for Cluster {
     }
 }
 
-impl Cluster {
-    /// Those of the keys that are in one slot, by one command; by one each where that is refused, as for a slot that is being
-    /// moved and has some of its keys here and some there.
-    fn attempt_slot(&self, lane: Lane, request: &Request<'_>, shared: usize, at: &[usize], limits: Limits) -> Answers {
-        let part = Part::of(request, shared, at);
-        let answer = self.attempt(lane, &part.request(request), limits);
-        let each = answer.and_then(|answer| answer.one_each(at.len()));
-        match each {
-            Ok(answers) => answers,
-            Err(failure) if at.len() > 1 && failure.applied() == Applied::No => {
-                at.iter().flat_map(|one| self.attempt_slot(lane, request, shared, &[*one], limits)).collect()
-            }
-            Err(failure) => at.iter().map(|_| Err(failure.clone())).collect(),
-        }
-    }
-}
-
 /// # Errors
 /// That of a server, for keys of several slots.
 fn slot_of_all(keys: &[&str]) -> Result<u16, Failure> {
@@ -166,23 +144,4 @@ fn slot_of_all(keys: &[&str]) -> Result<u16, Failure> {
     }
     let cause = Cause::new("these locks are in several slots of the cluster");
     Err(Failure::Refused { code: "CROSSSLOT".to_owned(), applied: Applied::No, cause })
-}
-
-/// What of a request for several keys is for some of them.
-struct Part<'a> {
-    keys: Vec<&'a str>,
-    args: Vec<Arg<'a>>,
-}
-
-impl<'a> Part<'a> {
-    fn of(request: &Request<'a>, shared: usize, at: &[usize]) -> Self {
-        let (first, rest) = request.args.split_at(shared);
-        let each = rest.len() / request.keys.len().max(1);
-        let own = at.iter().flat_map(|at| &rest[at * each..(at + 1) * each]);
-        Self { keys: at.iter().map(|at| request.keys[*at]).collect(), args: first.iter().chain(own).copied().collect() }
-    }
-
-    fn request(&'a self, of: &Request<'_>) -> Request<'a> {
-        Request { grants: of.grants, may_ask: of.may_ask, ..Request::new(of.verb, &self.keys, &self.args) }
-    }
 }

@@ -17,7 +17,7 @@ use crate::store::subscriber::PubSub;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 #[cfg(test)]
@@ -35,6 +35,8 @@ pub(super) struct Node {
     pub(super) backend: Arc<Backend>,
     /// Of channels of its slots. Its thread starts with the first of them.
     pub(super) pubsub: PubSub,
+    /// It does not answer, and a renewal waits for it.
+    pub(super) is_awaited: AtomicBool,
 }
 
 pub(super) struct Routes {
@@ -114,7 +116,7 @@ impl Routes {
         let (backend, on_loss) = (Arc::new(Backend::new(target, config, counters, worker)), Arc::clone(&self.on_loss));
         let pubsub = PubSub::sharded(move || on_loss());
         pubsub.lead_to(Arc::clone(&backend));
-        Arc::new(Node { place: place.clone(), backend, pubsub })
+        Arc::new(Node { place: place.clone(), backend, pubsub, is_awaited: AtomicBool::new(false) })
     }
 
     /// The master of a slot as far as it is known.
