@@ -45,7 +45,7 @@ fn fault_89_holds_go_over_and_those_who_wait_for_what_is_lost_are_served() {
             let named = Mark::now();
             assert_eq!(lost.lost().recv_timeout(2 * SOON).expect("it is told at once").cause(), LossCause::Removed);
             let (served, when) = finish(waiting);
-            assert!(served.is_ok() && when - named <= 3 * SOON, "{served:?} after {:?}", when - named);
+            assert!(served.is_ok() && when - named <= 3 * SOON, "{told:?}: {served:?} after {:?}", when - named);
             eventually(SOON, "the other is renewed", || holder.client().stats().renewals > before);
             assert!(guard.state() == HoldState::Held && holder.verify(&guard).unwrap());
             assert_eq!(elsewhere.state(), HoldState::Held, "its master is well");
