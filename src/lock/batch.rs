@@ -79,6 +79,7 @@ impl Engine {
                 self.book_all(tenures.iter().map(|tenure| self.hold(tenure, sent, asked, forced)).collect())
             }
             Ok((TakeAll::Busy(taken), _)) => Ok(self.group_busy(taken)),
+            Ok((TakeAll::Apart, _)) => Ok(Together::Apart),
             // One key may be refused to us. Without enough replicas each would be.
             Err(Error::Refused { code, .. }) if code != UNCONFIRMED => Ok(Together::Apart),
             Err(error) => Err(error),

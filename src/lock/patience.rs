@@ -221,7 +221,7 @@ impl<'a> Patience<'a> {
 
     /// When asking ends: the caller's deadline, or else the outage's; never beyond the limit.
     fn ends(&self, now: Moment) -> Moment {
-        let ends = self.stop.deadline.unwrap_or_else(|| self.health.outage_ends(now));
+        let ends = self.stop.deadline.unwrap_or_else(|| self.health.outage_ends(self.stop.resource, now));
         self.limit.map_or(ends, |limit| limit.min(ends))
     }
 
@@ -245,7 +245,7 @@ impl<'a> Patience<'a> {
             let unreached = || Failure::Unreached(Broken::new("the outage budget is spent"));
             return Err(self
                 .health
-                .last_failure()
+                .last_failure(self.stop.resource)
                 .unwrap_or_else(unreached)
                 .never_sent()
                 .into_error(self.stop.resource));

@@ -36,6 +36,8 @@ pub(crate) enum TakeAll {
     Acquired(Moment),
     /// The one with this index is someone else's, and none was taken.
     Busy(usize),
+    /// No command can take them together now: some are here and some elsewhere.
+    Apart,
 }
 
 /// For each tenure when the renewal was sent that found it in the store, as not all may have gone by one command; `None`

@@ -31,11 +31,11 @@ impl Health for Fixed {
         self.node.outage().lasted()
     }
 
-    fn outage_ends(&self, now: Moment) -> Moment {
+    fn outage_ends(&self, _: &str, now: Moment) -> Moment {
         self.node.outage().ends(now)
     }
 
-    fn last_failure(&self) -> Option<Failure> {
+    fn last_failure(&self, _: &str) -> Option<Failure> {
         self.node.outage().last_failure()
     }
 }

@@ -41,11 +41,11 @@ pub(crate) trait Health: Send + Sync {
     /// How long it has been out of reach, as far as anyone tried.
     fn outage(&self) -> Option<Duration>;
 
-    /// When calls without a deadline of their own give up.
-    fn outage_ends(&self, now: Moment) -> Moment;
+    /// When calls for a lock without a deadline of their own give up: as long as what has this lock is out of reach.
+    fn outage_ends(&self, resource: &str, now: Moment) -> Moment;
 
-    /// What the last attempt that failed met, whoever made it.
-    fn last_failure(&self) -> Option<Failure>;
+    /// What the last attempt there that failed met, whoever made it.
+    fn last_failure(&self, resource: &str) -> Option<Failure>;
 }
 
 /// For each key of a script for several what was said of it, and when it was asked.

@@ -185,6 +185,11 @@ impl PubSub {
         self.shared.state.lock().channels.get(name).is_some_and(|channel| channel.confirmed.load(SeqCst))
     }
 
+    #[cfg(test)]
+    pub(crate) fn runs(&self) -> bool {
+        self.shared.state.lock().running
+    }
+
     /// Ends the thread, at the latest when a reply that it waits for is overdue.
     pub(crate) fn close(&self) {
         self.shared.state.lock().closed = true;

@@ -56,6 +56,7 @@ fn answer(command: &[Vec<u8>]) -> Vec<u8> {
     match command[0].as_slice() {
         b"TIME" => b"*2\r\n:1700000000\r\n:0\r\n".to_vec(),
         b"SUBSCRIBE" => [subscribed(&command[1]), message(&command[1], b"\xff 3")].concat(),
+        b"ASKING" => b"-NOPERM no permission\r\n".to_vec(),
         b"EVALSHA" => b"*2\r\n:1\r\n:0\r\n".to_vec(),
         b"SILENCE" => Vec::new(),
         _ => b"+OK\r\n".to_vec(),
@@ -150,6 +151,18 @@ fn what_is_under_way_at_a_node_that_is_retired_ends_at_once_and_nothing_more_is_
         "its idle connections are closed, and none is made"
     );
     assert!(node.outage().lasted().is_none(), "it is nobody's node any more");
+}
+
+/// The answer that follows would else be taken for that to the next request on the connection.
+#[test]
+fn a_node_that_refuses_to_be_asked_answers_each_request_once() {
+    let (node, limits) = (node(), Limits { answer_by: Moment::MAX, execute_within: LONG });
+    let ask = |request: &Request<'_>| node.attempt(Lane::Calls, request, limits).map(|answer| answer.reply);
+    let args = [Arg::Deadline, Arg::Number(1_000)];
+    let asking = Request { asking: true, ..Request::new(Verb::Script(&EACH), &["n"], &args) };
+    let _ = ask(&asking);
+    assert_eq!(ask(&Request::new(Verb::Command("OTHER"), &[], &[])).unwrap(), Reply::Other);
+    assert!(ask(&Request { verb: Verb::Command("OTHER"), args: &[], ..asking }).is_ok(), "it has the slot by now");
 }
 
 /// A new one replaces a line, or comes before those that are refused.

@@ -14,6 +14,10 @@ mod auth;
 mod by_address;
 mod client_process;
 mod clocks;
+mod cluster;
+mod cluster_clients;
+mod cluster_parts;
+mod cluster_slots;
 mod confirming;
 mod data;
 mod failover;
@@ -48,6 +52,13 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// The locks of a client whose waits and renewals come so seldom that only news can be what makes it ask.
 fn patient(builder: ClientBuilder) -> ReentrantLock {
     locks_of(builder.poll_cap(MINUTE).watchdog_timeout(MINUTE).outage_budget(MINUTE))
+}
+
+/// A client of a cluster whose nodes know each other by the ports of proxies, which are not for clients.
+fn seen_through(cluster: &harness::cluster::Cluster) -> ClientBuilder {
+    let ways = cluster.ways();
+    let own = move |port| ways.iter().find(|(known, _)| *known == port).map_or(port, |(_, own)| *own);
+    cluster.builder().map_address(move |host, port| (host.to_owned(), own(port)))
 }
 
 /// The locks of a client that gives up soon.

@@ -99,7 +99,7 @@ fn name_in(server: &Server, half: u16) -> String {
 #[track_caller]
 fn assert_says_cluster<T: std::fmt::Debug>(result: redlatch::Result<T>, code: &str) {
     let error = assert_refused(result, code);
-    assert!(error.to_string().contains("cluster"), "{error}");
+    assert!(error.to_string().contains("redis+cluster://"), "{error}");
 }
 
 #[test]
@@ -147,6 +147,21 @@ fn fault_20_a_lock_on_its_way_to_another_node_is_refused_at_once() {
     eventually(LONG, "it is held again", || kept.state() == HoldState::Held);
     assert_err!(removed.unlock(), Lost);
     kept.unlock().unwrap();
+}
+
+/// The same calls by the URL of a cluster.
+#[test]
+fn fault_20_by_its_own_url_a_cluster_is_followed() {
+    let (here, there) = two_nodes();
+    let url = here.tcp_url().replace("redis://", "redis+cluster://");
+    let locks = ReentrantLock::connect(&url).unwrap();
+    for half in [0, 1] {
+        let name = name_in(&here, half);
+        drop(locks.guard(&name).unwrap());
+        assert!(locks.try_lock(&name).unwrap() && locks.is_locked(&name).unwrap());
+        locks.unlock(&name).unwrap();
+    }
+    assert_eq!(there.ask::<i64>(&["DBSIZE"]), 0);
 }
 
 /// A batch of renewals is one command, which a cluster takes for one slot only.

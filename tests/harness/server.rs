@@ -317,7 +317,7 @@ pub(crate) fn redis_program() -> &'static str {
 }
 
 /// The version of Redis that it is. Every Valkey counts as 7.0 at least, as which the first one began.
-pub(crate) fn version() -> (u32, u32) {
+pub fn version() -> (u32, u32) {
     static VERSION: std::sync::LazyLock<(u32, u32)> = std::sync::LazyLock::new(|| {
         let said = Command::new(redis_program()).arg("--version").output().unwrap().stdout;
         let said = String::from_utf8(said).unwrap();

@@ -13,7 +13,12 @@ impl GroupPrimitive for Keys {
         let owners = tenures.iter().map(|tenure| Arg::Text(tenure.owner()));
         let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(owners).collect();
         let limits = Limits { answer_by, execute_within: lease.validity() };
-        let answer = self.ask_for(&ACQUIRE_GROUP, &keys, &args, limits, |reply| *reply == Reply::Number(0))?;
+        let takes = |reply: &Reply| *reply == Reply::Number(0);
+        let answer = match self.ask_for(&ACQUIRE_GROUP, &keys, &args, limits, takes) {
+            // Their slot is on its way, which may last: each is found alone.
+            Err(Failure::Refused { code, .. }) if code == "TRYAGAIN" => return Ok(TakeAll::Apart),
+            answer => answer?,
+        };
         match usize::try_from(answer.reply.number()?) {
             Ok(0) => {
                 tenures.iter().for_each(|tenure| tenure.note_replicas(answer.confirmed));

@@ -360,11 +360,11 @@ impl Health for Memory {
         None
     }
 
-    fn outage_ends(&self, _: Moment) -> Moment {
+    fn outage_ends(&self, _: &str, _: Moment) -> Moment {
         Moment::MAX
     }
 
-    fn last_failure(&self) -> Option<Failure> {
+    fn last_failure(&self, _: &str) -> Option<Failure> {
         None
     }
 }

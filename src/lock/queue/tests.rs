@@ -80,11 +80,11 @@ impl Health for Channels {
         None
     }
 
-    fn outage_ends(&self, now: Moment) -> Moment {
+    fn outage_ends(&self, _: &str, now: Moment) -> Moment {
         now
     }
 
-    fn last_failure(&self) -> Option<Failure> {
+    fn last_failure(&self, _: &str) -> Option<Failure> {
         None
     }
 }

@@ -111,7 +111,7 @@ impl<'b> Batch<'b> {
     /// some of its keys here and some there.
     fn send_alone(&mut self, part: &Part<'b>) {
         match self.cluster.attempt(self.lane, &part.request(self.request), self.limits) {
-            Err(failure) if part.at.len() > 1 && failure.applied() == Applied::No => {
+            Err(Failure::Refused { applied: Applied::No, .. }) if part.at.len() > 1 => {
                 for at in &part.at {
                     self.send_alone(&self.part(part.slot, vec![*at]));
                 }

@@ -72,15 +72,15 @@ impl Health for Cluster {
     }
 
     fn outage(&self) -> Option<Duration> {
-        self.routes.outage(|outage| outage.lasted())
+        self.routes.outage()
     }
 
-    fn outage_ends(&self, now: Moment) -> Moment {
-        self.routes.outage(|outage| outage.ends(now))
+    fn outage_ends(&self, resource: &str, now: Moment) -> Moment {
+        self.routes.outage_of(resource, |outage| outage.ends(now))
     }
 
-    fn last_failure(&self) -> Option<Failure> {
-        self.routes.outage(|outage| outage.last_failure())
+    fn last_failure(&self, resource: &str) -> Option<Failure> {
+        self.routes.outage_of(resource, |outage| outage.last_failure())
     }
 
     fn moves(&self) -> bool {

@@ -6,6 +6,7 @@ use super::redirect::Redirect;
 use super::said::Said;
 use super::url::Seeds;
 use crate::base::config::ShardedPubsub;
+use crate::base::key::FullKey;
 use crate::base::say::say;
 use crate::base::slot::slot_of;
 use crate::base::time::{Clock, Moment};
@@ -17,9 +18,16 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+#[cfg(test)]
+mod tests;
 
 /// A command is sent on so often at most: nodes that disagree may send it in a circle.
 const REDIRECTS: usize = 8;
+
+/// What nodes that send calls in a circle say of a slot is followed so often by more than those calls.
+const TELLS_EVERY: Duration = Duration::from_millis(100);
 
 /// A node that has slots, or that is asked for a key of a slot on its way there.
 pub(super) struct Node {
@@ -42,6 +50,8 @@ pub(super) struct Routes {
     said: Mutex<Said>,
     /// How often slots were asked for since anything else was.
     unused: AtomicU32,
+    /// When a redirection was last told to those who hold locks or pause.
+    told: Mutex<Moment>,
     /// Why nothing is known, and since when.
     unknown: Mutex<Option<(Moment, Failure)>>,
     known: Condvar,
@@ -81,6 +91,11 @@ impl Table {
             |place: &Place| old.remove(place).or_else(|| self.guests.remove(place)).unwrap_or_else(|| make(place));
         self.masters = map.masters().map(&mut find).collect();
         self.map = map;
+        // Those that are still asked for single keys are found again.
+        self.guests.clear();
+        if self.closed {
+            self.masters.iter().for_each(|node| node.pubsub.close());
+        }
         old.into_values().collect()
     }
 }
@@ -89,8 +104,9 @@ impl Routes {
     pub(super) fn new(seeds: Seeds, common: &Common, follower: Follower, on_loss: OnLoss) -> Self {
         let (common, outage) = (common.clone(), Outage::new(&common.config));
         let (table, said, unused) = (RwLock::default(), Mutex::default(), AtomicU32::default());
-        let (unknown, known) = (Mutex::new(None), Condvar::new());
-        Self { seeds, common, clock: Clock::Boot, outage, table, said, unused, unknown, known, follower, on_loss }
+        let (told, unknown, known) = (Mutex::new(Moment(0)), Mutex::new(None), Condvar::new());
+        let clock = Clock::Boot;
+        Self { seeds, common, clock, outage, table, said, unused, told, unknown, known, follower, on_loss }
     }
 
     fn node(&self, place: &Place, is_sharded: bool) -> Arc<Node> {
@@ -138,6 +154,12 @@ impl Routes {
         table.closed = true;
         table.masters.iter().chain(table.guests.values()).for_each(|node| node.pubsub.close());
         drop(table);
+        self.tell();
+    }
+
+    /// Wakes those who look for a master. Who has just seen none sleeps by the time when this has the lock.
+    fn tell(&self) {
+        drop(self.unknown.lock());
         self.known.notify_all();
     }
 }
@@ -178,9 +200,12 @@ impl Routes {
             if changed.is_empty() { Vec::new() } else { table.change(map, |place| self.node(place, is_sharded)) };
         drop(table);
         self.outage.end();
-        self.known.notify_all();
+        self.tell();
         if !changed.is_empty() {
-            self.follow(&changed, &gone, is_first);
+            self.follow(&changed, &gone);
+        }
+        if !changed.is_empty() && !is_first {
+            self.tell_moved(&changed);
         }
     }
 
@@ -196,20 +221,37 @@ impl Routes {
         let is_sharded = table.is_sharded;
         let gone = table.change(map, |place| self.node(place, is_sharded));
         drop(table);
-        self.follow(&Changed::of(slot), &gone, false);
+        let changed = Changed::of(slot);
+        self.follow(&changed, &gone);
+        if self.is_news() {
+            self.tell_moved(&changed);
+        }
+    }
+
+    /// Nodes that disagree may each name the other for as long as they are asked; who pauses would go on at once each time.
+    /// What is left out here is found when slots are asked for, which follows.
+    fn is_news(&self) -> bool {
+        let (mut told, now) = (self.told.lock(), self.clock.now());
+        let is_news = now.since(*told) >= TELLS_EVERY;
+        if is_news {
+            *told = now;
+        }
+        is_news
+    }
+
+    /// Holds in these slots are verified, and calls that pause go on.
+    fn tell_moved(&self, changed: &Changed) {
+        (self.common.moved)(&|key| changed.has(slot_of(key)));
     }
 
     /// Who has no slot any more is neither written to nor believed: it may be the old master of a failover, which does not know.
-    fn follow(&self, changed: &Changed, gone: &[Arc<Node>], is_first: bool) {
+    fn follow(&self, changed: &Changed, gone: &[Arc<Node>]) {
         for node in gone {
             node.backend.server().retire();
             say!(warn, "{} has no slot of the cluster any more: locks are asked for at their new masters", node.place);
         }
         (self.follower)(self, changed);
         gone.iter().for_each(|node| node.pubsub.close());
-        if !is_first {
-            (self.common.moved)(&|key| changed.has(slot_of(key)));
-        }
     }
 
     /// Nobody says anything.
@@ -336,13 +378,16 @@ fn unknown_slot(slot: u16) -> Failure {
 
 /// How well it is.
 impl Routes {
-    /// The node that has been out of reach for longest says how long.
-    pub(super) fn outage<T>(&self, see: impl Fn(&Outage) -> T) -> T {
+    /// How long the node has been out of reach that has been so for longest.
+    pub(super) fn outage(&self) -> Option<Duration> {
         let masters = self.masters();
-        let longest = masters.iter().filter_map(|node| Some((node.backend.outage().lasted()?, node)));
-        match longest.max_by_key(|(lasted, _)| *lasted) {
-            Some((_, node)) => see(node.backend.outage()),
-            None => see(&self.outage),
-        }
+        let outages = masters.iter().map(|node| node.backend.outage()).chain([&self.outage]);
+        outages.filter_map(Outage::lasted).max()
+    }
+
+    /// Of what has a lock: that others are out of reach is nothing to it.
+    pub(super) fn outage_of<T>(&self, resource: &str, see: impl Fn(&Outage) -> T) -> T {
+        let slot = slot_of(&FullKey::new(&self.common.config.key_prefix, resource));
+        self.known(slot).map_or_else(|| see(&self.outage), |node| see(node.backend.outage()))
     }
 }

@@ -41,6 +41,9 @@ pub(super) struct Scouts {
     /// Made with the thread.
     bell: OnceCell<Bell>,
     state: Mutex<State>,
+    /// What became of asking one, whichever round it was asked in.
+    tell: Sender<Result<Serves, Failure>>,
+    told: Receiver<Result<Serves, Failure>>,
 }
 
 /// Whether who said something serves slots.
@@ -59,7 +62,8 @@ struct State {
 
 impl Scouts {
     pub(super) fn new(routes: Arc<Routes>, post: Arc<Post>, astray: Arc<Astray>) -> Arc<Self> {
-        Arc::new(Self { routes, post, astray, bell: OnceCell::new(), state: Mutex::default() })
+        let (tell, told) = unbounded();
+        Arc::new(Self { routes, post, astray, bell: OnceCell::new(), state: Mutex::default(), tell, told })
     }
 
     /// Something went wrong, or nothing is known: some slots may have other masters.
@@ -119,30 +123,35 @@ impl Scouts {
 
     /// Asks one node after the other until one answers that serves slots.
     fn round(self: &Arc<Self>) {
-        let (tell, told) = unbounded();
+        self.told.try_iter().for_each(drop);
         let mut failure = None;
         for place in self.candidates() {
-            if let Err(error) = self.send(&place, &tell) {
+            if let Err(error) = self.send(&place) {
                 failure = Some(Failure::Unreached(Broken::new(format!("no thread: {error}"))));
                 break;
             }
-            match told.recv_timeout(HEDGE) {
+            match self.told.recv_timeout(HEDGE) {
                 Ok(Ok(Serves(true))) => return,
                 Ok(Ok(Serves(false))) => self.turn(),
                 Ok(Err(refused)) => failure = Some(refused),
                 Err(_) => {}
             }
         }
-        drop(tell);
-        self.wait_for(&told, failure);
+        self.wait_for(failure);
     }
 
-    /// All were asked: the first that answers is enough.
-    fn wait_for(&self, told: &Receiver<Result<Serves, Failure>>, mut failure: Option<Failure>) {
-        for answer in told {
-            match answer {
-                Ok(_) => return,
-                Err(refused) => failure = Some(refused),
+    /// All were asked: the first that answers is enough. One that is frozen keeps the others from being asked again for no
+    /// longer than [`EVERY`], and nobody has failed to say anything before it has.
+    fn wait_for(&self, mut failure: Option<Failure>) {
+        let until = self.routes.clock.now().plus(EVERY);
+        loop {
+            let is_asking = !self.state.lock().asked.is_empty();
+            let patience = if is_asking { until.since(self.routes.clock.now()) } else { Duration::ZERO };
+            match self.told.recv_timeout(patience) {
+                Ok(Ok(_)) => return,
+                Ok(Err(refused)) => failure = Some(refused),
+                Err(_) if is_asking => return,
+                Err(_) => break,
             }
         }
         failure.into_iter().for_each(|failure| self.routes.note_unknown(failure));
@@ -156,13 +165,15 @@ impl Scouts {
         all.filter(|place| !state.asked.contains(place)).take(ASKED).cloned().collect()
     }
 
-    fn send(self: &Arc<Self>, place: &Place, tell: &Sender<Result<Serves, Failure>>) -> io::Result<()> {
+    fn send(self: &Arc<Self>, place: &Place) -> io::Result<()> {
         self.state.lock().asked.insert(place.clone());
-        let (scouts, asked, tell) = (Arc::clone(self), place.clone(), tell.clone());
+        let (scouts, asked) = (Arc::clone(self), place.clone());
         let sent = spawn("redlatch-cluster", move || {
-            let said = scouts.ask(&asked);
-            scouts.state.lock().asked.remove(&asked);
-            let _ = tell.send(said.map(|said| scouts.note(said)));
+            let noted = scouts.ask(&asked).map(|said| scouts.note(said));
+            // Under the lock: when nobody is asked any more, all has been told.
+            let mut state = scouts.state.lock();
+            state.asked.remove(&asked);
+            let _ = scouts.tell.send(noted);
         });
         if sent.is_err() {
             self.state.lock().asked.remove(place);

@@ -167,11 +167,11 @@ impl<G: Guide> Health for Moving<G> {
         self.watch.outage(|outage| outage.lasted())
     }
 
-    fn outage_ends(&self, now: Moment) -> Moment {
+    fn outage_ends(&self, _: &str, now: Moment) -> Moment {
         self.watch.outage(|outage| outage.ends(now))
     }
 
-    fn last_failure(&self) -> Option<Failure> {
+    fn last_failure(&self, _: &str) -> Option<Failure> {
         self.watch.outage(|outage| outage.last_failure())
     }
 }

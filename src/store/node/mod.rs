@@ -189,7 +189,8 @@ impl Failure {
         }
     }
 
-    fn is_timeout(&self) -> bool {
+    /// Whether there was no answer in time.
+    pub(crate) fn is_timeout(&self) -> bool {
         matches!(self, Self::Unreached(broken) | Self::Unknown { broken, .. } if broken.timed_out)
     }
 

@@ -417,14 +417,14 @@ impl Health for Quorum {
         outages.get(self.nodes.len() - majority(self.nodes.len())).copied()
     }
 
-    fn outage_ends(&self, now: Moment) -> Moment {
-        let mut ends: Vec<_> = self.nodes.iter().map(|node| node.store().outage_ends(now)).collect();
+    fn outage_ends(&self, resource: &str, now: Moment) -> Moment {
+        let mut ends: Vec<_> = self.nodes.iter().map(|node| node.store().outage_ends(resource, now)).collect();
         ends.sort_unstable();
         ends[majority(ends.len()) - 1]
     }
 
-    fn last_failure(&self) -> Option<Failure> {
+    fn last_failure(&self, resource: &str) -> Option<Failure> {
         let failing = self.nodes.iter().filter(|node| node.store().outage().is_some());
-        failing.filter_map(|node| node.store().last_failure()).last()
+        failing.filter_map(|node| node.store().last_failure(resource)).last()
     }
 }
