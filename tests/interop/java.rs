@@ -1,6 +1,6 @@
 //! The Java program beside a test: a JVM that does what it is told, on threads that a command names.
 
-use crate::server::Server;
+use crate::servers::Servers;
 use crate::setting::Family;
 use crate::threads::{LONG, eventually};
 use std::collections::HashMap;
@@ -55,10 +55,10 @@ pub(crate) fn folder() -> PathBuf {
 
 impl Jvm {
     /// Starts one and comes back when its client is connected.
-    pub(crate) fn start(family: Family, server: &Server, watchdog: Duration, prefix: &str) -> Self {
+    pub(crate) fn start(family: Family, servers: &Servers, watchdog: Duration, prefix: &str) -> Self {
         let mut command = Command::new("java");
         let classes = format!("{0}/classes:{0}/lib/*", folder().display());
-        command.args(["-cp", &classes, "redlatch.interop.Peer", family.java(), &address(server)]);
+        command.args(["-cp", &classes, "redlatch.interop.Peer", family.java(), &servers.addresses()]);
         command.args([&watchdog.as_millis().to_string(), prefix]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("java is on the PATH");
@@ -116,11 +116,6 @@ impl Drop for Jvm {
             self.end();
         }
     }
-}
-
-/// Host and port.
-fn address(server: &Server) -> String {
-    server.tcp_url().trim_start_matches("redis://").trim_end_matches('/').to_owned()
 }
 
 /// Passes answers on to those who asked.
