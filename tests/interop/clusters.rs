@@ -6,6 +6,7 @@ use crate::setting::{FOR_EVER, Family, Holder, Setting, asleep};
 use crate::sides::Side;
 use crate::threads::{LONG, eventually, finish, ms};
 use redlatch::RedLock;
+use std::thread::ScopedJoinHandle;
 
 in_a_cluster!(waiters_at_every_master_are_woken, waiters_are_woken_after_a_failover_by_hand);
 
@@ -15,7 +16,9 @@ fn waiters_at_every_master_are_woken(family: Family, holder: Holder) {
     let cluster = setting.servers.cluster.as_deref().unwrap();
     let names: Vec<_> = cluster.masters().into_iter().map(|master| cluster.name_at(master, 0)).collect();
     let (holder, _) = setting.sides();
-    names.iter().for_each(|name| drop(holder.lock(name)));
+    for name in &names {
+        holder.lock(name);
+    }
     let woken = std::thread::scope(|scope| {
         let mut waiting = Vec::new();
         for name in &names {
@@ -23,7 +26,7 @@ fn waiters_at_every_master_are_woken(family: Family, holder: Holder) {
             waiting.push(scope.spawn(|| lock_and_unlock(&*setting.sides_on(name).1, name)));
             asleep(&setting.servers, &family.channel(name), before);
         }
-        let free = |(name, waiter)| {
+        let free = |(name, waiter): (&String, ScopedJoinHandle<'_, Span>)| {
             std::thread::sleep(ms(20));
             assert!(!waiter.is_finished(), "{name}: it did not wait");
             let freed = holder.unlock(name);
