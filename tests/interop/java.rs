@@ -58,7 +58,15 @@ impl Jvm {
     pub(crate) fn start(family: Family, servers: &Servers, watchdog: Duration, prefix: &str) -> Self {
         let mut command = Command::new("java");
         let classes = format!("{0}/classes:{0}/lib/*", folder().display());
-        command.args(["-cp", &classes, "redlatch.interop.Peer", family.java(), &servers.addresses()]);
+        command.args([
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            &classes,
+            "redlatch.interop.Peer",
+            family.java(),
+            &servers.addresses(),
+        ]);
         command.args([&watchdog.as_millis().to_string(), prefix]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("java is on the PATH");
