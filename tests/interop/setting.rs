@@ -1,6 +1,6 @@
 //! The setting of a case: where the locks are, a JVM of one family, locks of this process, and which side holds.
 
-use crate::java::{Jvm, folder};
+use crate::java::{Jvm, Lent, folder};
 use crate::servers::Servers;
 use crate::sides::{Java, Rust, Side};
 use crate::threads::{LONG, eventually, finish, ms};
@@ -83,7 +83,7 @@ pub(crate) enum Holder {
 pub(crate) struct Setting {
     pub(crate) family: Family,
     holder: Holder,
-    pub(crate) jvm: Jvm,
+    pub(crate) jvm: Lent,
     pub(crate) locks: ReentrantLock,
     pub(crate) servers: Servers,
 }
@@ -94,16 +94,21 @@ impl Setting {
     }
 
     pub(crate) fn with_prefix(family: Family, holder: Holder, watchdog: Duration, prefix: &str) -> Self {
-        Self::on(Servers::start(family), family, holder, watchdog, prefix)
+        let servers = Servers::start(family);
+        let start = || Jvm::start(family, &servers, watchdog, prefix);
+        let is_usual = family.is_in_cluster() && prefix.is_empty();
+        let jvm = if is_usual { Lent::idle_or((family, watchdog), start) } else { Lent::once(start()) };
+        Self::on(servers, jvm, family, holder, watchdog, prefix)
     }
 
     /// With a cluster whose masters may be replaced.
     pub(crate) fn alone(family: Family, holder: Holder) -> Self {
-        Self::on(Servers::start_alone(), family, holder, FOR_EVER, "")
+        let servers = Servers::start_alone();
+        let jvm = Lent::once(Jvm::start(family, &servers, FOR_EVER, ""));
+        Self::on(servers, jvm, family, holder, FOR_EVER, "")
     }
 
-    fn on(servers: Servers, family: Family, holder: Holder, watchdog: Duration, prefix: &str) -> Self {
-        let jvm = Jvm::start(family, &servers, watchdog, prefix);
+    fn on(servers: Servers, jvm: Lent, family: Family, holder: Holder, watchdog: Duration, prefix: &str) -> Self {
         let locks = family.locks(&servers.url(), watchdog, prefix);
         Self { family, holder, jvm, locks, servers }
     }
