@@ -78,7 +78,7 @@ pub struct Sentinel {
 }
 
 /// What several tests share, or one has alone.
-enum Used<T: 'static> {
+pub enum Used<T: 'static> {
     Shared(&'static T),
     Alone(Box<T>),
 }

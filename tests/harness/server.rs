@@ -16,7 +16,7 @@ use std::time::Duration;
 const START: Duration = Duration::from_secs(10);
 
 /// How long a closed client may take to go: one response time-out, and time for a busy machine.
-pub(crate) const GONE: Duration = Duration::from_secs(5);
+pub const GONE: Duration = Duration::from_secs(5);
 
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 

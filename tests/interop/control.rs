@@ -1,14 +1,14 @@
 //! What the other tests rest on: one clock for both programs, and a Java log that a test sees.
 
 use crate::java::Jvm;
-use crate::server::Server;
+use crate::servers::Servers;
 use crate::setting::{FOR_EVER, Family, Holder, Setting};
 use crate::sides::now;
 
 #[test]
 fn both_programs_read_one_clock() {
-    let server = Server::start_on_tcp();
-    let jvm = Jvm::start(Family::Jedis, &server, FOR_EVER, "");
+    let servers = Servers::start(Family::Jedis);
+    let jvm = Jvm::start(Family::Jedis, &servers, FOR_EVER, "");
     for _ in 0..100 {
         let before = now();
         let (answer, span) = jvm.ask("main", &["ready"]);
@@ -29,7 +29,7 @@ fn what_redisson_cannot_decode_is_seen_in_its_log() {
         waiter.unlock("n");
     };
     let act = || {
-        let _: i64 = setting.server.ask(&["PUBLISH", "redisson_lock__channel:{n}", "no number"]);
+        let _: i64 = setting.servers.news.ask(&["PUBLISH", "redisson_lock__channel:{n}", "no number"]);
         let complaint = setting.jvm.complaint();
         assert!(complaint.contains("ERROR") || complaint.contains("WARN"), "{complaint}");
         holder.unlock("n");

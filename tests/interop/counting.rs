@@ -1,8 +1,10 @@
 //! Two JVMs and two Rust processes, each with several threads, count in one file under one lock.
 
+use crate::cluster::How;
 use crate::java::Jvm;
 use crate::process::{Peer, hear, tell, with_peer};
 use crate::server::Server;
+use crate::servers::Servers;
 use crate::setting::{FOR_EVER, Family, record};
 use crate::threads::{LONG, eventually, finish};
 use redlatch::{RedLock, RedLockExt, ReentrantLock};
@@ -10,16 +12,60 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const TARGET: u32 = 20_000;
+/// Each command costs more there.
+const TARGET_IN_A_CLUSTER: u32 = 8_000;
 const THREADS: usize = 4;
+const COUNTER: &str = "count";
 
 #[test]
 fn no_increment_is_lost_beside_redisson() {
-    with_peer(|url| count_in_a_process(Family::Redisson, url), |start| count(Family::Redisson, start));
+    with_peer(|url| count_in_a_process(Family::Redisson, url), |start| count_together(Family::Redisson, start));
 }
 
 #[test]
 fn no_increment_is_lost_beside_jedis() {
-    with_peer(|url| count_in_a_process(Family::Jedis, url), |start| count(Family::Jedis, start));
+    with_peer(|url| count_in_a_process(Family::Jedis, url), |start| count_together(Family::Jedis, start));
+}
+
+#[test]
+fn no_increment_is_lost_beside_redisson_in_a_sharded_cluster() {
+    with_peer(|url| count_in_a_process(Family::Sharded, url), |start| count_together(Family::Sharded, start));
+}
+
+#[test]
+fn no_increment_is_lost_beside_redisson_in_a_plain_cluster() {
+    with_peer(|url| count_in_a_process(Family::Plain, url), |start| count_together(Family::Plain, start));
+}
+
+#[test]
+fn no_increment_is_lost_when_a_sharded_cluster_fails_over() {
+    with_peer(|url| count_in_a_process(Family::Sharded, url), |start| count_in_a_failover(Family::Sharded, start));
+}
+
+#[test]
+fn no_increment_is_lost_when_a_plain_cluster_fails_over() {
+    with_peer(|url| count_in_a_process(Family::Plain, url), |start| count_in_a_failover(Family::Plain, start));
+}
+
+fn count_together(family: Family, start: &dyn Fn(&Server) -> Peer) {
+    count("2 + 2 processes count", family, &Servers::start(family), start, |_| {});
+}
+
+/// The lock's master gives way to its replica when a quarter is counted.
+fn count_in_a_failover(family: Family, start: &dyn Fn(&Server) -> Peer) {
+    let servers = Servers::start_alone();
+    let cluster = servers.cluster.as_deref().unwrap();
+    count("2 + 2 processes count, failover by hand", family, &servers, start, |file| {
+        let target = target(family);
+        eventually(2 * LONG, "a quarter is counted", || number_in(file).is_some_and(|number| number >= target / 4));
+        let replica = cluster.replicas_of(cluster.master_of(COUNTER))[0];
+        cluster.fail_over(replica, How::Orderly);
+        assert!(number_in(file).is_some_and(|number| number < target), "too late");
+    });
+}
+
+fn target(family: Family) -> u32 {
+    if family.is_in_cluster() { TARGET_IN_A_CLUSTER } else { TARGET }
 }
 
 /// How often a thread counted, and how long it waited at most, ms, but for the first time.
@@ -36,27 +82,34 @@ impl Share {
     }
 }
 
-fn count(family: Family, start: &dyn Fn(&Server) -> Peer) {
-    let server = Server::start_on_tcp();
-    let file = server.socket().with_file_name("count");
+/// Something is done `meanwhile`, which is given the file.
+fn count(
+    case: &str,
+    family: Family,
+    servers: &Servers,
+    start: &dyn Fn(&Server) -> Peer,
+    meanwhile: impl FnOnce(&Path),
+) {
+    let target = target(family);
+    let file = servers.news.socket().with_file_name("count");
     std::fs::write(&file, "0").unwrap();
-    let jvms = [(); 2].map(|()| Jvm::start(family, &server, FOR_EVER, ""));
-    let gate = family.locks(&server.url(), FOR_EVER, "");
-    gate.lock("count").unwrap();
-    let peers = [start(&server), start(&server)];
-    peers.iter().for_each(|_| assert_eq!(hear(&server), "ready"));
-    let (began, java) = count_in_jvms(family, &jvms, &file, &server, &gate);
+    let jvms = [(); 2].map(|()| Jvm::start(family, servers, FOR_EVER, ""));
+    let gate = family.locks(&servers.url(), FOR_EVER, "");
+    gate.lock(COUNTER).unwrap();
+    let peers = [start(&servers.news), start(&servers.news)];
+    peers.iter().for_each(|_| assert_eq!(hear(&servers.news), "ready"));
+    let (began, java) = count_in_jvms(family, &jvms, &file, servers, &gate, meanwhile);
     let took = began.elapsed();
     let rust = peers.map(|peer| {
-        let shares = hear(&server);
+        let shares = hear(&servers.news);
         peer.join();
         shares.split(',').map(Share::of).collect()
     });
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), TARGET.to_string());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), target.to_string());
     let counted: u32 = java.iter().chain(&rust).flatten().map(|share| share.count).sum();
-    let figures = format!("{TARGET} in {took:.1?}; {}; {}", shares("JVMs", &java), shares("Rust processes", &rust));
-    assert_eq!(counted, TARGET, "increments were lost: {figures}");
-    record("2 + 2 processes count", family, "all", &figures);
+    let figures = format!("{target} in {took:.1?}; {}; {}", shares("JVMs", &java), shares("Rust processes", &rust));
+    assert_eq!(counted, target, "increments were lost: {figures}");
+    record(case, family, "all", &figures);
 }
 
 /// Lets everybody in when everybody waits at the gate, and gives what the threads of each JVM say.
@@ -64,12 +117,13 @@ fn count_in_jvms(
     family: Family,
     jvms: &[Jvm; 2],
     file: &Path,
-    server: &Server,
+    servers: &Servers,
     gate: &ReentrantLock,
+    meanwhile: impl FnOnce(&Path),
 ) -> (Instant, [Vec<Share>; 2]) {
-    let target = TARGET.to_string();
+    let target = target(family).to_string();
     let count = |jvm: &Jvm, thread: usize| {
-        let words = ["count", "count", file.to_str().unwrap(), &target];
+        let words = ["count", COUNTER, file.to_str().unwrap(), &target];
         Share::of(&jvm.ask(&thread.to_string(), &words).0.unwrap())
     };
     std::thread::scope(|scope| {
@@ -77,10 +131,11 @@ fn count_in_jvms(
         let threads = jvms
             .each_ref()
             .map(|jvm| (0..THREADS).map(|thread| scope.spawn(move || count(jvm, thread))).collect::<Vec<_>>());
-        let waiting = || server.subscribers(&family.channel("count"));
+        let waiting = || servers.subscribers(&family.channel(COUNTER));
         eventually(LONG, "all processes wait", || waiting() >= 4);
-        gate.unlock("count").unwrap();
+        gate.unlock(COUNTER).unwrap();
         let began = Instant::now();
+        meanwhile(file);
         (began, threads.map(|threads| threads.into_iter().map(finish).collect()))
     })
 }
@@ -88,21 +143,21 @@ fn count_in_jvms(
 /// What a Rust process does.
 fn count_in_a_process(family: Family, url: &str) {
     let file = PathBuf::from(url.trim_start_matches("unix://")).with_file_name("count");
-    let locks = family.locks(url, FOR_EVER, "");
+    let locks = family.locks(&Servers::url_beside(url), FOR_EVER, "");
     tell(url, "ready");
     let shares: Vec<_> = std::thread::scope(|scope| {
-        let threads = [(); THREADS].map(|()| scope.spawn(|| count_in_a_thread(&locks, &file)));
+        let threads = [(); THREADS].map(|()| scope.spawn(|| count_in_a_thread(&locks, &file, target(family))));
         threads.into_iter().map(finish).map(|share| format!("{} {}", share.count, share.longest)).collect()
     });
     tell(url, &shares.join(","));
 }
 
-fn count_in_a_thread(locks: &ReentrantLock, file: &Path) -> Share {
+fn count_in_a_thread(locks: &ReentrantLock, file: &Path, target: u32) -> Share {
     let mut mine = Share::default();
     loop {
         let asked = Instant::now();
-        let waited_and_counted = || (asked.elapsed(), increment(file));
-        let (waited, counted) = locks.execute_in_lock("count", waited_and_counted).unwrap();
+        let waited_and_counted = || (asked.elapsed(), increment(file, target));
+        let (waited, counted) = locks.execute_in_lock(COUNTER, waited_and_counted).unwrap();
         if mine.count > 0 {
             mine.longest = mine.longest.max(waited.as_millis() as u64);
         }
@@ -114,12 +169,17 @@ fn count_in_a_thread(locks: &ReentrantLock, file: &Path) -> Share {
 }
 
 /// False when the target was reached.
-fn increment(file: &Path) -> bool {
+fn increment(file: &Path, target: u32) -> bool {
     let number: u32 = std::fs::read_to_string(file).unwrap().parse().unwrap();
-    if number < TARGET {
+    if number < target {
         std::fs::write(file, (number + 1).to_string()).unwrap();
     }
-    number < TARGET
+    number < target
+}
+
+/// While somebody writes it there may be none.
+fn number_in(file: &Path) -> Option<u32> {
+    std::fs::read_to_string(file).unwrap().parse().ok()
 }
 
 /// What each process of a kind got, and its threads at the ends.

@@ -2,7 +2,8 @@
 
 use crate::process::{Peer, hear, tell, with_peer};
 use crate::server::Server;
-use crate::setting::{Family, Holder, Setting, asleep, scripts_run};
+use crate::servers::Servers;
+use crate::setting::{Family, Holder, Setting, asleep};
 use crate::sides::{Side, now};
 use crate::threads::{LATE, finish};
 use redlatch::RedLock;
@@ -20,13 +21,23 @@ fn a_killed_jvm_with_jedis() {
     jvm_is_killed(Family::Jedis);
 }
 
+#[test]
+fn a_killed_jvm_with_redisson_in_a_sharded_cluster() {
+    jvm_is_killed(Family::Sharded);
+}
+
+#[test]
+fn a_killed_jvm_with_redisson_in_a_plain_cluster() {
+    jvm_is_killed(Family::Plain);
+}
+
 fn jvm_is_killed(family: Family) {
     let mut setting = Setting::new(family, Holder::Java, LEASE);
     setting.sides().0.lock("n");
     let (waited, killed) = std::thread::scope(|scope| {
-        let (locks, before) = (setting.locks.clone(), scripts_run(&setting.server));
+        let (locks, before) = (setting.locks.clone(), setting.servers.scripts_run());
         let waiter = scope.spawn(move || lock_and_unlock(&crate::sides::Rust(&locks)));
-        asleep(&setting.server, &family.channel("n"), before);
+        asleep(&setting.servers, &family.channel("n"), before);
         let killed = now();
         setting.jvm.kill();
         (finish(waiter), killed)
@@ -44,8 +55,18 @@ fn a_killed_rust_process_beside_jedis() {
     with_peer(|url| hold_until_killed(Family::Jedis, url), |start| process_is_killed(Family::Jedis, start));
 }
 
+#[test]
+fn a_killed_rust_process_beside_redisson_in_a_sharded_cluster() {
+    with_peer(|url| hold_until_killed(Family::Sharded, url), |start| process_is_killed(Family::Sharded, start));
+}
+
+#[test]
+fn a_killed_rust_process_beside_redisson_in_a_plain_cluster() {
+    with_peer(|url| hold_until_killed(Family::Plain, url), |start| process_is_killed(Family::Plain, start));
+}
+
 fn hold_until_killed(family: Family, url: &str) {
-    let locks = family.locks(url, LEASE, "");
+    let locks = family.locks(&Servers::url_beside(url), LEASE, "");
     locks.lock("n").unwrap();
     tell(url, "held");
     std::thread::park();
@@ -53,8 +74,8 @@ fn hold_until_killed(family: Family, url: &str) {
 
 fn process_is_killed(family: Family, start: &dyn Fn(&Server) -> Peer) {
     let setting = Setting::new(family, Holder::Rust, LEASE);
-    let peer = start(&setting.server);
-    assert_eq!(hear(&setting.server), "held");
+    let peer = start(&setting.servers.news);
+    assert_eq!(hear(&setting.servers.news), "held");
     let waiter = setting.sides().1;
     let (waited, killed) = setting.while_asleep(
         "n",

@@ -24,10 +24,10 @@ fn the_other_side_stays_out_until_the_outermost_unlock(family: Family, holder: H
     let (holder, other) = setting.sides();
     for depth in 1..=3 {
         holder.lock("n");
-        assert_eq!(setting.server.owner("n").1, depth);
+        assert_eq!(setting.servers.owner("n").1, depth);
     }
     for left in [3, 2, 1] {
-        assert_eq!(setting.server.owner("n").1, left);
+        assert_eq!(setting.servers.owner("n").1, left);
         assert!(!other.try_lock("n", AT_ONCE).0 && other.is_locked("n"), "it got in at depth {left}");
         holder.unlock("n");
     }
@@ -43,10 +43,10 @@ fn the_watchdog_keeps_the_other_side_out(family: Family, holder: Holder) {
     let wait = 2 * WATCHED;
     let (tried, renewals) = std::thread::scope(|scope| {
         let tried = scope.spawn(|| other.try_lock("n", wait).0);
-        let mut left = vec![setting.server.pttl("n")];
+        let mut left = vec![setting.servers.pttl("n")];
         while !tried.is_finished() {
             std::thread::sleep(ms(5));
-            left.push(setting.server.pttl("n"));
+            left.push(setting.servers.pttl("n"));
         }
         assert!(left.iter().all(|&ms| ms > 0), "the key was gone: {left:?}");
         (finish(tried), left.windows(2).filter(|pair| pair[1] > pair[0]).count())
@@ -65,6 +65,8 @@ fn a_timed_wait_ends_in_time(family: Family, holder: Holder) {
     let setting = Setting::new(family, holder, FOR_EVER);
     // How late a JVM comes back is not ours to promise.
     let late = if holder == Holder::Java { LATE } else { LONG };
+    // Redisson counts in whole ms.
+    let early = if holder == Holder::Java { Duration::ZERO } else { ms(1) };
     let (holder, other) = setting.sides();
     let wait = ms(300);
     // The first call of a JVM loads classes meanwhile.
@@ -72,9 +74,9 @@ fn a_timed_wait_ends_in_time(family: Family, holder: Holder) {
     other.unlock("warm-up");
     holder.lock("n");
     let (acquired, span) = other.try_lock("n", wait);
-    assert!(!acquired && span.length() >= wait && span.length() <= wait + late, "{acquired} after {span:?}");
+    assert!(!acquired && span.length() + early >= wait && span.length() <= wait + late, "{acquired} after {span:?}");
     let channel = setting.family.channel("n");
-    eventually(LONG, "the subscription is gone", || setting.server.subscribers(&channel) == 0);
+    eventually(LONG, "the subscription is gone", || setting.servers.subscribers(&channel) == 0);
     let (woken, freed) = setting.while_asleep("n", || woken_in_a_timed_wait(&*other), || holder.unlock("n"));
     assert!(woken.after(freed) < LONG, "not woken in a timed wait: {woken:?} {freed:?}");
     setting.record("timed tryLock", &format!("of {wait:?}, in vain: back after {:.0?}", span.length()));
@@ -93,9 +95,9 @@ fn a_force_unlock_ousts_the_other_side(family: Family, holder: Holder) {
     ousted.lock("n");
     assert!(other.force_unlock("n").0 && !other.force_unlock("n").0);
     assert!(other.try_lock("n", AT_ONCE).0, "it is free");
-    let held = setting.server.owner("n");
+    let held = setting.servers.owner("n");
     let told = ousted.try_unlock("n").unwrap_err();
-    assert_eq!(setting.server.owner("n"), held, "the unlock of the ousted touched another's lock");
+    assert_eq!(setting.servers.owner("n"), held, "the unlock of the ousted touched another's lock");
     other.unlock("n");
     // It may lock again once it has unlocked what it lost.
     ousted.lock("n");
@@ -111,7 +113,7 @@ fn kind(error: &str) -> &str {
 /// The Rust side learns it from its watchdog too, before it asks.
 #[test]
 fn an_ousted_hold_is_told() {
-    for family in [Family::Redisson, Family::Jedis] {
+    for family in [Family::Redisson, Family::Jedis, Family::Sharded, Family::Plain] {
         let setting = Setting::new(family, Holder::Rust, WATCHED);
         let (ousted, other) = setting.sides();
         ousted.lock("n");

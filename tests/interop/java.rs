@@ -1,10 +1,11 @@
 //! The Java program beside a test: a JVM that does what it is told, on threads that a command names.
 
-use crate::server::Server;
+use crate::servers::Servers;
 use crate::setting::Family;
 use crate::threads::{LONG, eventually};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -55,10 +56,18 @@ pub(crate) fn folder() -> PathBuf {
 
 impl Jvm {
     /// Starts one and comes back when its client is connected.
-    pub(crate) fn start(family: Family, server: &Server, watchdog: Duration, prefix: &str) -> Self {
+    pub(crate) fn start(family: Family, servers: &Servers, watchdog: Duration, prefix: &str) -> Self {
         let mut command = Command::new("java");
         let classes = format!("{0}/classes:{0}/lib/*", folder().display());
-        command.args(["-cp", &classes, "redlatch.interop.Peer", family.java(), &address(server)]);
+        command.args([
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            &classes,
+            "redlatch.interop.Peer",
+            family.java(),
+            &servers.addresses(),
+        ]);
         command.args([&watchdog.as_millis().to_string(), prefix]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("java is on the PATH");
@@ -102,6 +111,10 @@ impl Jvm {
         eventually(LONG, "the JVM ends", || self.child.try_wait().unwrap().is_some());
         // The thread that collects it drops its clone at the end of stderr.
         eventually(LONG, "the log is complete", || Arc::strong_count(&self.log) == 1);
+        self.assert_content();
+    }
+
+    fn assert_content(&self) {
         assert_eq!(*self.log.lock().unwrap(), "", "the Java side logged a warning or an error");
     }
 }
@@ -118,9 +131,59 @@ impl Drop for Jvm {
     }
 }
 
-/// Host and port.
-fn address(server: &Server) -> String {
-    server.tcp_url().trim_start_matches("redis://").trim_end_matches('/').to_owned()
+/// A JVM that one case has. When it is over the next one with the same family and time-out in the shared cluster gets it: a
+/// Redisson that connects to six nodes takes seconds to start.
+pub(crate) struct Lent {
+    jvm: Option<Jvm>,
+    kept_as: Option<Kept>,
+}
+
+type Kept = (Family, Duration);
+
+/// Those that nobody has. They end with this process, which is the end of their input.
+static IDLE: Mutex<Vec<(Kept, Jvm)>> = Mutex::new(Vec::new());
+
+impl Lent {
+    /// One that ends with its case.
+    pub(crate) fn once(jvm: Jvm) -> Self {
+        Self { jvm: Some(jvm), kept_as: None }
+    }
+
+    pub(crate) fn idle_or(kept: Kept, start: impl FnOnce() -> Jvm) -> Self {
+        let jvm = take_idle(kept).unwrap_or_else(start);
+        Self { jvm: Some(jvm), kept_as: Some(kept) }
+    }
+}
+
+fn take_idle(kept: Kept) -> Option<Jvm> {
+    let mut idle = IDLE.lock().unwrap();
+    let place = idle.iter().position(|(other, _)| *other == kept)?;
+    Some(idle.swap_remove(place).1)
+}
+
+impl Deref for Lent {
+    type Target = Jvm;
+
+    fn deref(&self) -> &Jvm {
+        self.jvm.as_ref().expect("it is given back in the end")
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut Jvm {
+        self.jvm.as_mut().expect("it is given back in the end")
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let runs = self.child.try_wait().unwrap().is_none();
+        let kept = self.kept_as.filter(|_| runs && !std::thread::panicking());
+        if let Some(kept) = kept {
+            self.assert_content();
+            IDLE.lock().unwrap().extend(self.jvm.take().map(|jvm| (kept, jvm)));
+        }
+    }
 }
 
 /// Passes answers on to those who asked.

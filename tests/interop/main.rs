@@ -6,13 +6,15 @@
 
 #[macro_use]
 extern crate harness;
-use harness::{process, server, threads};
+use harness::{cluster, deployment, member, process, server, threads};
 
 #[macro_use]
 mod setting;
 mod java;
+mod servers;
 mod sides;
 
+mod clusters;
 mod control;
 mod counting;
 mod endings;

@@ -8,14 +8,19 @@ use std::time::Duration;
 const NAMES: [&str; 9] =
     ["order:42", "{order}:42", "order:{42}", "{order}", "a{b", "a}b", "{}", "with space: \"'*?[x]\\", "schloß/注文/🔒"];
 
+/// In a cluster Redisson cannot unlock those that have braces but no tag.
+const IN_A_CLUSTER: [&str; 7] =
+    ["order:42", "{order}:42", "order:{42}", "{order}", "{a}b", "with space: \"'*?[x]\\", "schloß/注文/🔒"];
+
 both_ways!(any_name_is_the_same_lock, a_prefix_is_the_same_lock);
 
 fn any_name_is_the_same_lock(family: Family, holder: Holder) {
     let setting = Setting::new(family, holder, FOR_EVER);
-    for name in NAMES {
+    let names = if family.is_in_cluster() { &IN_A_CLUSTER[..] } else { &NAMES };
+    for name in names {
         assert_shared(&setting, name, name);
     }
-    setting.record("names", &format!("{} with braces, spaces and beyond ASCII", NAMES.len()));
+    setting.record("names", &format!("{} with braces, spaces and beyond ASCII", names.len()));
 }
 
 /// Redisson's `NameMapper`, and what a program puts before the names of a Jedis lock.
@@ -36,7 +41,7 @@ fn a_prefix_is_the_same_lock(family: Family, holder: Holder) {
 fn assert_shared(setting: &Setting, name: &str, key: &str) {
     let (holder, waiter) = setting.sides();
     holder.lock(name);
-    assert_eq!(setting.server.owner(key).1, 1);
+    assert_eq!(setting.servers.owner(key).1, 1);
     assert!(!waiter.try_lock(name, Duration::ZERO).0, "{name}: it got in");
     let wait = || {
         let span = waiter.lock(name);

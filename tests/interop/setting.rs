@@ -1,10 +1,10 @@
-//! The setting of a case: a server, a JVM of one family, locks of this process, and which side holds.
+//! The setting of a case: where the locks are, a JVM of one family, locks of this process, and which side holds.
 
-use crate::java::{Jvm, folder};
-use crate::server::Server;
+use crate::java::{Jvm, Lent, folder};
+use crate::servers::Servers;
 use crate::sides::{Java, Rust, Side};
 use crate::threads::{LONG, eventually, finish, ms};
-use redlatch::{Client, Naming, ReentrantLock};
+use redlatch::{Client, Naming, ReentrantLock, ShardedPubsub};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::time::Duration;
@@ -17,21 +17,41 @@ pub(crate) const FOR_EVER: Duration = Duration::from_secs(60);
 pub(crate) enum Family {
     Redisson,
     Jedis,
+    /// Redisson in a cluster, by sharded pub/sub: its default since Redis 7.0.
+    Sharded,
+    /// The same on channels of all nodes.
+    Plain,
 }
 
 impl Family {
+    pub(crate) fn is_in_cluster(self) -> bool {
+        matches!(self, Self::Sharded | Self::Plain)
+    }
+
+    /// As in the table.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Redisson => "Redisson",
+            Self::Jedis => "Jedis",
+            Self::Sharded => "Redisson in a cluster, sharded",
+            Self::Plain => "Redisson in a cluster, plain",
+        }
+    }
+
     /// As the Java program's argument.
     pub(crate) fn java(self) -> &'static str {
         match self {
             Self::Redisson => "redisson",
             Self::Jedis => "jedis",
+            Self::Sharded => "sharded",
+            Self::Plain => "plain",
         }
     }
 
     pub(crate) fn naming(self) -> Naming {
         match self {
-            Self::Redisson => Naming::Redisson,
             Self::Jedis => Naming::Jedis,
+            Self::Redisson | Self::Sharded | Self::Plain => Naming::Redisson,
         }
     }
 
@@ -39,14 +59,15 @@ impl Family {
     pub(crate) fn channel(self, key: &str) -> String {
         match self {
             Self::Jedis => format!("__red__lock:{key}"),
-            Self::Redisson if key.contains('{') => format!("redisson_lock__channel:{key}"),
-            Self::Redisson => format!("redisson_lock__channel:{{{key}}}"),
+            _ if key.contains('{') => format!("redisson_lock__channel:{key}"),
+            _ => format!("redisson_lock__channel:{{{key}}}"),
         }
     }
 
     /// This side's locks. They look by themselves as rarely as they are told to.
     pub(crate) fn locks(self, url: &str, watchdog: Duration, prefix: &str) -> ReentrantLock {
-        let builder = Client::builder(url).watchdog_timeout(watchdog).poll_cap(FOR_EVER);
+        let told = if self == Self::Plain { ShardedPubsub::Off } else { ShardedPubsub::Auto };
+        let builder = Client::builder(url).watchdog_timeout(watchdog).poll_cap(FOR_EVER).sharded_pubsub(told);
         ReentrantLock::new(&builder.naming(self.naming()).key_prefix(prefix).build().unwrap())
     }
 }
@@ -62,9 +83,9 @@ pub(crate) enum Holder {
 pub(crate) struct Setting {
     pub(crate) family: Family,
     holder: Holder,
-    pub(crate) jvm: Jvm,
+    pub(crate) jvm: Lent,
     pub(crate) locks: ReentrantLock,
-    pub(crate) server: Server,
+    pub(crate) servers: Servers,
 }
 
 impl Setting {
@@ -73,15 +94,33 @@ impl Setting {
     }
 
     pub(crate) fn with_prefix(family: Family, holder: Holder, watchdog: Duration, prefix: &str) -> Self {
-        let server = Server::start_on_tcp();
-        let jvm = Jvm::start(family, &server, watchdog, prefix);
-        let locks = family.locks(&server.url(), watchdog, prefix);
-        Self { family, holder, jvm, locks, server }
+        let servers = Servers::start(family);
+        let start = || Jvm::start(family, &servers, watchdog, prefix);
+        let is_usual = family.is_in_cluster() && prefix.is_empty();
+        let jvm = if is_usual { Lent::idle_or((family, watchdog), start) } else { Lent::once(start()) };
+        Self::on(servers, jvm, family, holder, watchdog, prefix)
+    }
+
+    /// With a cluster whose masters may be replaced.
+    pub(crate) fn alone(family: Family, holder: Holder) -> Self {
+        let servers = Servers::start_alone();
+        let jvm = Lent::once(Jvm::start(family, &servers, FOR_EVER, ""));
+        Self::on(servers, jvm, family, holder, FOR_EVER, "")
+    }
+
+    fn on(servers: Servers, jvm: Lent, family: Family, holder: Holder, watchdog: Duration, prefix: &str) -> Self {
+        let locks = family.locks(&servers.url(), watchdog, prefix);
+        Self { family, holder, jvm, locks, servers }
     }
 
     /// The side that holds first, and the other.
     pub(crate) fn sides(&self) -> (Box<dyn Side + '_>, Box<dyn Side + '_>) {
-        let (java, rust) = (Box::new(Java(&self.jvm)), Box::new(Rust(&self.locks)));
+        self.sides_on("main")
+    }
+
+    /// The same, with another thread of the JVM.
+    pub(crate) fn sides_on<'s>(&'s self, thread: &'s str) -> (Box<dyn Side + 's>, Box<dyn Side + 's>) {
+        let (java, rust) = (Box::new(Java(&self.jvm, thread)), Box::new(Rust(&self.locks)));
         match self.holder {
             Holder::Java => (java, rust),
             Holder::Rust => (rust, java),
@@ -97,9 +136,9 @@ impl Setting {
     ) -> (T, U) {
         let channel = self.family.channel(key);
         std::thread::scope(|scope| {
-            let before = scripts_run(&self.server);
+            let before = self.servers.scripts_run();
             let waiter = scope.spawn(wait);
-            asleep(&self.server, &channel, before);
+            asleep(&self.servers, &channel, before);
             assert!(!waiter.is_finished(), "it did not wait");
             let acted = act();
             (finish(waiter), acted)
@@ -116,55 +155,52 @@ impl Setting {
 /// Puts a line into the table that `scripts/interop` prints.
 pub(crate) fn record(case: &str, family: Family, holder: &str, figures: &str) {
     let mut rows = OpenOptions::new().create(true).append(true).open(folder().join("rows")).unwrap();
-    writeln!(rows, "| {case} | {family:?} | {holder} | {figures} |").unwrap();
+    writeln!(rows, "| {case} | {} | {holder} | {figures} |", family.name()).unwrap();
 }
 
 /// Waits until a waiter has asked for the lock and subscribed to its channel, which it may still have been from before,
-/// and nobody asks the server for a lock any more.
-pub(crate) fn asleep(server: &Server, channel: &str, before: u64) {
-    eventually(LONG, "the waiter asks", || scripts_run(server) > before);
-    eventually(LONG, "the waiter subscribes", || server.subscribers(channel) == 1);
+/// and nobody asks for a lock any more.
+pub(crate) fn asleep(servers: &Servers, channel: &str, before: u64) {
+    eventually(LONG, "the waiter asks", || servers.scripts_run() > before);
+    eventually(LONG, "the waiter subscribes", || servers.subscribers(channel) == 1);
     eventually(LONG, "the waiter sleeps", || {
-        let before = scripts_run(server);
+        let before = servers.scripts_run();
         (0..4).all(|_| {
             std::thread::sleep(ms(5));
-            scripts_run(server) == before
+            servers.scripts_run() == before
         })
     });
 }
 
-/// How many scripts the server has run, by all its clients.
-pub(crate) fn scripts_run(server: &Server) -> u64 {
-    let stats: String = server.ask(&["INFO", "commandstats"]);
-    let of_scripts = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
-    of_scripts.map(|line| line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()).sum()
+/// Makes tests of a case, each with a family and the side that holds.
+macro_rules! tests_of {
+    ($case:ident: $($test:ident($family:ident, $holder:ident)),+) => {
+        mod $case {
+            use crate::setting::{Family, Holder};
+            $(
+                #[test]
+                fn $test() {
+                    super::$case(Family::$family, Holder::$holder);
+                }
+            )+
+        }
+    };
 }
 
-/// Makes four tests of each case: with either family, and with either side as the holder.
+/// With Redisson in a cluster in either way, and with either side as the holder.
+macro_rules! in_a_cluster {
+    ($($case:ident),+) => {$(
+        tests_of!($case: sharded_cluster_holds(Sharded, Java), sharded_cluster_waits(Sharded, Rust),
+            plain_cluster_holds(Plain, Java), plain_cluster_waits(Plain, Rust));
+    )+};
+}
+
+/// With each family, and with either side as the holder.
 macro_rules! both_ways {
     ($($case:ident),+) => {$(
-        mod $case {
-            use crate::setting::{Family::{Jedis, Redisson}, Holder::{Java, Rust}};
-
-            #[test]
-            fn redisson_holds() {
-                super::$case(Redisson, Java);
-            }
-
-            #[test]
-            fn redisson_waits() {
-                super::$case(Redisson, Rust);
-            }
-
-            #[test]
-            fn jedis_holds() {
-                super::$case(Jedis, Java);
-            }
-
-            #[test]
-            fn jedis_waits() {
-                super::$case(Jedis, Rust);
-            }
-        }
+        tests_of!($case: redisson_holds(Redisson, Java), redisson_waits(Redisson, Rust),
+            jedis_holds(Jedis, Java), jedis_waits(Jedis, Rust),
+            sharded_cluster_holds(Sharded, Java), sharded_cluster_waits(Sharded, Rust),
+            plain_cluster_holds(Plain, Java), plain_cluster_waits(Plain, Rust));
     )+};
 }

@@ -20,13 +20,13 @@ pub(crate) trait Side: Sync {
     }
 }
 
-/// A thread of a JVM.
-pub(crate) struct Java<'j>(pub(crate) &'j Jvm);
+/// A thread of a JVM, by its name.
+pub(crate) struct Java<'j>(pub(crate) &'j Jvm, pub(crate) &'j str);
 
 impl Java<'_> {
     #[track_caller]
     fn ask(&self, verb: &str, words: &[&str]) -> (String, Span) {
-        let (answer, span) = self.0.ask("main", &[&[verb], words].concat());
+        let (answer, span) = self.0.ask(self.1, &[&[verb], words].concat());
         (answer.unwrap(), span)
     }
 }
@@ -51,7 +51,7 @@ impl Side for Java<'_> {
     }
 
     fn try_unlock(&self, name: &str) -> Result<Span, String> {
-        let (answer, span) = self.0.ask("main", &["unlock", name]);
+        let (answer, span) = self.0.ask(self.1, &["unlock", name]);
         answer.map(|_| span).inspect_err(|error| assert!(error.contains("IllegalMonitorStateException"), "{error}"))
     }
 }

@@ -1,5 +1,6 @@
 //! Examples whose point is how their processes end: each is built and started as its user would.
 
+use crate::harness::cluster::{Cluster, slot_of};
 use crate::harness::sentinel::{Group, PATIENCE};
 use crate::process::built;
 use crate::server::{Server, signal};
@@ -234,6 +235,22 @@ fn a_hold_and_a_wait_go_over_to_the_next_master() {
     group.nodes[0].kill();
     process.hear_for(PATIENCE, "the master was replaced");
     process.hear("example:sentinel:kept is Held");
+    let (status, took) = process.end();
+    assert!(status.success() && took <= SOON, "{status} after {took:?}");
+}
+
+#[test]
+fn counters_lose_nothing_while_a_slot_moves_and_a_master_dies() {
+    let mut cluster = Cluster::start();
+    let process = Example::start(&built("--example", "cluster"), "8", &cluster.url());
+    process.hear("ms");
+    let [moved, kept] = ["example:cluster:0", "example:cluster:1"];
+    let to = cluster.masters().into_iter().find(|master| *master != cluster.master_of(moved)).unwrap();
+    cluster.move_slot(slot_of(moved), to);
+    let dead = cluster.master_of(kept);
+    cluster.nodes[dead].kill();
+    cluster.replaced(dead);
+    process.hear_for(PATIENCE, "increments, 0 of them lost");
     let (status, took) = process.end();
     assert!(status.success() && took <= SOON, "{status} after {took:?}");
 }

@@ -11,12 +11,13 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import org.redisson.config.ShardedSubscriptionMode;
 
 /**
  * The Java program beside a test: does what stdin says, one command a line, on threads that the command names.
  *
  * <pre>
- * arguments   redisson | jedis, host:port, the watchdog's time-out in ms, key prefix
+ * arguments   redisson | jedis | sharded | plain (Redisson in a cluster), host:port[,...], the watchdog's time-out in ms, key prefix
  * command     number TAB thread TAB verb [TAB argument ...]
  * answer      number TAB ns at the begin TAB ns at the end TAB ok | failed TAB value | exception
  * </pre>
@@ -36,7 +37,9 @@ public final class Peer {
     public static void main(String[] arguments) throws IOException {
         long watchdog = Long.parseLong(arguments[2]);
         try (Locks locks = switch (arguments[0]) {
-            case "redisson" -> new RedissonLocks(arguments[1], watchdog, arguments[3]);
+            case "redisson" -> RedissonLocks.ofServer(arguments[1], watchdog, arguments[3]);
+            case "sharded" -> RedissonLocks.ofCluster(ShardedSubscriptionMode.AUTO, arguments[1], watchdog, arguments[3]);
+            case "plain" -> RedissonLocks.ofCluster(ShardedSubscriptionMode.OFF, arguments[1], watchdog, arguments[3]);
             case "jedis" -> new JedisLocks(arguments[1], watchdog, arguments[3]);
             default -> throw new IllegalArgumentException(arguments[0]);
         }) {

@@ -3,21 +3,40 @@ package redlatch.interop;
 import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
+import org.redisson.config.ClusterServersConfig;
 import org.redisson.config.Config;
 import org.redisson.config.NameMapper;
+import org.redisson.config.ShardedSubscriptionMode;
 
-/** Redisson's RLock, with default settings but for the watchdog's time-out and the prefix. */
+/** Redisson's RLock, with default settings but for the watchdog's time-out, the prefix, and how it sees a cluster. */
 final class RedissonLocks implements Locks {
+    /** How often it looks who has which slots. */
+    private static final int SCAN_MILLIS = 500;
+
     private final RedissonClient client;
 
-    RedissonLocks(String address, long watchdogMillis, String prefix) {
-        Config config = new Config();
+    private RedissonLocks(Config config, long watchdogMillis, String prefix) {
         config.setLockWatchdogTimeout(watchdogMillis);
         if (!prefix.isEmpty()) {
             config.setNameMapper(new Prefix(prefix));
         }
-        config.useSingleServer().setAddress("redis://" + address);
         client = Redisson.create(config);
+    }
+
+    static RedissonLocks ofServer(String address, long watchdogMillis, String prefix) {
+        Config config = new Config();
+        config.useSingleServer().setAddress("redis://" + address);
+        return new RedissonLocks(config, watchdogMillis, prefix);
+    }
+
+    static RedissonLocks ofCluster(ShardedSubscriptionMode mode, String addresses, long watchdogMillis, String prefix) {
+        Config config = new Config();
+        ClusterServersConfig cluster = config.useClusterServers();
+        cluster.setScanInterval(SCAN_MILLIS).setShardedSubscriptionMode(mode);
+        for (String address : addresses.split(",")) {
+            cluster.addNodeAddress("redis://" + address);
+        }
+        return new RedissonLocks(config, watchdogMillis, prefix);
     }
 
     @Override

@@ -1,0 +1,109 @@
+//! Where the locks of a case are: one server, or a cluster.
+
+use crate::cluster::{self, Cluster, Shape};
+use crate::deployment::Used;
+use crate::server::{GONE, Server};
+use crate::setting::Family;
+use crate::threads::eventually;
+use redis::FromRedisValue;
+
+/// A server, and a cluster beside it for the families that need one: then only the news of processes are on the server.
+pub(crate) struct Servers {
+    pub(crate) news: Server,
+    pub(crate) cluster: Option<Used<Cluster>>,
+}
+
+/// The file beside the server's socket that tells other processes where the locks are.
+const WHERE: &str = "where";
+
+impl Servers {
+    /// A cluster is the one of all cases, which leave it as it is.
+    pub(crate) fn start(family: Family) -> Self {
+        Self::with(family.is_in_cluster().then(|| Used::Shared(cluster::shared())))
+    }
+
+    /// With a cluster of its own, whose masters may be replaced.
+    pub(crate) fn start_alone() -> Self {
+        Self::with(Some(Used::Alone(Box::new(Cluster::of(Shape::STEADY)))))
+    }
+
+    fn with(cluster: Option<Used<Cluster>>) -> Self {
+        let servers = Self { news: Server::start_on_tcp(), cluster };
+        std::fs::write(servers.news.socket().with_file_name(WHERE), servers.url()).unwrap();
+        servers
+    }
+
+    /// What a Rust program is given to find the locks.
+    pub(crate) fn url(&self) -> String {
+        self.cluster.as_ref().map_or_else(|| self.news.url(), |cluster| cluster.url())
+    }
+
+    /// The same for a process that knows the server of the news alone.
+    pub(crate) fn url_beside(news: &str) -> String {
+        std::fs::read_to_string(std::path::Path::new(news.trim_start_matches("unix://")).with_file_name(WHERE)).unwrap()
+    }
+
+    /// What the Java program is given: host and port, of all nodes of a cluster.
+    pub(crate) fn addresses(&self) -> String {
+        let url = self.cluster.as_ref().map_or_else(|| self.news.tcp_url(), |cluster| cluster.url());
+        url.split_once("://").expect("a URL").1.trim_end_matches('/').to_owned()
+    }
+
+    /// Runs a command where a key is.
+    pub(crate) fn ask<T: FromRedisValue>(&self, key: &str, words: &[&str]) -> T {
+        match &self.cluster {
+            None => self.news.ask(words),
+            Some(cluster) => cluster.nodes[cluster.master_of(key)].ask(words),
+        }
+    }
+
+    /// Runs a command everywhere.
+    fn ask_all<T: FromRedisValue>(&self, words: &[&str]) -> Vec<T> {
+        match &self.cluster {
+            None => vec![self.news.ask(words)],
+            Some(cluster) => cluster.nodes.iter().map(|node| node.ask(words)).collect(),
+        }
+    }
+
+    /// What is left of a key's time, in ms; -1: no end; -2: no key.
+    pub(crate) fn pttl(&self, key: &str) -> i64 {
+        self.ask(key, &["PTTL", key])
+    }
+
+    /// The count of the one owner of a lock.
+    pub(crate) fn owner(&self, key: &str) -> (String, i64) {
+        let fields: Vec<(String, i64)> = self.ask(key, &["HGETALL", key]);
+        <[_; 1]>::try_from(fields).expect("one owner").into_iter().next().unwrap()
+    }
+
+    /// How many connections are subscribed to a channel, in either way.
+    pub(crate) fn subscribers(&self, channel: &str) -> i64 {
+        let plain = self.ask_all::<(String, i64)>(&["PUBSUB", "NUMSUB", channel]);
+        let sharded = self.cluster.iter().flat_map(|cluster| &cluster.nodes);
+        let sharded = sharded.map(|node| node.sharded_subscribers(channel));
+        plain.into_iter().map(|(_, count)| count).chain(sharded).sum()
+    }
+
+    /// How many scripts were run, by all clients.
+    pub(crate) fn scripts_run(&self) -> u64 {
+        self.ask_all(&["INFO", "commandstats"]).iter().map(|stats: &String| scripts_in(stats)).sum()
+    }
+
+    fn leftovers(cluster: &Cluster) -> Vec<String> {
+        let left = |node: &crate::member::Member| [node.keys(), node.channels(), node.sharded_channels()].concat();
+        cluster.nodes.iter().flat_map(left).collect()
+    }
+}
+
+fn scripts_in(stats: &str) -> u64 {
+    let of_scripts = stats.lines().filter(|line| line.starts_with("cmdstat_eval"));
+    of_scripts.map(|line| line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()).sum()
+}
+
+/// As of the server, which looks itself.
+impl Drop for Servers {
+    fn drop(&mut self) {
+        let Some(cluster) = self.cluster.as_ref().filter(|_| !std::thread::panicking()) else { return };
+        eventually(GONE, "no key and no subscription is left", || Self::leftovers(cluster).is_empty());
+    }
+}
