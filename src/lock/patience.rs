@@ -135,7 +135,7 @@ impl<'a> Patience<'a> {
         Self { attempts: 1, ..self.until(limit) }
     }
 
-    /// A refusal is an answer, also one that could pass.
+    /// A refusal is an answer, also one that could pass; but not that of a master in whose place another one may come.
     pub(super) fn taking_no(self) -> Self {
         Self { takes_no: true, ..self }
     }
@@ -181,8 +181,14 @@ impl<'a> Patience<'a> {
         trouble.attempts += 1;
         let since = trouble.since.unwrap_or(now);
         let borne = self.stop.deadline.is_none() && now >= since.plus(self.space.config.outage_budget);
-        let refused = self.takes_no && matches!(failure, Failure::Refused { .. });
-        refused || borne || trouble.attempts >= self.attempts || !failure.may_pass() || now >= self.ends(now)
+        let settled = self.is_no(failure) || !failure.may_pass();
+        settled || borne || trouble.attempts >= self.attempts || now >= self.ends(now)
+    }
+
+    /// Whether a refusal is the answer. What a master refuses that was demoted, the one that takes its place may do.
+    fn is_no(&self, failure: &Failure) -> bool {
+        let is_demoted = |code: &str| code == "READONLY" && self.health.moves();
+        self.takes_no && matches!(failure, Failure::Refused { code, .. } if !is_demoted(code))
     }
 
     /// Pauses before the next attempt. The first that was not answered may have met an idle connection which

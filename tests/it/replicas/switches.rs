@@ -132,3 +132,18 @@ fn a_call_that_the_old_master_refuses_is_made_at_the_new_one() {
     let took: Duration = [(0, 1), (1, 0), (0, 2), (2, 0)].into_iter().map(switch).sum();
     assert!(took <= 2 * SOON, "{took:?}");
 }
+
+/// It is no answer that the hold is over and the lock is freed some time later: there is a master that can free it now.
+#[test]
+fn an_unlock_that_the_old_master_refuses_is_made_at_the_new_one() {
+    let group = group();
+    let locks = patient(&group);
+    locks.lock("n").unwrap();
+    group.replicated(0);
+    std::thread::sleep(SETTLED);
+    group.nodes[1].promote();
+    group.nodes[0].demote(&group.nodes[1]);
+    let (unlocked, took) = timed(|| locks.unlock("n"));
+    assert!(unlocked.is_ok() && took <= FOLLOWED, "{unlocked:?} after {took:?}");
+    assert_eq!(group.nodes[1].pttl("n"), -2);
+}
