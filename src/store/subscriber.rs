@@ -148,6 +148,13 @@ impl PubSub {
         self.shared.ring();
     }
 
+    /// Whoever listens to one of these channels may have missed something, by what was found out elsewhere.
+    pub(crate) fn tell_missed(&self, is_one: impl Fn(&str) -> bool) {
+        let state = self.shared.state.lock();
+        let concerned = state.channels.iter().filter(|(name, _)| is_one(name));
+        concerned.for_each(|(_, channel)| channel.missed());
+    }
+
     /// Puts an ear on a channel.
     ///
     /// # Errors

@@ -89,14 +89,15 @@ impl Post {
         at.node = Some(Arc::clone(next));
     }
 
-    /// Slots have other masters: whoever listens to a channel of theirs listens there.
+    /// Slots have other masters: whoever listens to a channel of theirs listens there. What the new one never heard of is free,
+    /// and nobody says so: whoever waits looks at its lock.
     pub(super) fn follow(&self, routes: &Routes, changed: &Changed) {
         self.settle(routes, false);
-        if routes.is_sharded() {
-            let places: Vec<_> = self.places.lock().values().filter(|place| changed.has(place.slot)).cloned().collect();
-            // Who gets no thread there looks at the lock now and then.
-            places.iter().for_each(|place| drop(place.follow(routes)));
-        }
+        self.common.tell_missed(|channel| concern(changed, channel));
+        let are_there = |place: &&Arc<Place>| concern(changed, &place.channel);
+        let places: Vec<_> = self.places.lock().values().filter(are_there).cloned().collect();
+        // Who gets no thread there looks at the lock now and then.
+        places.iter().for_each(|place| drop(place.follow(routes)));
     }
 
     pub(super) fn listen(
@@ -135,12 +136,20 @@ impl Place {
         let mut at = self.at.lock();
         let Some(node) = routes.known(self.slot) else { return Ok(()) };
         if at.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, &node)) {
+            self.ear.missed();
             return Ok(());
         }
         let subscription = node.pubsub.listen(&self.channel, Arc::clone(&self.ear))?;
         *at = Some((node, subscription));
         Ok(())
     }
+}
+
+/// Whether locks that are told of on a channel may be in one of these slots. Those whose names have braces that are no tag are
+/// in another slot than their channel, which nobody can tell from the channel.
+fn concern(changed: &Changed, channel: &str) -> bool {
+    let has_odd_braces = ['{', '}'].into_iter().any(|brace| channel.matches(brace).count() > 1);
+    has_odd_braces || changed.has(slot_of(channel))
 }
 
 /// The place of an ear, wherever its slot is; given back when dropped.
