@@ -391,6 +391,16 @@ impl Primitive for Keys {
         Ok(held.collect())
     }
 
+    fn each_apart(&self, tenures: &[Arc<Tenure>], ask: &mut dyn FnMut(&[Arc<Tenure>])) {
+        if !self.in_cluster {
+            return ask(tenures);
+        }
+        let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
+        for part in self.store.apart(&keys) {
+            ask(&part.into_iter().map(|at| Arc::clone(&tenures[at])).collect::<Vec<_>>());
+        }
+    }
+
     fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
         let key = tenure.key();
         let args = [Arg::Text(tenure.owner()), Arg::Number(left as u64), Arg::Parts(key.channel_parts())];
