@@ -1,5 +1,6 @@
 //! Locks as keys of a store: what one script does for each step of the accounting.
 
+mod answers;
 mod group;
 mod on_its_way;
 mod spread;
@@ -17,6 +18,7 @@ use crate::client::Space;
 use crate::lease::tenure::{Audience, Tenure};
 use crate::store::Store;
 use crate::store::node::{Answer, Arg, Failure, Grants, Lane, Limits, Reply, Request, Verb};
+use answers::{Freed, prolongs, takes};
 use arrayvec::ArrayVec;
 use on_its_way::may_ask;
 use std::sync::Arc;
@@ -296,44 +298,6 @@ impl Keys {
         let keys = [key.full()];
         let request = Request::new(Verb::Command(command), &keys, &[]);
         self.store.attempt(Lane::Calls, &request, any_time(answer_by))?.reply.number()
-    }
-}
-
-/// What a script that frees a lock says.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Freed {
-    NotHeld,
-    /// Done, but the server refuses to publish.
-    Untold,
-    /// Done, and so many connections were told.
-    Told(i64),
-}
-
-impl Freed {
-    fn of(number: i64) -> Self {
-        match number {
-            0 => Self::NotHeld,
-            1 => Self::Told(0),
-            2 => Self::Untold,
-            more => Self::Told(more - 2),
-        }
-    }
-
-    fn is_done(self) -> bool {
-        self != Self::NotHeld
-    }
-}
-
-/// Whether an acquire got the lock.
-fn takes(reply: &Reply) -> bool {
-    *reply == Reply::Nil
-}
-
-/// Whether a lock was found, of one or of several.
-fn prolongs(reply: &Reply) -> bool {
-    match reply {
-        Reply::Array(each) => each.iter().any(prolongs),
-        one => *one == Reply::Number(1),
     }
 }
 
