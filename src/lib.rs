@@ -265,6 +265,8 @@ pub use base::error::{Applied, Cause, Error, Result};
 pub use base::key::Naming;
 pub use base::signal::CancelToken;
 pub use base::stats::Stats;
+#[cfg(feature = "tls")]
+pub use base::tls::Tls;
 pub use client::{Client, ClientBuilder};
 pub use lease::hold::{Hold, HoldState, LostHold, LostReceiver};
 pub use lease::tenure::LossCause;

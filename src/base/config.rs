@@ -3,6 +3,9 @@
 use crate::base::error::{Error, Result};
 use crate::base::key::{LONGEST_NAME, Naming, is_in_one_slot};
 use crate::base::time::Lease;
+use crate::base::tls::Connector;
+#[cfg(feature = "tls")]
+use crate::base::tls::Tls;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -189,6 +192,10 @@ pub(crate) struct Settings {
     pub(crate) replicas: Option<SyncReplicas>,
     pub(crate) sharded_pubsub: ShardedPubsub,
     pub(crate) in_cluster: bool,
+    /// By its URL.
+    pub(crate) is_sealed: bool,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<Tls>,
 }
 
 /// Every setting, derived and checked.
@@ -212,6 +219,7 @@ pub(crate) struct Config {
     pub(crate) sharded_pubsub: ShardedPubsub,
     /// Each lock, and all that belongs to it, is in one slot.
     pub(crate) in_cluster: bool,
+    pub(crate) tls: Option<Connector>,
 }
 
 impl Settings {
@@ -219,6 +227,7 @@ impl Settings {
     /// outage budget 10 s; poll cap 5 s; 8 connections; no cap on holding.
     pub(crate) fn derive(self) -> Result<Config> {
         let watchdog = self.watchdog_timeout.unwrap_or(Duration::from_secs(30));
+        let tls = self.connector()?;
         let config = Config {
             watchdog_lease: Lease::clamped(watchdog),
             naming: self.naming,
@@ -237,9 +246,35 @@ impl Settings {
             replicas: self.replicas,
             sharded_pubsub: self.sharded_pubsub,
             in_cluster: self.in_cluster,
+            tls,
         };
         config.check(watchdog)?;
         Ok(config)
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Settings {
+    /// # Errors
+    /// `Config` for settings that do not work, or that would not be used: who gives them thinks that it is encrypted.
+    fn connector(&self) -> Result<Option<Connector>> {
+        match (&self.tls, self.is_sealed) {
+            (Some(_), false) => Err(Error::config("TLS settings are given for a URL without TLS: write rediss://")),
+            (tls, true) => tls.clone().unwrap_or_default().connector().map(Some),
+            (None, false) => Ok(None),
+        }
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+impl Settings {
+    /// # Errors
+    /// `Config` for a URL that asks for TLS.
+    fn connector(&self) -> Result<Option<Connector>> {
+        match self.is_sealed {
+            true => Err(Error::config("the server's URL asks for TLS: enable the feature `tls` of redlatch")),
+            false => Ok(None),
+        }
     }
 }
 

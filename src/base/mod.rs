@@ -14,4 +14,6 @@ pub(crate) mod stats;
 pub(crate) mod sync;
 pub(crate) mod threads;
 pub(crate) mod time;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+pub(crate) mod tls;
 pub(crate) mod unwind;

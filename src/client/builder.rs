@@ -4,6 +4,8 @@ use super::{Callback, Client, Handle, Space};
 use crate::base::config::{AddressMap, HandOff, Reentry, Settings, ShardedPubsub, SyncReplicas};
 use crate::base::error::{Error, Result};
 use crate::base::key::Naming;
+#[cfg(feature = "tls")]
+use crate::base::tls::Tls;
 use crate::base::unwind::survives_a_panic;
 use crate::lease::hold::LostHold;
 use crate::store;
@@ -30,6 +32,33 @@ survives_a_panic!(ClientBuilder<T>, of T);
 impl<T> ClientBuilder<T> {
     pub(crate) fn for_servers(urls: Vec<String>) -> Self {
         Self { urls, replicas: None, settings: Settings::default(), on_lost: None, makes: PhantomData }
+    }
+
+    /// What the schemes of all URLs say together; they are those of the same servers without TLS after that.
+    ///
+    /// # Errors
+    /// `Config` when some ask for TLS and others do not.
+    pub(crate) fn read_schemes(&mut self) -> Result<()> {
+        let mut all: Vec<_> = self.urls.iter_mut().chain(self.replicas.iter_mut().flatten()).collect();
+        let sealed = all.iter().filter(|url| store::is_sealed(url)).count();
+        if sealed > 0 && sealed < all.len() {
+            return Err(Error::config(
+                "some of the servers' URLs ask for TLS and some do not: give all rediss://, or none",
+            ));
+        }
+        all.iter_mut().for_each(|url| **url = store::unsealed(url));
+        self.settings.is_sealed = sealed > 0;
+        self.settings.in_cluster = self.urls.iter().any(|url| store::is_cluster(url));
+        Ok(())
+    }
+
+    /// How servers are known, and who this client is, for URLs that ask for TLS: `rediss://`, `rediss+sentinel://` or
+    /// `rediss+cluster://`. Default: the authorities of the system, no certificate of its own. The time to connect holds for
+    /// the handshake, too.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.settings.tls = Some(tls);
+        self
     }
 
     /// The lease of a lock for which none is given; it is renewed every third of it. Default 30 s, at least 100 ms.
@@ -276,7 +305,7 @@ impl ClientBuilder {
     /// # Errors
     /// [`Error::Config`] names the setting that is wrong.
     pub fn build(mut self) -> Result<Client> {
-        self.settings.in_cluster = self.urls.iter().any(|url| store::is_cluster(url));
+        self.read_schemes()?;
         let config = self.settings.derive()?;
         let space = Arc::new(Space::new(config, self.on_lost));
         let (url, common) = (self.urls[0].as_str(), space.common()?);

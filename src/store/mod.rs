@@ -127,12 +127,13 @@ enum Scheme {
     /// A server's address.
     Server,
     Opens(Open),
+    /// The same with TLS as that of another scheme.
+    Sealed(&'static str),
     /// Other programs know it; what its user is told.
     Refused(&'static str),
 }
-use Scheme::{Opens, Refused, Server};
+use Scheme::{Opens, Refused, Sealed, Server};
 
-const NO_TLS: &str = "asks for TLS, which this version does not have: use redis:// or unix://";
 const A_SOCKET: &str = "is that of a socket: write unix:// before its path";
 const NOT_REDIS: &str = "is not that of a Redis server: write redis:// before the host";
 
@@ -143,20 +144,20 @@ const SCHEMES: &[(&str, Scheme)] = &[
     ("unix", Server),
     ("redis+unix", Server),
     ("valkey+unix", Server),
-    ("rediss", Refused(NO_TLS)),
-    ("valkeys", Refused(NO_TLS)),
-    ("redis+tls", Refused(NO_TLS)),
-    ("redis+ssl", Refused(NO_TLS)),
+    ("rediss", Sealed("redis")),
+    ("valkeys", Sealed("redis")),
+    ("redis+tls", Sealed("redis")),
+    ("redis+ssl", Sealed("redis")),
     ("redis+cluster", Opens(cluster::open)),
     ("redis-cluster", Opens(cluster::open)),
     ("valkey+cluster", Opens(cluster::open)),
-    ("rediss-cluster", Refused(NO_TLS)),
-    ("rediss+cluster", Refused(NO_TLS)),
+    ("rediss-cluster", Sealed("redis+cluster")),
+    ("rediss+cluster", Sealed("redis+cluster")),
     ("redis+sentinel", Opens(sentinel::open)),
     ("redis-sentinel", Opens(sentinel::open)),
     ("valkey+sentinel", Opens(sentinel::open)),
-    ("rediss-sentinel", Refused(NO_TLS)),
-    ("rediss+sentinel", Refused(NO_TLS)),
+    ("rediss-sentinel", Sealed("redis+sentinel")),
+    ("rediss+sentinel", Sealed("redis+sentinel")),
     ("redis-socket", Refused(A_SOCKET)),
     ("redis+socket", Refused(A_SOCKET)),
     ("tcp", Refused(NOT_REDIS)),
@@ -171,12 +172,25 @@ fn scheme_of(url: &str) -> error::Result<&'static Scheme> {
     known.map(|(_, scheme)| scheme).ok_or_else(|| wrong_scheme(url))
 }
 
+/// Whether a URL asks for TLS.
+pub(crate) fn is_sealed(url: &str) -> bool {
+    matches!(scheme_of(url.trim()), Ok(Sealed(_)))
+}
+
+/// The URL of the same servers without TLS.
+pub(crate) fn unsealed(url: &str) -> String {
+    match (scheme_of(url.trim()), url.trim().split_once(':')) {
+        (Ok(Sealed(plain)), Some((_, rest))) => format!("{plain}:{rest}"),
+        _ => url.trim().to_owned(),
+    }
+}
+
 /// Whether a URL is that of a cluster, where each lock is in a slot.
 pub(crate) fn is_cluster(url: &str) -> bool {
     matches!(scheme_of(url.trim()), Ok(Opens(open)) if std::ptr::fn_addr_eq(*open, cluster::open as Open))
 }
 
-/// The store of a URL. Nothing is connected yet.
+/// The store of a URL without TLS in it: that is in the configuration. Nothing is connected yet.
 ///
 /// # Errors
 /// `Config` for a URL that is not understood.
@@ -185,6 +199,8 @@ pub(crate) fn open(url: &str, common: &Common) -> error::Result<Arc<dyn Store>> 
     match scheme_of(url)? {
         Server => fixed::open(url, common),
         Opens(open) => open(url, common),
+        // Whoever has read the schemes gives it without.
+        Sealed(_) => Err(wrong_scheme(url)),
         Refused(what) => Err(wrong_url(what)),
     }
 }

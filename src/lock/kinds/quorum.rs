@@ -194,7 +194,7 @@ impl ClientBuilder<QuorumLock> {
     pub fn build(mut self) -> Result<QuorumLock> {
         check_count(self.urls.len())?;
         self.settings.pool_size.get_or_insert(CONNECTIONS);
-        self.settings.in_cluster = self.urls.iter().any(|url| stores::is_cluster(url));
+        self.read_schemes()?;
         let node_timeout = self.settings.node_timeout;
         let config = self.settings.derive()?;
         let node_timeout = node_timeout.unwrap_or(NODE_TIMEOUT.min(config.response_timeout));

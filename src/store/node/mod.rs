@@ -8,6 +8,8 @@ mod bell;
 mod outage;
 mod pipeline;
 mod resp;
+#[cfg_attr(not(feature = "tls"), path = "no_seal.rs")]
+mod seal;
 mod server;
 mod sockets;
 mod stream;

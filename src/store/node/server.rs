@@ -8,6 +8,7 @@ use crate::base::error::{Applied, Cause, Result, says_full};
 use crate::base::script::Dialect;
 use crate::base::stats::Counters;
 use crate::base::time::{Clock, Moment};
+use crate::base::tls::Connector;
 use redis::{Cmd, ConnectionAddr, ErrorKind, RedisConnectionInfo, RedisError, ServerErrorKind, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +63,7 @@ pub(crate) struct Server {
     connect_timeout: Duration,
     response_timeout: Duration,
     strict: bool,
+    tls: Option<Connector>,
     app_name: Option<String>,
     /// Whose confirmation a grant needs.
     pub(super) replicas: Option<SyncReplicas>,
@@ -87,8 +89,8 @@ impl Server {
     pub(crate) fn new(target: Target, config: &Config, counters: Arc<Counters>) -> Self {
         let (connect_timeout, response_timeout) = (config.connect_timeout, config.response_timeout);
         let (strict, replicas, sockets) = (config.strict, config.replicas, Sockets::default());
-        let (clock, app_name) = (Clock::Boot, config.app_name.clone());
-        Self { target, clock, counters, connect_timeout, response_timeout, strict, app_name, replicas, sockets }
+        let (clock, tls, app_name) = (Clock::Boot, config.tls.clone(), config.app_name.clone());
+        Self { target, clock, counters, connect_timeout, response_timeout, strict, tls, app_name, replicas, sockets }
     }
 
     /// How scripts tell those who listen to it.
@@ -172,7 +174,8 @@ impl Server {
     /// The look-up of a host name is not bounded: the system offers no way.
     pub(crate) fn connect(&self, until: Moment) -> Result<Greeted, RedisError> {
         let until = until.min(self.clock.now().plus(self.connect_timeout));
-        let mut stream = Stream::connect(&self.target.addr, self.response_timeout, &self.clock, until)?;
+        let (address, tls) = (&self.target.addr, self.tls.as_ref());
+        let mut stream = Stream::connect(address, tls, self.response_timeout, &self.clock, until)?;
         self.sockets.add(stream.socket());
         let commands = self.handshake();
         let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();

@@ -1,11 +1,13 @@
-//! One socket, TCP or Unix: whatever is sent or read on it ends by one point in time, in however many pieces it comes.
+//! One socket, TCP or Unix, sealed by TLS or not: whatever is sent or read on it ends by one point in time, in however many pieces it comes.
 //!
 //! The socket is ours, and redis-rs gives only the parser: its own connection hides the socket, its time-outs are those
 //! of each system call, and nothing but a message ends its read early. `docs/stream.md` has the measurements.
 
 use super::LEAST_TO_CONNECT;
 use super::bell::Bell;
+use super::seal::{Seal, explained};
 use crate::base::time::{Clock, Moment};
+use crate::base::tls::Connector;
 use redis::io::tcp::socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 use redis::{ConnectionAddr, ErrorKind, Parser, RedisError, Value};
 use std::io::{self, Read, Write};
@@ -20,15 +22,17 @@ const LOOK: Duration = Duration::from_millis(1);
 /// A connection, and what was read of the next answer.
 pub(crate) struct Stream {
     socket: Bounded,
+    seal: Option<Seal>,
     parser: Parser,
 }
 
 impl Stream {
-    /// Connects by then. The look-up of a host name is not bounded: the system offers no way.
+    /// Connects by then, TLS included. The look-up of a host name is not bounded: the system offers no way.
     ///
     /// `user_timeout` is how long sent data may stay unacknowledged.
     pub(super) fn connect(
         address: &ConnectionAddr,
+        tls: Option<&Connector>,
         user_timeout: Duration,
         clock: &Clock,
         until: Moment,
@@ -44,10 +48,14 @@ impl Stream {
                 socket
             }
             ConnectionAddr::Unix(path) => dial_unix(path, || until.since(clock.now()).max(LOOK))?,
-            _ => return Err((ErrorKind::InvalidClientConfig, "this version has no TLS").into()),
+            _ => return Err((ErrorKind::InvalidClientConfig, "this version knows no such address").into()),
         };
-        let until = until.max(clock.now().plus(LOOK));
-        Ok(Self { socket: Bounded::new(socket, clock.clone(), until), parser: Parser::new() })
+        let mut socket = Bounded::new(socket, clock.clone(), until.max(clock.now().plus(LOOK)));
+        let seal = match (tls, address) {
+            (Some(tls), ConnectionAddr::Tcp(host, _)) => Some(Seal::on(tls, host, &mut socket)?),
+            _ => None,
+        };
+        Ok(Self { socket, seal, parser: Parser::new() })
     }
 
     /// What it goes through, for who closes it from another thread.
@@ -63,7 +71,11 @@ impl Stream {
     }
 
     pub(crate) fn send(&mut self, packed: &[u8]) -> Result<(), RedisError> {
-        Ok(self.socket.write_all(packed)?)
+        let sent = match &mut self.seal {
+            None => self.socket.write_all(packed),
+            Some(seal) => seal.write_all(packed, &mut self.socket),
+        };
+        sent.map_err(explained)
     }
 
     /// The answer to what was sent. What a server tells unasked is none.
@@ -78,13 +90,20 @@ impl Stream {
 
     /// What the server says next.
     pub(crate) fn next(&mut self) -> Result<Value, RedisError> {
-        self.parser.parse_value(&mut self.socket)
+        match &mut self.seal {
+            None => self.parser.parse_value(&mut self.socket),
+            Some(seal) => self.parser.parse_value(Opened { seal, socket: &mut self.socket }),
+        }
     }
 
     /// The same, or nothing when the time is up or the bell rings. What was read of it is kept for the next call.
     pub(crate) fn next_unless_rung(&mut self, bell: &Bell) -> Result<Option<Value>, RedisError> {
         let mut attentive = Attentive { socket: &mut self.socket, bell, is_over: false };
-        match self.parser.parse_value(&mut attentive) {
+        let next = match &mut self.seal {
+            None => self.parser.parse_value(&mut attentive),
+            Some(seal) => self.parser.parse_value(Opened { seal, socket: &mut attentive }),
+        };
+        match next {
             Err(_) if attentive.is_over => Ok(None),
             next => next.map(Some),
         }
@@ -254,6 +273,28 @@ impl Read for Attentive<'_> {
     }
 }
 
+impl Write for Attentive<'_> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.socket.write(data)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What is under a seal.
+struct Opened<'a, S> {
+    seal: &'a mut Seal,
+    socket: &'a mut S,
+}
+
+impl<S: Read + Write> Read for Opened<'_, S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.seal.read(buffer, self.socket)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,7 +304,7 @@ mod tests {
     fn stream() -> (Stream, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let socket = Bounded::new(ours.into(), Clock::Boot, Moment(0));
-        (Stream { socket, parser: Parser::new() }, theirs)
+        (Stream { socket, seal: None, parser: Parser::new() }, theirs)
     }
 
     fn soon() -> Moment {

@@ -1,7 +1,7 @@
 //! The URLs of a master and its replicas: each is understood as that of a single server, and some do not go together.
 
 use crate::base::error::{Error, Result};
-use crate::store::node::{Target, wrong_url};
+use crate::store::node::{Target, wrong_scheme, wrong_url};
 use crate::store::{Scheme, scheme_of};
 
 /// # Errors
@@ -31,6 +31,7 @@ fn node(url: &str) -> Result<Target> {
             "replicas are those of a server's URL, and sentinels and clusters find them by themselves: leave `replicas` out, or give \
              redis:// and the address of each node",
         )),
+        Scheme::Sealed(_) => Err(wrong_scheme(url)),
         Scheme::Refused(what) => Err(wrong_url(what)),
     }
 }

@@ -1,0 +1,5 @@
+//! Without the feature `tls` no client has any.
+
+/// There is none.
+#[derive(Debug, Clone)]
+pub(crate) enum Connector {}

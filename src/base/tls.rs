@@ -1,0 +1,228 @@
+//! TLS: whom to trust, and as whom to come.
+//!
+//! The cryptography is ring's, by configuration: nothing is installed for the process, where it would stand in the way of what
+//! the program chooses for itself.
+
+use crate::base::error::{Error, Result};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme,
+};
+use std::fmt;
+use std::sync::Arc;
+
+/// How a client whose URL begins with `rediss` makes sure who its servers are, and shows who it is (feature `tls`).
+///
+/// Without any of this such a client trusts the authorities that the system trusts, asks for a certificate of the host in
+/// the URL, or of the host by which a sentinel or a cluster names a node, and shows none of its own. Certificates are always
+/// checked: there is no way to switch that off.
+///
+/// Certificates and keys are PEM, read once, when the client is built. Its `Debug` shows none of it.
+///
+/// ```no_run
+/// use redlatch::{Client, Tls};
+///
+/// let tls = Tls::new()
+///     .ca(std::fs::read("ca.pem")?)
+///     .client_certificate(std::fs::read("client.pem")?, std::fs::read("client.key")?)
+///     .server_name("redis.internal");
+/// let client = Client::builder("rediss://10.0.0.7:6380").tls(tls).build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Default)]
+#[must_use]
+pub struct Tls {
+    authorities: Vec<Vec<u8>>,
+    own: Option<(Vec<u8>, Vec<u8>)>,
+    name: Option<String>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls(..)")
+    }
+}
+
+impl Tls {
+    /// The authorities of the system, no certificate of its own.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Trusts the certificates in this PEM text, and no longer those of the system. May be given more than once.
+    pub fn ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.authorities.push(pem.into());
+        self
+    }
+
+    /// Shows a certificate to servers that ask for one (`tls-auth-clients`, which is on by default): its chain, the own one
+    /// first, and its key, not encrypted, both PEM.
+    pub fn client_certificate(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.own = Some((chain.into(), key.into()));
+        self
+    }
+
+    /// Asks for a certificate of this name, a host's or an IP address, wherever it connects: for those whose certificates
+    /// name another host than the one by which they are reached, or than sentinels and clusters name.
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// # Errors
+    /// `Config` for what is no certificate, key or name.
+    pub(crate) fn connector(&self) -> Result<Connector> {
+        let provider = Arc::new(ring::default_provider());
+        let verifier = Wording(self.verifier(&provider)?);
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        // What is called so is that a verifier of one's own is set: this one asks the usual one, and words what it says.
+        let builder = builder.map_err(wrong)?.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+        let config = match &self.own {
+            None => builder.with_no_client_auth(),
+            Some((chain, key)) => {
+                let (chain, key) = (certificates(chain, "client_certificate")?, key_in(key)?);
+                builder.with_client_auth_cert(chain, key).map_err(wrong)?
+            }
+        };
+        Ok(Connector { config: Arc::new(config), name: self.name.as_deref().map(server_name).transpose()? })
+    }
+
+    fn verifier(&self, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>> {
+        let mut roots = RootCertStore::empty();
+        if self.authorities.is_empty() {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        for pem in &self.authorities {
+            for certificate in certificates(pem, "ca")? {
+                roots.add(certificate).map_err(wrong)?;
+            }
+        }
+        if roots.is_empty() {
+            return Err(Error::config("the system trusts no certificate authority: give one by Tls::ca"));
+        }
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build().map_err(wrong)
+    }
+}
+
+fn wrong(error: impl fmt::Display) -> Error {
+    Error::config(format!("the TLS settings do not work: {error}"))
+}
+
+/// # Errors
+/// `Config` when there is none.
+fn certificates(pem: &[u8], given: &str) -> Result<Vec<CertificateDer<'static>>> {
+    let what = |why: &str| {
+        Error::config(format!("Tls::{given} was given {why}: it takes PEM text, -----BEGIN CERTIFICATE-----"))
+    };
+    let all = CertificateDer::pem_slice_iter(pem).collect::<std::result::Result<Vec<_>, _>>();
+    match all.map_err(|error| what(&format!("what is not understood ({error})")))? {
+        none if none.is_empty() => Err(what("no certificate")),
+        some => Ok(some),
+    }
+}
+
+/// # Errors
+/// `Config` when there is none.
+fn key_in(pem: &[u8]) -> Result<PrivateKeyDer<'static>> {
+    let what =
+        "Tls::client_certificate was given no key: it takes PEM text, -----BEGIN PRIVATE KEY-----, not encrypted";
+    PrivateKeyDer::from_pem_slice(pem).map_err(|_| Error::config(what))
+}
+
+/// # Errors
+/// `Config` for what is no name.
+fn server_name(name: &str) -> Result<ServerName<'static>> {
+    let what = "Tls::server_name was given what is neither the name of a host nor an IP address";
+    ServerName::try_from(name.to_owned()).map_err(|_| Error::config(what))
+}
+
+/// What each connection is made with.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    config: Arc<ClientConfig>,
+    name: Option<ServerName<'static>>,
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connector(..)")
+    }
+}
+
+impl Connector {
+    /// A session that has not begun.
+    ///
+    /// # Errors
+    /// When the host is none that a certificate could name.
+    pub(crate) fn session(&self, host: &str) -> std::result::Result<ClientConnection, rustls::Error> {
+        let of_host =
+            || ServerName::try_from(host.to_owned()).map_err(|error| rustls::Error::General(error.to_string()));
+        let name = self.name.clone().map_or_else(of_host, Ok)?;
+        ClientConnection::new(Arc::clone(&self.config), name)
+    }
+}
+
+/// The usual verifier, which does not tell a certificate that signed itself from one of an authority that nobody knows.
+#[derive(Debug)]
+struct Wording(Arc<WebPkiServerVerifier>);
+
+/// It is its own authority, and not among those that are trusted.
+#[derive(Debug)]
+pub(crate) struct SignedItself;
+
+impl fmt::Display for SignedItself {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it signed itself")
+    }
+}
+
+impl std::error::Error for SignedItself {}
+
+fn signed_itself(certificate: &CertificateDer<'_>) -> bool {
+    webpki::EndEntityCert::try_from(certificate).is_ok_and(|parsed| parsed.issuer() == parsed.subject())
+}
+
+impl ServerCertVerifier for Wording {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+        let verified = self.0.verify_server_cert(end_entity, intermediates, name, ocsp, now);
+        verified.map_err(|error| match error {
+            rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) if signed_itself(end_entity) => {
+                CertificateError::Other(OtherError(Arc::new(SignedItself))).into()
+            }
+            other => other,
+        })
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}

@@ -1,0 +1,100 @@
+//! A TLS session on a socket.
+
+use crate::base::tls::{Connector, SignedItself};
+use redis::RedisError;
+use rustls::{AlertDescription, CertificateError, ClientConnection, Error, OtherError};
+use std::io::{self, Read, Write};
+
+/// The code of an error that TLS raised, where a server's has its own.
+const CODE: &str = "TLS";
+
+pub(super) struct Seal(Box<ClientConnection>);
+
+impl Seal {
+    /// Shakes hands, in the time that the socket has.
+    pub(super) fn on(connector: &Connector, host: &str, socket: &mut (impl Read + Write)) -> Result<Self, RedisError> {
+        let mut session = connector.session(host).map_err(|error| worded(&error))?;
+        while session.is_handshaking() {
+            session.complete_io(socket).map_err(explained)?;
+        }
+        Ok(Self(Box::new(session)))
+    }
+
+    pub(super) fn write_all(&mut self, data: &[u8], to: &mut impl Write) -> io::Result<()> {
+        self.0.writer().write_all(data)?;
+        self.flush(to)
+    }
+
+    fn flush(&mut self, to: &mut impl Write) -> io::Result<()> {
+        while self.0.wants_write() {
+            self.0.write_tls(to)?;
+        }
+        Ok(())
+    }
+
+    /// What there is, or else what comes next.
+    pub(super) fn read(&mut self, buffer: &mut [u8], from: &mut (impl Read + Write)) -> io::Result<usize> {
+        loop {
+            match self.0.reader().read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                read => return read,
+            }
+            self.0.read_tls(from)?;
+            self.0.process_new_packets().map_err(io::Error::other)?;
+            // An answer to a change of keys, mostly nothing.
+            self.flush(from)?;
+        }
+    }
+}
+
+/// An error of the socket, or what TLS has against the other side, or that against us.
+pub(super) fn explained(error: io::Error) -> RedisError {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(inner) => worded(inner),
+        None => error.into(),
+    }
+}
+
+fn worded(error: &Error) -> RedisError {
+    redis::make_extension_error(CODE.to_owned(), Some(meaning(error)))
+}
+
+fn meaning(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(wrong) => meaning_of_certificate(wrong),
+        Error::AlertReceived(alert) => meaning_of_alert(*alert),
+        Error::InvalidMessage(_) => "it does not speak TLS: is this the port for it, or is redis:// meant?".to_owned(),
+        other => format!("TLS fails: {other}"),
+    }
+}
+
+fn meaning_of_certificate(wrong: &CertificateError) -> String {
+    use CertificateError as E;
+    let what = match wrong {
+        E::Expired | E::ExpiredContext { .. } => "its certificate has expired",
+        E::NotValidYet | E::NotValidYetContext { .. } => "its certificate is not valid yet: is the clock right?",
+        E::UnknownIssuer => "its certificate is of an authority that is not trusted here: give that by Tls::ca",
+        E::Other(OtherError(inner)) if inner.is::<SignedItself>() => {
+            "its certificate signed itself: give it by Tls::ca, if it is the right one"
+        }
+        E::NotValidForName | E::NotValidForNameContext { .. } => {
+            return format!("its certificate is of another host ({wrong}): give its name by Tls::server_name");
+        }
+        other => return format!("its certificate is not accepted: {other}"),
+    };
+    what.to_owned()
+}
+
+fn meaning_of_alert(alert: AlertDescription) -> String {
+    use AlertDescription as A;
+    match alert {
+        A::CertificateRequired | A::HandshakeFailure => {
+            format!("it ends the handshake ({alert:?}): it may want a certificate, see Tls::client_certificate")
+        }
+        A::UnknownCA | A::BadCertificate | A::CertificateExpired | A::CertificateRevoked | A::CertificateUnknown => {
+            format!("it does not accept the certificate of this client ({alert:?})")
+        }
+        other => format!("it ends the session ({other:?})"),
+    }
+}
