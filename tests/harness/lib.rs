@@ -31,6 +31,7 @@ pub mod lateness;
 pub mod lua;
 pub mod member;
 pub mod oracle;
+pub mod papers;
 pub mod process;
 pub mod proxy;
 pub mod queue;

@@ -1,5 +1,6 @@
 //! The harness's servers: a private `redis-server` for one test, and the look at what is left on it in the end.
 
+use crate::papers::{self, Papers};
 use crate::threads::eventually;
 use redis::FromRedisValue;
 use redlatch::{Client, ClientBuilder, ReentrantLock};
@@ -27,7 +28,7 @@ static NUMBER: AtomicUsize = AtomicUsize::new(0);
 pub struct Server {
     dir: PathBuf,
     port: u16,
-    settings: &'static [&'static str],
+    settings: Vec<String>,
     child: Option<Child>,
     admin: Mutex<Option<redis::Connection>>,
 }
@@ -57,13 +58,38 @@ impl Server {
         Self::start_on(free_cluster_port(), &["--cluster-enabled", "yes"])
     }
 
-    fn start_on(port: u16, settings: &'static [&'static str]) -> Self {
+    /// One whose TCP port is for TLS, and asks clients for certificates, if it wants to.
+    pub fn start_with_tls(papers: &Papers, asks: bool) -> Self {
+        let mut server = Self::new(free_port());
+        for (file, text) in [("ca", &papers::authority()), ("chain", &papers.chain), ("key", &papers.key)] {
+            std::fs::write(server.dir.join(file), text).unwrap();
+        }
+        let file = |name: &str| server.dir.join(name).display().to_string();
+        let (port, asks) = (server.port.to_string(), if asks { "yes" } else { "no" }.to_owned());
+        let [ca, chain, key] = ["ca", "chain", "key"].map(file);
+        let words = [("tls-port", port), ("port", "0".to_owned()), ("tls-auth-clients", asks)];
+        let files = [("tls-ca-cert-file", ca), ("tls-cert-file", chain), ("tls-key-file", key)];
+        let settings = words.into_iter().chain(files).flat_map(|(name, value)| [format!("--{name}"), value]);
+        server.settings = settings.collect();
+        server.started()
+    }
+
+    fn start_on(port: u16, settings: &[&str]) -> Self {
+        let mut server = Self::new(port);
+        server.settings = settings.iter().map(|word| (*word).to_owned()).collect();
+        server.started()
+    }
+
+    fn new(port: u16) -> Self {
         let number = NUMBER.fetch_add(1, SeqCst);
         let dir = std::env::temp_dir().join(format!("redlatch-it-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory for the server");
-        let mut server = Self { dir, port, settings, child: None, admin: Mutex::new(None) };
-        server.restart();
-        server
+        Self { dir, port, settings: Vec::new(), child: None, admin: Mutex::new(None) }
+    }
+
+    fn started(mut self) -> Self {
+        self.restart();
+        self
     }
 
     /// Starts the process, also again after a [`kill`](Self::kill).
@@ -82,7 +108,7 @@ impl Server {
         assert!(self.child.is_none(), "it is running");
         let mut command = Command::new(redis_program());
         command.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--unixsocket"]).arg(self.socket());
-        command.args(["--save", "", "--appendfsync", "always"]).args(self.settings);
+        command.args(["--save", "", "--appendfsync", "always"]).args(&self.settings);
         command.args(["--key-load-delay", &per_key.as_micros().to_string()]);
         // With its folder: a server tries whether it can write there before it goes into its own.
         command.args(["--loglevel", "notice", "--logfile"]).arg(self.dir.join("log")).arg("--dir").arg(&self.dir);
@@ -160,6 +186,10 @@ impl Server {
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    pub fn tls_url(&self) -> String {
+        format!("rediss://127.0.0.1:{}/", self.port)
     }
 
     pub fn tcp_url(&self) -> String {

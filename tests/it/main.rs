@@ -44,6 +44,7 @@ mod stats;
 mod strict;
 mod sync_replicas;
 mod tidy;
+mod tls;
 mod turns;
 mod urls;
 mod waiting;

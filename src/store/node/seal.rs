@@ -8,26 +8,35 @@ use std::io::{self, Read, Write};
 /// The code of an error that TLS raised, where a server's has its own.
 const CODE: &str = "TLS";
 
-pub(super) struct Seal(Box<ClientConnection>);
+pub(super) struct Seal {
+    session: Box<ClientConnection>,
+    /// Why it ended, which the parser of answers would not pass on.
+    ended: Option<Error>,
+}
 
 impl Seal {
     /// Shakes hands, in the time that the socket has.
     pub(super) fn on(connector: &Connector, host: &str, socket: &mut (impl Read + Write)) -> Result<Self, RedisError> {
         let mut session = connector.session(host).map_err(|error| worded(&error))?;
         while session.is_handshaking() {
-            session.complete_io(socket).map_err(explained)?;
+            session.complete_io(socket).map_err(|error| explained(silent_is_said(error)))?;
         }
-        Ok(Self(Box::new(session)))
+        Ok(Self { session: Box::new(session), ended: None })
+    }
+
+    /// What is said of an error: why the session ended, if it did.
+    pub(super) fn why(&mut self, error: RedisError) -> RedisError {
+        self.ended.take().map_or(error, |ended| worded(&ended))
     }
 
     pub(super) fn write_all(&mut self, data: &[u8], to: &mut impl Write) -> io::Result<()> {
-        self.0.writer().write_all(data)?;
+        self.session.writer().write_all(data)?;
         self.flush(to)
     }
 
     fn flush(&mut self, to: &mut impl Write) -> io::Result<()> {
-        while self.0.wants_write() {
-            self.0.write_tls(to)?;
+        while self.session.wants_write() {
+            self.session.write_tls(to)?;
         }
         Ok(())
     }
@@ -35,16 +44,29 @@ impl Seal {
     /// What there is, or else what comes next.
     pub(super) fn read(&mut self, buffer: &mut [u8], from: &mut (impl Read + Write)) -> io::Result<usize> {
         loop {
-            match self.0.reader().read(buffer) {
+            match self.session.reader().read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 read => return read,
             }
-            self.0.read_tls(from)?;
-            self.0.process_new_packets().map_err(io::Error::other)?;
+            self.session.read_tls(from)?;
+            if let Err(error) = self.session.process_new_packets() {
+                self.ended = Some(error.clone());
+                return Err(io::Error::other(error));
+            }
             // An answer to a change of keys, mostly nothing.
             self.flush(from)?;
         }
+    }
+}
+
+/// A server without TLS mostly waits for more.
+fn silent_is_said(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+            io::Error::new(io::ErrorKind::TimedOut, "no answer to the TLS handshake in time: is this its port for TLS?")
+        }
+        _ => error,
     }
 }
 

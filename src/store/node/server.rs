@@ -123,7 +123,7 @@ impl Server {
         let address = &self.target.addr;
         match error.detail().filter(|_| error.code().is_some()) {
             Some(detail) => Cause::new(format!("{address}: {detail}")),
-            None if error.is_timeout() => Cause::new(format!("{address}: no answer in time")),
+            None if error.is_timeout() && !says_more(error) => Cause::new(format!("{address}: no answer in time")),
             None => Cause::new(format!("{address}: {error}")),
         }
     }
@@ -235,6 +235,12 @@ impl Server {
             Part::Sentinel => vec![redis::cmd("HELLO").arg(3).take()],
         }
     }
+}
+
+/// Whether an error of a socket has words of its own: the system's for a time-out are of a lack of resources.
+fn says_more(error: &RedisError) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|io| io.get_ref().is_some())
 }
 
 /// # Errors

@@ -92,7 +92,10 @@ impl Stream {
     pub(crate) fn next(&mut self) -> Result<Value, RedisError> {
         match &mut self.seal {
             None => self.parser.parse_value(&mut self.socket),
-            Some(seal) => self.parser.parse_value(Opened { seal, socket: &mut self.socket }),
+            Some(seal) => {
+                let next = self.parser.parse_value(Opened { seal, socket: &mut self.socket });
+                next.map_err(|error| seal.why(error))
+            }
         }
     }
 
