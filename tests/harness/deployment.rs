@@ -2,6 +2,7 @@
 
 use crate::cluster::{self, Cluster};
 use crate::member::Member;
+use crate::papers::{Flaw, Papers, papers, trusting};
 use crate::sentinel::{self, Group};
 use crate::server::{GONE, Server};
 use crate::threads::eventually;
@@ -70,6 +71,36 @@ macro_rules! one_server {
 
 one_server!(Single, start, url);
 one_server!(Tcp, start_on_tcp, tcp_url);
+
+/// One server, by TLS.
+pub struct Sealed(Server);
+
+impl Deployment for Sealed {
+    fn start() -> Self {
+        Self(Server::start_with_tls(&papers(Flaw::None), true))
+    }
+
+    fn url(&self) -> String {
+        self.0.tls_url()
+    }
+
+    fn builder(&self) -> ClientBuilder {
+        let Papers { chain, key } = papers(Flaw::None);
+        Client::builder(&self.url()).tls(trusting().client_certificate(chain, key))
+    }
+
+    fn kill(&mut self) {
+        self.0.kill();
+    }
+
+    fn restart(&mut self) {
+        self.0.restart();
+    }
+
+    fn leftovers(&self) -> Vec<String> {
+        self.0.leftovers()
+    }
+}
 
 /// A master that sentinels keep. One group serves all tests of a program, each by a prefix that its connections are named by, too.
 pub struct Sentinel {

@@ -14,7 +14,7 @@ mod levels;
 mod losses;
 mod waits;
 
-use crate::harness::deployment::{Clustered, Deployment, Replicas, Sentinel, Single, Tcp};
+use crate::harness::deployment::{Clustered, Deployment, Replicas, Sealed, Sentinel, Single, Tcp};
 use crate::server::Server;
 use redlatch::{ClientBuilder, HandOff, LocalRedLock, OwnedGuard, QuorumLock, RedLock, RedLockExt, ReentrantLock};
 use std::any::Any;
@@ -148,6 +148,7 @@ conformance! {
     deployments {
         single: Single;
         tcp: Tcp;
+        tls: Sealed;
         sentinel: Sentinel;
         replicas: Replicas;
         cluster: Clustered;
