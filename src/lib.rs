@@ -261,6 +261,7 @@ mod registry;
 mod store;
 
 pub use base::config::{HandOff, Reentry, ShardedPubsub};
+pub use base::credentials::Credentials;
 pub use base::error::{Applied, Cause, Error, Result};
 pub use base::key::Naming;
 pub use base::signal::CancelToken;

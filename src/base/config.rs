@@ -1,5 +1,6 @@
 //! The settings of a client: one function derives every default and checks all of them together.
 
+use crate::base::credentials::Source;
 use crate::base::error::{Error, Result};
 use crate::base::key::{LONGEST_NAME, Naming, is_in_one_slot};
 use crate::base::time::Lease;
@@ -192,6 +193,7 @@ pub(crate) struct Settings {
     pub(crate) replicas: Option<SyncReplicas>,
     pub(crate) sharded_pubsub: ShardedPubsub,
     pub(crate) in_cluster: bool,
+    pub(crate) credentials: Option<Source>,
     /// By its URL.
     pub(crate) is_sealed: bool,
     #[cfg(feature = "tls")]
@@ -219,6 +221,7 @@ pub(crate) struct Config {
     pub(crate) sharded_pubsub: ShardedPubsub,
     /// Each lock, and all that belongs to it, is in one slot.
     pub(crate) in_cluster: bool,
+    pub(crate) credentials: Option<Source>,
     pub(crate) tls: Option<Connector>,
 }
 
@@ -246,6 +249,7 @@ impl Settings {
             replicas: self.replicas,
             sharded_pubsub: self.sharded_pubsub,
             in_cluster: self.in_cluster,
+            credentials: self.credentials,
             tls,
         };
         config.check(watchdog)?;

@@ -1,6 +1,7 @@
 //! What everything else is made of: words, time, names, settings, threads, scripts. Nothing above is known here.
 
 pub(crate) mod config;
+pub(crate) mod credentials;
 pub(crate) mod error;
 pub(crate) mod key;
 pub(crate) mod kind;

@@ -2,6 +2,7 @@
 
 use super::{Callback, Client, Handle, Space};
 use crate::base::config::{AddressMap, HandOff, Reentry, Settings, ShardedPubsub, SyncReplicas};
+use crate::base::credentials::{Credentials, Source};
 use crate::base::error::{Error, Result};
 use crate::base::key::Naming;
 #[cfg(feature = "tls")]
@@ -46,10 +47,39 @@ impl<T> ClientBuilder<T> {
                 "some of the servers' URLs ask for TLS and some do not: give all rediss://, or none",
             ));
         }
+        if self.settings.credentials.is_some() && all.iter().any(|url| names_user(url)) {
+            return Err(Error::config(
+                "credentials are given by a callback and in a server's URL: leave one of them out",
+            ));
+        }
         all.iter_mut().for_each(|url| **url = store::unsealed(url));
         self.settings.is_sealed = sealed > 0;
         self.settings.in_cluster = self.urls.iter().any(|url| store::is_cluster(url));
         Ok(())
+    }
+
+    /// Asked for user and password, or a token in its place, whenever a connection is made; the URL has none then. So credentials
+    /// may be changed, or expire, while the client runs: a connection that is open stays logged in.
+    ///
+    /// Where the server refuses what it gave (`WRONGPASS`), it is asked again within the time to connect, after 20, 100 and 500 ms:
+    /// whoever changes a password in two places does not do so at once. What it fails with is told as
+    /// [`Unavailable`](Error::Unavailable), and it is asked again as a server would be that is out of reach. It may block, but
+    /// calls wait for it. Sentinels are not logged in to by it.
+    ///
+    /// ```no_run
+    /// use redlatch::{Client, Credentials};
+    ///
+    /// let client = Client::builder("redis://10.0.0.1/")
+    ///     .credentials(|| std::fs::read_to_string("/run/secrets/redis").map(|text| Credentials::new("app", text.trim())))
+    ///     .build()?;
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    pub fn credentials<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
+        mut self,
+        ask: impl Fn() -> std::result::Result<Credentials, E> + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.credentials = Some(Source::new(ask));
+        self
     }
 
     /// How servers are known, and who this client is, for URLs that ask for TLS: `rediss://`, `rediss+sentinel://` or
@@ -255,6 +285,14 @@ impl<T> ClientBuilder<T> {
         self.on_lost = Some(Arc::new(callback));
         self
     }
+}
+
+/// Whether a URL says who logs in.
+fn names_user(url: &str) -> bool {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let hosts = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    hosts.contains('@')
+        || scheme.to_ascii_lowercase().ends_with("unix") && ["user=", "pass="].iter().any(|key| rest.contains(key))
 }
 
 /// # Errors

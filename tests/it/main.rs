@@ -17,6 +17,7 @@ mod cluster;
 mod clusters;
 mod compiler;
 mod conformance;
+mod credentials;
 mod endings;
 mod errors;
 mod examples;

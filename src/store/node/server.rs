@@ -4,6 +4,7 @@ use super::sockets::Sockets;
 use super::stream::Stream;
 use super::{Broken, Failure, url};
 use crate::base::config::{Config, SyncReplicas};
+use crate::base::credentials::{Credentials, Source};
 use crate::base::error::{Applied, Cause, Result, says_full};
 use crate::base::script::Dialect;
 use crate::base::stats::Counters;
@@ -64,6 +65,7 @@ pub(crate) struct Server {
     response_timeout: Duration,
     strict: bool,
     tls: Option<Connector>,
+    credentials: Option<Source>,
     app_name: Option<String>,
     /// Whose confirmation a grant needs.
     pub(super) replicas: Option<SyncReplicas>,
@@ -90,7 +92,20 @@ impl Server {
         let (connect_timeout, response_timeout) = (config.connect_timeout, config.response_timeout);
         let (strict, replicas, sockets) = (config.strict, config.replicas, Sockets::default());
         let (clock, tls, app_name) = (Clock::Boot, config.tls.clone(), config.app_name.clone());
-        Self { target, clock, counters, connect_timeout, response_timeout, strict, tls, app_name, replicas, sockets }
+        let credentials = config.credentials.clone().filter(|_| target.part != Part::Sentinel);
+        Self {
+            target,
+            clock,
+            counters,
+            connect_timeout,
+            response_timeout,
+            strict,
+            tls,
+            credentials,
+            app_name,
+            replicas,
+            sockets,
+        }
     }
 
     /// How scripts tell those who listen to it.
@@ -174,10 +189,23 @@ impl Server {
     /// The look-up of a host name is not bounded: the system offers no way.
     pub(crate) fn connect(&self, until: Moment) -> Result<Greeted, RedisError> {
         let until = until.min(self.clock.now().plus(self.connect_timeout));
+        let Some(credentials) = &self.credentials else { return self.connect_as(None, until) };
+        for pause in ROTATION {
+            match self.connect_as(Some(ask(credentials)?), until) {
+                Err(error) if error.code() == Some("WRONGPASS") && self.clock.now().plus(pause) < until => {
+                    std::thread::sleep(pause);
+                }
+                done => return done,
+            }
+        }
+        self.connect_as(Some(ask(credentials)?), until)
+    }
+
+    fn connect_as(&self, who: Option<Credentials>, until: Moment) -> Result<Greeted, RedisError> {
         let (address, tls) = (&self.target.addr, self.tls.as_ref());
         let mut stream = Stream::connect(address, tls, self.response_timeout, &self.clock, until)?;
         self.sockets.add(stream.socket());
-        let commands = self.handshake();
+        let commands = self.handshake(who);
         let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
         stream.send(&packed)?;
         let (mut time, mut run_id) = ((0, 0), String::new());
@@ -200,10 +228,12 @@ impl Server {
     }
 
     /// One write, one round trip.
-    fn handshake(&self) -> Vec<Cmd> {
+    fn handshake(&self, who: Option<Credentials>) -> Vec<Cmd> {
         let mut commands = Vec::new();
         let login = &self.target.login;
-        if let Some(password) = login.password() {
+        if let Some(Credentials { user, password }) = who {
+            commands.push(redis::cmd("AUTH").arg(user).arg(password).take());
+        } else if let Some(password) = login.password() {
             commands.push(redis::cmd("AUTH").arg(login.username()).arg(password).take());
         }
         if login.db() != 0 {
@@ -235,6 +265,16 @@ impl Server {
             Part::Sentinel => vec![redis::cmd("HELLO").arg(3).take()],
         }
     }
+}
+
+/// How long whoever changes a password may need from one place to the other: then the callback is asked again.
+const ROTATION: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(500)];
+
+/// # Errors
+/// As a server that is out of reach.
+fn ask(credentials: &Source) -> Result<Credentials, RedisError> {
+    let failed = |why| std::io::Error::other(format!("no credentials: {why}"));
+    credentials.ask().map_err(|why| failed(why).into())
 }
 
 /// Whether an error of a socket has words of its own: the system's for a time-out are of a lack of resources.

@@ -1,0 +1,109 @@
+//! Credentials that a callback gives, and that change while locks are in use.
+
+use crate::server::Server;
+use crate::threads::{LONG, SOON, eventually, finish, ms, timed};
+use redlatch::{Client, ClientBuilder, Credentials, Error, RedLock, RedLockExt, ReentrantLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+/// What the program believes to be the password.
+#[derive(Clone, Default)]
+struct Believed(Arc<Mutex<String>>);
+
+impl Believed {
+    fn set(&self, password: &str) {
+        password.clone_into(&mut self.0.lock().unwrap());
+    }
+
+    fn builder(&self, server: &Server) -> ClientBuilder {
+        let believed = self.clone();
+        let ask = move || Ok::<_, std::io::Error>(Credentials::new("app", believed.0.lock().unwrap().as_str()));
+        Client::builder(&server.url()).credentials(ask)
+    }
+}
+
+fn locks(builder: ClientBuilder) -> ReentrantLock {
+    ReentrantLock::new(&builder.build().unwrap())
+}
+
+/// On the server: nobody logs in with an older one.
+fn set_password(server: &Server, password: &str) {
+    server.let_in("app", password, "~* &* +@all");
+}
+
+/// Who is connected is sent away each time, and the program learns of the new one some time after the server.
+#[test]
+fn a_password_that_is_rotated_under_load_fails_no_call() {
+    let (server, believed) = (Server::start(), Believed::default());
+    set_password(&server, "0");
+    believed.set("0");
+    let locks = locks(believed.builder(&server));
+    let (is_over, pairs) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let work = |number: usize| {
+            let name = format!("n{}", number % 2);
+            while !is_over.load(SeqCst) {
+                locks.guard(&name).unwrap().unlock().unwrap();
+                pairs.fetch_add(1, SeqCst);
+            }
+        };
+        let workers = [0, 1, 2, 3].map(|number| scope.spawn(move || work(number)));
+        for round in 1..=20 {
+            let password = round.to_string();
+            set_password(&server, &password);
+            let _: i64 = server.ask(&["CLIENT", "KILL", "USER", "app"]);
+            std::thread::sleep(ms(15));
+            believed.set(&password);
+            let before = pairs.load(SeqCst);
+            eventually(LONG, "they go on", || pairs.load(SeqCst) > before + 10);
+        }
+        is_over.store(true, SeqCst);
+        workers.into_iter().for_each(finish);
+    });
+}
+
+#[test]
+fn a_password_that_is_wrong_for_good_is_refused() {
+    let (server, believed) = (Server::start(), Believed::default());
+    set_password(&server, "right");
+    believed.set("wrong-Sesame");
+    let (told, took) = timed(|| locks(believed.builder(&server)).lock("n"));
+    let error = told.unwrap_err();
+    assert!(took <= 2 * SOON && matches!(&error, Error::Refused { code, .. } if code == "WRONGPASS"), "{error:?}");
+    assert!(!format!("{error} {error:?}").contains("Sesame"));
+}
+
+/// Where they come from may be away for a moment.
+#[test]
+fn a_callback_that_fails_is_asked_again() {
+    let server = Server::start();
+    set_password(&server, "right");
+    let asked = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&asked);
+    let flaky = move || match count.fetch_add(1, SeqCst) {
+        0 => Err("the vault is sealed"),
+        1 => panic!("on purpose"),
+        _ => Ok(Credentials::new("app", "right")),
+    };
+    let locks = locks(Client::builder(&server.url()).credentials(flaky));
+    locks.lock("n").unwrap();
+    locks.unlock("n").unwrap();
+    assert!(asked.load(SeqCst) >= 3);
+    let never = || Err::<Credentials, _>("the vault is sealed");
+    let hasty =
+        ReentrantLock::new(&Client::builder(&server.url()).credentials(never).outage_budget(ms(50)).build().unwrap());
+    let error = hasty.lock("n").unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains("the vault is sealed"), "{error}");
+}
+
+#[test]
+fn credentials_are_given_once_and_shown_never() {
+    let ask = || Ok::<_, std::io::Error>(Credentials::password("Sesame"));
+    for url in ["redis://u:p@h", "redis+cluster://u:p@h,i", "unix:///s?user=u&pass=p", "redis+sentinel://:p@h/m"] {
+        let error = Client::builder(url).credentials(ask).build().unwrap_err().to_string();
+        assert!(error.contains("leave one of them out"), "{error}");
+    }
+    assert!(Client::builder("redis://h").credentials(ask).build().is_ok());
+    assert_eq!(format!("{:?}", Credentials::new("u", "Sesame")), "Credentials(..)");
+    assert!(!format!("{:?}", Client::builder("redis://h").credentials(ask)).contains("Sesame"));
+}
