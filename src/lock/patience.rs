@@ -185,10 +185,11 @@ impl<'a> Patience<'a> {
         settled || borne || trouble.attempts >= self.attempts || now >= self.ends(now)
     }
 
-    /// Whether a refusal is the answer. What a master refuses that was demoted, the one that takes its place may do.
+    /// Whether a refusal is the answer. What a master refuses that was demoted, the one that takes its place may do; and what a
+    /// cluster refuses while one of its masters is replaced, it does a moment later.
     fn is_no(&self, failure: &Failure) -> bool {
-        let is_demoted = |code: &str| code == "READONLY" && self.health.moves();
-        self.takes_no && matches!(failure, Failure::Refused { code, .. } if !is_demoted(code))
+        let is_replaced = |code: &str| matches!(code, "READONLY" | "CLUSTERDOWN") && self.health.moves();
+        self.takes_no && matches!(failure, Failure::Refused { code, .. } if !is_replaced(code))
     }
 
     /// Pauses before the next attempt. The first that was not answered may have met an idle connection which
