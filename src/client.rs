@@ -138,7 +138,9 @@ impl Space {
             freed.free_again(&sweeper, is_meant);
             moves.tell();
         });
-        Ok(Common { config, counters, worker: pool_worker()?, moved })
+        let id = self.id;
+        let in_use = Arc::new(move || registry().census(id) != (0, 0));
+        Ok(Common { config, counters, worker: pool_worker()?, moved, in_use })
     }
 
     /// Puts a tenure with a new owner id in the place of one that ended.

@@ -114,6 +114,8 @@ pub(crate) struct Common {
     /// Called when servers behind a store have changed, and may not know every lock that was held, or freed: has those of them
     /// asked for at once whose keys are theirs, and freed again.
     pub(crate) moved: Moved,
+    /// Whether the client holds or waits for anything: then it has to hear of servers that change, though it asks for nothing.
+    pub(crate) in_use: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// Told which keys are on other servers now.

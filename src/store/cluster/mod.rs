@@ -34,7 +34,8 @@ use scouts::Scouts;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A client that asked for nothing else while slots were asked for so often rests: nobody asks for slots until it is used again.
+/// A client that asked for nothing else while slots were asked for so often, and neither holds nor waits for anything, rests: nobody
+/// asks for slots until it is used again.
 const RESTS_AFTER: u32 = 60;
 
 pub(super) fn open(url: &str, common: &Common) -> error::Result<Arc<dyn Store>> {

@@ -166,9 +166,15 @@ impl Routes {
 
 /// What is said.
 impl Routes {
-    /// How often slots were asked for, this time included, since anything else was.
-    pub(super) fn unused(&self) -> u32 {
-        self.unused.fetch_add(1, Relaxed) + 1
+    /// Whether slots need not be asked for until the client is used again, now that they were. To see what it holds is not done each
+    /// time.
+    pub(super) fn rests(&self) -> bool {
+        let rests = self.unused.fetch_add(1, Relaxed) >= RESTS_AFTER;
+        if rests && (self.common.in_use)() {
+            self.unused.store(0, Relaxed);
+            return false;
+        }
+        rests
     }
 
     /// What a node said.

@@ -2,7 +2,6 @@
 //!
 //! One thread decides, and each node is asked by a short-lived one: a node that is frozen keeps nobody from asking the next.
 
-use super::RESTS_AFTER;
 use super::post::{Astray, Post};
 use super::routes::Routes;
 use super::said::{ANSWERS, Said, question};
@@ -104,8 +103,7 @@ impl Scouts {
     /// Until it is time, or something is wrong: then another node than before is asked.
     fn rest(&self, bell: &Bell) {
         let began = self.routes.clock.now();
-        let unused = self.routes.unused();
-        if unused > RESTS_AFTER {
+        if self.routes.rests() {
             self.state.lock().kept = None;
             bell.sleep(Duration::MAX);
         } else {
