@@ -170,6 +170,10 @@ impl Keeper for Engine {
         format!("{:?} at {}", tenure.key().full(), self.health.address())
     }
 
+    fn server_of(&self, tenure: &Tenure) -> usize {
+        self.health.server_of(tenure.key().resource())
+    }
+
     fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause) {
         if tenure.standing() == Standing::Lost {
             self.space.watchdog.forget(tenure);

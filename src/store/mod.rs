@@ -46,6 +46,11 @@ pub(crate) trait Health: Send + Sync {
 
     /// What the last attempt there that failed met, whoever made it.
     fn last_failure(&self, resource: &str) -> Option<Failure>;
+
+    /// Which of its servers has a lock, as far as that is known: what one does not answer says nothing of the others.
+    fn server_of(&self, _: &str) -> usize {
+        0
+    }
 }
 
 /// For each key of a script for several what was said of it, and when it was asked.

@@ -104,6 +104,20 @@ fn fault_100_holds_in_many_slots_are_renewed_while_one_master_is_frozen() {
     held.into_iter().flatten().for_each(|guard| drop(guard.unlock()));
 }
 
+/// Many more than one command frees.
+#[test]
+fn fault_100_a_shutdown_beside_a_frozen_master_frees_what_the_others_have() {
+    let cluster = Cluster::of(Shape::STEADY);
+    let locks = locks_of(cluster.builder().watchdog_timeout(MINUTE).response_timeout(SOON));
+    for name in (0..3).flat_map(|node| cluster.names_at(node, "").take(200)) {
+        locks.lock(&name).unwrap();
+    }
+    cluster.nodes[0].freeze();
+    locks.client().shutdown();
+    assert_eq!([1, 2].map(|node| cluster.nodes[node].keys().len()), [0, 0]);
+    cluster.nodes[0].thaw();
+}
+
 /// Its locks are gone with it, and nobody gets them before each hold is over. Other masters grant as before.
 #[test]
 fn fault_102_strict_a_master_that_lost_its_data_grants_nothing_for_one_lease() {

@@ -87,6 +87,10 @@ impl Health for Cluster {
     fn moves(&self) -> bool {
         true
     }
+
+    fn server_of(&self, resource: &str) -> usize {
+        self.routes.number_of(resource)
+    }
 }
 
 impl Store for Cluster {

@@ -393,7 +393,15 @@ impl Routes {
 
     /// Of what has a lock: that others are out of reach is nothing to it.
     pub(super) fn outage_of<T>(&self, resource: &str, see: impl Fn(&Outage) -> T) -> T {
-        let slot = slot_of(&FullKey::new(&self.common.config.key_prefix, resource));
-        self.known(slot).map_or_else(|| see(&self.outage), |node| see(node.backend.outage()))
+        self.known(self.slot_of(resource)).map_or_else(|| see(&self.outage), |node| see(node.backend.outage()))
+    }
+
+    /// The number of the master that has a lock; those that have none are together.
+    pub(super) fn number_of(&self, resource: &str) -> usize {
+        self.table.read().map.master_of(self.slot_of(resource)).unwrap_or(usize::MAX)
+    }
+
+    fn slot_of(&self, resource: &str) -> u16 {
+        slot_of(&FullKey::new(&self.common.config.key_prefix, resource))
     }
 }
