@@ -78,6 +78,21 @@ fn fault_98_nodes_are_reached_where_the_map_says() {
     assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains(&known), "{error}");
 }
 
+/// What concerns no lock asks one master after the other, in the time of one.
+#[test]
+fn fault_97_a_ping_takes_no_longer_however_many_masters_are_frozen() {
+    let cluster = Cluster::of(Shape::STEADY);
+    let client = cluster.builder().response_timeout(SOON).build().unwrap();
+    client.ping(SOON).unwrap();
+    cluster.nodes[..3].iter().for_each(|node| node.freeze());
+    let start = Mark::now();
+    assert!(client.ping(MINUTE).is_err());
+    assert!(start.elapsed() <= 2 * SOON, "{:?}", start.elapsed());
+    cluster.nodes[0].thaw();
+    cluster.nodes[1..3].iter().for_each(|node| node.thaw());
+    eventually(LONG, "one answers", || client.ping(SOON).is_ok());
+}
+
 /// All programs that share locks have to tell each other in one way. Who does it in the other one is told of nothing, and polls.
 #[test]
 fn fault_99_of_a_fleet_that_tells_in_two_ways_all_are_served() {
