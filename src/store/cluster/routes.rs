@@ -324,7 +324,7 @@ impl Routes {
         match redirect {
             Redirect::Ask(to) => return Some(self.guest(to.mapped(map))),
             Redirect::Moved(to) if !asking => self.moved(slot, to.mapped(map)),
-            Redirect::Moved(_) => {}
+            Redirect::Moved(_) | Redirect::Nowhere => {}
         }
         None
     }
@@ -353,6 +353,10 @@ impl Routes {
             let has_time = self.clock.now().plus(LEAST_TO_CONNECT) <= ends;
             match Redirect::of(&failure, &node.place) {
                 Some(Redirect::Ask(_)) if !may_ask => return Err(failure),
+                Some(Redirect::Nowhere) => {
+                    urge();
+                    return Err(Failure::Unreached(Broken::new(format!("slot {slot} is at a node that has no name"))));
+                }
                 Some(redirect) => {
                     guest = self.redirected(slot, redirect, asking);
                     urge();

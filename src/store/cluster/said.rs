@@ -1,5 +1,6 @@
 //! What a node says of its cluster: who has which slots, and by which epoch.
 
+use super::redirect::NO_NAME;
 use crate::base::config::AddressMap;
 use crate::base::slot::SLOTS;
 use crate::store::place::Place;
@@ -106,7 +107,7 @@ impl Named {
     fn place(self, asked: &Place, map: &AddressMap) -> Option<Place> {
         let host = match self.host.as_deref() {
             None => &asked.host,
-            Some("?") => return None,
+            Some(NO_NAME) => return None,
             Some(host) => host,
         };
         (self.port != 0).then(|| Place { host: host.to_owned(), port: self.port }.mapped(map))
