@@ -3,8 +3,30 @@
 use crate::threads::{LONG, WATCHED, eventually, finish, ms, spawn_asleep};
 use crate::{MINUTE, auth, locks_of};
 use harness::cluster::{Cluster, Keys, Shape, slot_of};
+use harness::process::alone;
 use harness::server::version;
 use redlatch::{Client, ClientBuilder, RedLock, RedLockExt, ReentrantLock, ShardedPubsub};
+use std::sync::Mutex;
+
+/// The warnings of this process that speak of what a node does not tell.
+static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+struct Warnings;
+
+impl log::Log for Warnings {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Warn
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let text = record.args().to_string();
+        if self.enabled(record.metadata()) && text.contains("does not tell all of the cluster") {
+            WARNINGS.lock().unwrap().push(text);
+        }
+    }
+
+    fn flush(&self) {}
+}
 
 /// That of the user in the documentation.
 const PREFIX: &str = "shop:";
@@ -38,6 +60,16 @@ fn let_in(cluster: &Cluster, without: &[&str]) -> String {
 fn refused(cluster: &Cluster) -> Vec<String> {
     let at = |node: &harness::member::Member| node.ask::<Vec<redis::Value>>(&["ACL", "LOG"]);
     cluster.nodes.iter().flat_map(at).map(|entry| format!("{entry:?}")).collect()
+}
+
+/// How often nodes were asked for slots.
+fn asked(cluster: &Cluster) -> u64 {
+    let at = |node: &harness::member::Member| {
+        let stats: String = node.ask(&["INFO", "commandstats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_cluster|slots:calls="));
+        line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+    };
+    cluster.nodes.iter().map(at).sum::<u64>()
 }
 
 /// Two processes' clients wait for each other in turn, renew, re-enter and stop listening.
@@ -90,4 +122,25 @@ fn fault_101_what_the_documentation_lists_is_enough_in_a_cluster() {
     use_all(&cluster, &let_in(&cluster, &[]));
     let refused = refused(&cluster);
     assert!(refused.is_empty(), "{refused:#?}");
+}
+
+/// Nothing fails for want of it, and nobody would find out.
+#[test]
+fn fault_101_who_may_not_see_epochs_or_the_cluster_s_state_is_warned_once() {
+    if version() < (7, 0) {
+        return;
+    }
+    alone(|| {
+        log::set_logger(&Warnings).unwrap();
+        log::set_max_level(log::LevelFilter::Warn);
+        let cluster = Cluster::of(Shape::STEADY);
+        for (count, command) in [(1, "cluster|nodes"), (2, "cluster|info")] {
+            let url = let_in(&cluster, &[&format!("+{command}")]);
+            let (locks, before) = (locks_of(Client::builder(&url).key_prefix(PREFIX)), asked(&cluster));
+            drop(locks.guard("n").unwrap());
+            eventually(LONG, "it is asked again", || asked(&cluster) >= before + 3);
+            let warnings = WARNINGS.lock().unwrap();
+            assert!(warnings.len() == count && warnings[count - 1].contains(command), "{warnings:?}");
+        }
+    });
 }

@@ -18,6 +18,7 @@ use redis::{RedisError, Value};
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Slots are asked for this often while the client is in use: nobody tells of a master that was replaced, and a hold is believed
@@ -40,6 +41,8 @@ pub(super) struct Scouts {
     /// Made with the thread.
     bell: OnceCell<Bell>,
     state: Mutex<State>,
+    /// A node keeps something to itself, and that was said.
+    refused: AtomicBool,
     /// What became of asking one, whichever round it was asked in.
     tell: Sender<Result<Serves, Failure>>,
     told: Receiver<Result<Serves, Failure>>,
@@ -62,7 +65,8 @@ struct State {
 impl Scouts {
     pub(super) fn new(routes: Arc<Routes>, post: Arc<Post>, astray: Arc<Astray>) -> Arc<Self> {
         let (tell, told) = unbounded();
-        Arc::new(Self { routes, post, astray, bell: OnceCell::new(), state: Mutex::default(), tell, told })
+        let (bell, state, refused) = (OnceCell::new(), Mutex::default(), AtomicBool::new(false));
+        Arc::new(Self { routes, post, astray, bell, state, refused, tell, told })
     }
 
     /// Something went wrong, or nothing is known: some slots may have other masters.
@@ -189,13 +193,25 @@ impl Scouts {
         let (seeds, common) = (&self.routes.seeds, &self.routes.common);
         let target = Target { addr: place.addr(), login: seeds.login.clone(), part: Part::Candidate };
         let server = Server::new(target, &common.config, Arc::clone(&common.counters));
-        let said =
-            self.exchange(place, &server).and_then(|answers| Said::of(answers, place, &common.config.address_map));
+        let exchange = self.exchange(place, &server).inspect(|answers| self.say_refused(place, answers));
+        let said = exchange.and_then(|answers| Said::of(answers, place, &common.config.address_map));
         said.map_err(|error| {
             let failure = server.classify(&error, Moment::MAX).never_sent();
             say!(debug, "{place} does not say who has which slots: {failure:?}");
             failure
         })
+    }
+
+    /// Without epochs, or not knowing who is cut off, a client goes by the latest word. A proxy has none of that; a user can be
+    /// granted it.
+    fn say_refused(&self, place: &Place, answers: &[Value]) {
+        let error = answers.iter().skip(1).find_map(|answer| match answer {
+            Value::ServerError(error) if error.code() == "NOPERM" => Some(error),
+            _ => None,
+        });
+        if let Some(error) = error.filter(|_| !self.refused.swap(true, Relaxed)) {
+            say!(warn, "{place} does not tell all of the cluster, so an old master may be asked for longer: {error}");
+        }
     }
 
     /// On the connection that is kept, if it is to this node; or else on a new one, which is kept in its place.
