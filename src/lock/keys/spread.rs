@@ -2,7 +2,7 @@
 
 use super::{BEGIN_QUARANTINE, Keys, any_time};
 use crate::base::key::Key;
-use crate::base::slot::tag_of;
+use crate::base::slot::{slot_of, tag_of};
 use crate::base::threads::spawn;
 use crate::base::time::Clock;
 use crate::store::Store;
@@ -28,8 +28,10 @@ impl Keys {
     }
 }
 
+/// A prefix with a tag of its own has all locks in one slot, whose epoch is the only one.
 fn begin(store: &dyn Store, epoch: &str, length: u64, slots: &[u16]) {
-    let names: Vec<_> = slots.iter().map(|slot| format!("{epoch}:{{{}}}", tag_of(*slot))).collect();
+    let name = |slot: &u16| Some(format!("{epoch}:{{{}}}", tag_of(*slot))).filter(|name| slot_of(name) == *slot);
+    let names: Vec<_> = slots.iter().filter_map(name).collect();
     let keys: Vec<_> = names.iter().map(String::as_str).collect();
     let args = [Arg::Deadline, Arg::RunId, Arg::Number(length)];
     let request = Request { may_ask: false, ..Request::new(Verb::Script(&BEGIN_QUARANTINE), &keys, &args) };

@@ -1,7 +1,7 @@
 //! The way to the right master, and what is said where there is none.
 
 use super::{BOTH, MINUTE, locks_of, patient};
-use crate::harness::cluster::{Cluster, shared};
+use crate::harness::cluster::{Cluster, Shape, shared};
 use crate::threads::{LONG, Mark, SOON, eventually, finish, ms};
 use redlatch::{Client, Error, MultiLock, Naming, RedLock, RedLockExt, ReentrantLock, ShardedPubsub};
 
@@ -84,6 +84,17 @@ fn a_strict_client_locks_in_every_slot() {
         let epochs = || cluster.nodes[node].keys().iter().filter(|key| key.starts_with("redlatch:epoch:{")).count();
         eventually(LONG, "the quarantine has begun in all slots of the master", || epochs() >= 5_461);
     }
+}
+
+#[test]
+fn a_strict_client_whose_prefix_has_a_tag_keeps_one_epoch() {
+    let cluster = Cluster::of(Shape::STEADY);
+    let builder = cluster.builder().strict(true).key_prefix("{shop}:").watchdog_timeout(ms(500));
+    let locks = locks_of(builder.response_timeout(ms(200)));
+    drop(locks.guard("n").unwrap());
+    assert!(locks.try_lock("m").unwrap(), "the quarantine of the slot is over");
+    let at = |master: usize| cluster.nodes[master].keys().into_iter().filter(|key| key.contains("redlatch:epoch:"));
+    assert_eq!((0..3).flat_map(at).count(), 1);
 }
 
 #[test]
