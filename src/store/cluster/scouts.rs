@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use redis::{RedisError, Value};
 use std::collections::HashSet;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -171,7 +172,8 @@ impl Scouts {
         self.state.lock().asked.insert(place.clone());
         let (scouts, asked) = (Arc::clone(self), place.clone());
         let sent = spawn("redlatch-cluster", move || {
-            let noted = scouts.ask(&asked).map(|said| scouts.note(said));
+            let ask = AssertUnwindSafe(|| scouts.ask(&asked).map(|said| scouts.note(said)));
+            let noted = catch_unwind(ask).unwrap_or_else(|_| panicked(&asked));
             // Under the lock: when nobody is asked any more, all has been told.
             let mut state = scouts.state.lock();
             state.asked.remove(&asked);
@@ -223,4 +225,10 @@ impl Scouts {
         self.state.lock().kept = Some((place.clone(), link));
         Ok(answers)
     }
+}
+
+/// The program's map of addresses may.
+fn panicked<T>(asked: &Place) -> Result<T, Failure> {
+    say!(error, "a thread that asks {asked} for the slots of the cluster panicked, it is asked again");
+    Err(Failure::Unreached(Broken::new(format!("{asked}: asking for slots panicked, maybe in map_address"))))
 }

@@ -4,6 +4,7 @@ use super::{BOTH, MINUTE, locks_of, patient};
 use crate::harness::cluster::{Cluster, Shape, shared};
 use crate::threads::{LONG, Mark, SOON, eventually, finish, ms};
 use redlatch::{Client, Error, MultiLock, Naming, RedLock, RedLockExt, ReentrantLock, ShardedPubsub};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 #[test]
 fn a_cluster_reached_as_one_server_says_which_url_to_use() {
@@ -68,6 +69,18 @@ fn a_group_may_be_of_several_slots() {
     assert!(names.iter().all(|name| locks.is_locked(name).unwrap()));
     drop(guard);
     assert!(names.iter().all(|name| !locks.is_locked(name).unwrap()));
+}
+
+/// A bug of the program's, which costs it no more than the calls that meet it.
+#[test]
+fn a_map_of_addresses_that_panics_keeps_nobody_from_asking_again() {
+    let (cluster, called) = (shared(), AtomicUsize::new(0));
+    let builder = cluster.builder().map_address(move |host, port| {
+        assert!(called.fetch_add(1, SeqCst) > cluster.nodes.len(), "it panics for each node");
+        (host.to_owned(), port)
+    });
+    let locks = locks_of(builder.watchdog_timeout(MINUTE).outage_budget(LONG));
+    drop(locks.guard("n").unwrap());
 }
 
 /// The epoch of each slot is in that slot.
