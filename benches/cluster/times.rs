@@ -104,8 +104,8 @@ fn row(scale: &Scale, setting: &Setting) -> Outcome<()> {
 }
 
 /// One holds the lock for which all others wait, and gives it up at the new master: when the master is killed its unlock is
-/// what rides the failover out, and when it gives way the unlock comes as soon as the hold is renewed at the new one. Only
-/// there it is free then, so whoever is served was granted it there.
+/// what rides the failover out, and when it gives way the unlock comes as soon as the new one is named, since the old one does
+/// nothing for clients until it follows. So whoever is served was granted it at the new one.
 fn failover(scale: &Scale, setting: &Setting) -> Outcome<Times> {
     let (mut cluster, waiters) = (Cluster::start(), scale.processes * scale.threads);
     let (url, old) = (cluster.url(), cluster.master_of(NAME));
@@ -117,7 +117,7 @@ fn failover(scale: &Scale, setting: &Setting) -> Outcome<Times> {
     let probe = Probe::start(locks(&url, setting.is_safe)?, NAME, &[cluster.nodes[next].url()]);
     sleep(QUIET);
 
-    let (begun, renewals) = (monotonic(), holder.renewals());
+    let begun = monotonic();
     if setting.is_killed {
         cluster.nodes[old].kill();
         holder.unlock()?;
@@ -126,9 +126,8 @@ fn failover(scale: &Scale, setting: &Setting) -> Outcome<Times> {
     }
     let replaced = watch.replaced()?;
     if !setting.is_killed {
-        holder.unlock_when_renewed(renewals);
-    }
-    if setting.is_safe && setting.is_killed {
+        holder.unlock()?;
+    } else if setting.is_safe {
         cluster.nodes[old].restart();
     }
     let whole = setting.is_safe.then(|| follows(&cluster, next));

@@ -12,9 +12,26 @@ use std::time::Duration;
 const SETTLED: Duration = Duration::from_millis(500);
 
 /// What scripts execute, and how replicas follow.
-const NOT_SENT: [&str; 18] = [
-    "hset", "hexists", "exists", "pttl", "pexpire", "time", "hlen", "hkeys", "get", "zrank", "zadd", "zrange", "zcard",
-    "set", "zrem", "publish", "spublish", "replconf",
+const NOT_SENT: [&str; 19] = [
+    "hset",
+    "hexists",
+    "exists",
+    "pttl",
+    "pexpire",
+    "time",
+    "hlen",
+    "hkeys",
+    "get",
+    "zrank",
+    "zadd",
+    "zrange",
+    "zcard",
+    "set",
+    "zrem",
+    "publish",
+    "spublish",
+    "replconf",
+    "client|list",
 ];
 
 pub(crate) fn rows(scale: &Scale) -> Outcome<()> {
