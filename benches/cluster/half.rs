@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const PREPARED: u64 = 20;
 
 /// For so long a try waits that is in vain.
-const IN_VAIN: Duration = Duration::from_millis(20);
+const IN_VAIN: Duration = Duration::from_millis(50);
 
 /// Between the calls for one lock and those for the next.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -145,7 +145,7 @@ fn present(stage: &Stage, locks: &ReentrantLock, others: &ReentrantLock) -> Tall
     for (number, name) in names.iter().enumerate().take_while(|_| Instant::now() < end) {
         ask_as_holder(&mut tally, locks, name);
         tally.make("try_lock, another's", || others.try_lock(name));
-        tally.make("try_lock_for 20 ms, another's", || others.try_lock_for(name, IN_VAIN));
+        tally.make("try_lock_for 50 ms, another's", || others.try_lock_for(name, IN_VAIN));
         let group = stage.group(locks, name);
         if tally.done("MultiLock, lock", || group.lock()) {
             tally.done("MultiLock, unlock", || group.unlock());
@@ -188,7 +188,7 @@ fn grants_nothing(stage: &Stage, locks: &ReentrantLock) -> Tally {
         give_up(&mut tally, locks, name, number % 2 == 1);
         let free = &stage.name("free", number as u64);
         tally.make("try_lock", || locks.try_lock(free));
-        tally.make("try_lock_for 20 ms", || locks.try_lock_for(free, IN_VAIN));
+        tally.make("try_lock_for 50 ms", || locks.try_lock_for(free, IN_VAIN));
         let group = stage.group(locks, free);
         tally.make("MultiLock, try_lock", || group.try_lock());
         sleep(PAUSE);
