@@ -236,6 +236,15 @@ impl Shards {
         self.wait("it serves again", |shards| shards.cluster.nodes[master].serves().then_some(()));
     }
 
+    /// The replica that has a name has no keys any more: it sends a client that wants to take one away to its master.
+    pub(super) fn have_replica_lose_all(&self, name: usize) {
+        let replica = &self.cluster.nodes[twin(self.masters[self.homes[name]])];
+        let read_only = |so: &str| drop(replica.ask::<String>(&["CONFIG", "SET", "replica-read-only", so]));
+        read_only("no");
+        let _: String = replica.ask(&["FLUSHALL"]);
+        read_only("yes");
+    }
+
     /// Brings back what was killed, stopped or cut off.
     fn mend(&mut self) {
         std::mem::take(&mut self.gate).open();
