@@ -44,7 +44,7 @@ fn twin(node: usize) -> usize {
 
 impl Shards {
     pub(super) fn open(plan: &Plan, seed: u64) -> Self {
-        let full_coverage = seed & 2 == 0;
+        let full_coverage = seed & 4 == 0;
         let cluster = Cluster::of(if full_coverage { Shape::APART } else { Shape::APART.partial() });
         reaper::tidy(cluster.dir());
         cluster.nodes.iter().for_each(|node| reaper::watch(node.pid()));
