@@ -130,15 +130,17 @@ impl Keeper for Engine {
         let usual = self.space.config.watchdog_lease;
         // All asked for the same when they were put together; if one asks for more now, the others must not get it.
         let lease = batch.iter().filter_map(|tenure| tenure.renewed_lease()).min().unwrap_or(usual);
-        self.renew_by(batch, lease);
+        self.primitive.each_apart(batch, &mut |part| self.renew_by(part, lease));
     }
 
     /// By the renewal's script, which always writes, so that a master that was demoted refuses it; for as long as the one
     /// has left that has least, as no script shortens a lease.
     fn verify(&self, batch: &[Arc<Tenure>]) {
-        let now = self.space.clock.now();
-        let left = batch.iter().filter_map(|tenure| tenure.deadline()).map(|deadline| deadline.since(now)).min();
-        self.renew_by(batch, Lease::clamped(left.unwrap_or_default()));
+        self.primitive.each_apart(batch, &mut |part| {
+            let now = self.space.clock.now();
+            let left = part.iter().filter_map(|tenure| tenure.deadline()).map(|deadline| deadline.since(now)).min();
+            self.renew_by(part, Lease::clamped(left.unwrap_or_default()));
+        });
     }
 
     fn sweep(&self, tenure: &Arc<Tenure>) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Locks as keys of a store: what one script does for each step of the accounting.
 
+mod answers;
 mod group;
 mod on_its_way;
 mod spread;
@@ -17,6 +18,7 @@ use crate::client::Space;
 use crate::lease::tenure::{Audience, Tenure};
 use crate::store::Store;
 use crate::store::node::{Answer, Arg, Failure, Grants, Lane, Limits, Reply, Request, Verb};
+use answers::{Freed, prolongs, takes};
 use arrayvec::ArrayVec;
 use on_its_way::may_ask;
 use std::sync::Arc;
@@ -299,44 +301,6 @@ impl Keys {
     }
 }
 
-/// What a script that frees a lock says.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Freed {
-    NotHeld,
-    /// Done, but the server refuses to publish.
-    Untold,
-    /// Done, and so many connections were told.
-    Told(i64),
-}
-
-impl Freed {
-    fn of(number: i64) -> Self {
-        match number {
-            0 => Self::NotHeld,
-            1 => Self::Told(0),
-            2 => Self::Untold,
-            more => Self::Told(more - 2),
-        }
-    }
-
-    fn is_done(self) -> bool {
-        self != Self::NotHeld
-    }
-}
-
-/// Whether an acquire got the lock.
-fn takes(reply: &Reply) -> bool {
-    *reply == Reply::Nil
-}
-
-/// Whether a lock was found, of one or of several.
-fn prolongs(reply: &Reply) -> bool {
-    match reply {
-        Reply::Array(each) => each.iter().any(prolongs),
-        one => *one == Reply::Number(1),
-    }
-}
-
 /// Limits of a command that does no harm however late it is executed.
 fn any_time(answer_by: Moment) -> Limits {
     Limits { answer_by, execute_within: Duration::MAX }
@@ -389,6 +353,16 @@ impl Primitive for Keys {
             Ok((reply.number()? == 1).then_some(sent))
         });
         Ok(held.collect())
+    }
+
+    fn each_apart(&self, tenures: &[Arc<Tenure>], ask: &mut dyn FnMut(&[Arc<Tenure>])) {
+        if !self.in_cluster {
+            return ask(tenures);
+        }
+        let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
+        for part in self.store.apart(&keys) {
+            ask(&part.into_iter().map(|at| Arc::clone(&tenures[at])).collect::<Vec<_>>());
+        }
     }
 
     fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {

@@ -76,6 +76,12 @@ pub(crate) trait Primitive: Send + Sync {
     /// Prolongs all.
     fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<Renewed, Failure>;
 
+    /// Tells which of them to ask for by a call each, one after the other, so that what is known of some does not wait for
+    /// what is not said of others.
+    fn each_apart(&self, tenures: &[Arc<Tenure>], ask: &mut dyn FnMut(&[Arc<Tenure>])) {
+        ask(tenures);
+    }
+
     /// Writes the count that is left, and frees the lock at zero; whether the tenure was in the store.
     fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure>;
 

@@ -68,6 +68,11 @@ pub(crate) trait Store: Health {
     fn attempt_all(&self, lane: Lane, request: &Request<'_>, shared: usize, limits: Limits)
     -> Result<Answers, Failure>;
 
+    /// Which keys are at one server each, those of servers that do not answer last.
+    fn apart(&self, keys: &[&str]) -> Vec<Vec<usize>> {
+        vec![(0..keys.len()).collect()]
+    }
+
     /// Puts an ear on a channel, until what is returned is dropped.
     ///
     /// # Errors

@@ -401,6 +401,19 @@ impl Shared {
         self.tell_lost();
     }
 
+    /// Its slot left the node, or the node was told once more that it has it, which Valkey takes for both (seen: 8.1, 9.1). The
+    /// next answer tells them apart.
+    fn sent_away(&self, node: &Arc<Backend>, name: &str) {
+        if let Some(channel) = self.state.lock().channel_at(node, name) {
+            channel.asked = false;
+            if channel.confirmed.swap(false, SeqCst) {
+                channel.missed();
+            }
+        }
+        self.ring();
+        self.tell_lost();
+    }
+
     /// Said once for each channel, as long as it is listened to. Who is told may leave another channel: this one's state
     /// is not locked meanwhile.
     fn refused(&self, node: &Arc<Backend>, name: &str, why: &str) {
@@ -419,7 +432,7 @@ impl Shared {
         let (name, payload) = match told {
             Told::Message(name, payload) => (name, payload),
             Told::Left(name) => {
-                self.is_elsewhere(node, name);
+                self.sent_away(node, name);
                 return Ok(());
             }
         };

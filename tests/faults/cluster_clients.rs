@@ -81,6 +81,10 @@ fn fault_98_nodes_are_reached_where_the_map_says() {
 /// All programs that share locks have to tell each other in one way. Who does it in the other one is told of nothing, and polls.
 #[test]
 fn fault_99_of_a_fleet_that_tells_in_two_ways_all_are_served() {
+    if version() < (7, 0) {
+        println!("not shown: the server knows one way");
+        return;
+    }
     let cluster = shared();
     let cap = ms(700);
     let of = |told| locks_of(cluster.builder().sharded_pubsub(told).poll_cap(cap).watchdog_timeout(MINUTE));

@@ -28,6 +28,34 @@ struct Part<'a> {
     args: Vec<Arg<'a>>,
 }
 
+/// Which of the keys are in which slots.
+type Slots = Vec<(u16, Vec<usize>)>;
+
+impl Cluster {
+    /// Nodes that are out of reach come last: what is at the others does not wait for them.
+    fn by_node(&self, keys: &[&str]) -> Vec<(Option<Arc<Node>>, Slots)> {
+        let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        keys.iter().enumerate().for_each(|(at, key)| slots.entry(slot_of(key)).or_default().push(at));
+        let mut nodes: Vec<(Option<Arc<Node>>, Slots)> = Vec::new();
+        for slot in slots {
+            let node = self.routes.known(slot.0);
+            let same = |known: &Option<Arc<Node>>| known.as_ref().map(Arc::as_ptr) == node.as_ref().map(Arc::as_ptr);
+            match nodes.iter_mut().find(|(known, _)| same(known)) {
+                Some((_, slots)) => slots.push(slot),
+                None => nodes.push((node, vec![slot])),
+            }
+        }
+        nodes.sort_by_key(|(node, _)| node.as_ref().is_none_or(|node| node.is_out_of_reach()));
+        nodes
+    }
+
+    /// Which of the keys each node has.
+    pub(super) fn keys_by_node(&self, keys: &[&str]) -> Vec<Vec<usize>> {
+        let all = |(_, slots): (_, Slots)| slots.into_iter().flat_map(|(_, at)| at).collect();
+        self.by_node(keys).into_iter().map(all).collect()
+    }
+}
+
 impl<'b> Batch<'b> {
     pub(super) fn new(
         cluster: &'b Cluster,
@@ -52,21 +80,9 @@ impl<'b> Batch<'b> {
         self.answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(Failure::not_understood()))).collect()
     }
 
-    /// Nodes that are out of reach come last: what is at the others does not wait for them.
     fn by_node(&self) -> Vec<(Option<Arc<Node>>, Vec<Part<'b>>)> {
-        let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
-        self.request.keys.iter().enumerate().for_each(|(at, key)| slots.entry(slot_of(key)).or_default().push(at));
-        let mut nodes: Vec<(Option<Arc<Node>>, Vec<Part<'b>>)> = Vec::new();
-        for (slot, at) in slots {
-            let (node, part) = (self.cluster.routes.known(slot), self.part(slot, at));
-            let same = |known: &Option<Arc<Node>>| known.as_ref().map(Arc::as_ptr) == node.as_ref().map(Arc::as_ptr);
-            match nodes.iter_mut().find(|(known, _)| same(known)) {
-                Some((_, parts)) => parts.push(part),
-                None => nodes.push((node, vec![part])),
-            }
-        }
-        nodes.sort_by_key(|(node, _)| node.as_ref().is_none_or(|node| node.is_out_of_reach()));
-        nodes
+        let parts = |slots: Slots| slots.into_iter().map(|(slot, at)| self.part(slot, at)).collect();
+        self.cluster.by_node(self.request.keys).into_iter().map(|(node, slots)| (node, parts(slots))).collect()
     }
 
     fn part(&self, slot: u16, at: Vec<usize>) -> Part<'b> {

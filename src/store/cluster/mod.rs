@@ -110,6 +110,10 @@ impl Store for Cluster {
         Ok(Batch::new(self, lane, request, shared, limits).run())
     }
 
+    fn apart(&self, keys: &[&str]) -> Vec<Vec<usize>> {
+        self.keys_by_node(keys)
+    }
+
     fn listen(&self, channel: &str, ear: Arc<dyn Ear>) -> std::io::Result<Box<dyn Listening>> {
         self.post.listen(&self.routes, channel, ear)
     }

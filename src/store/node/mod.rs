@@ -189,8 +189,7 @@ impl Failure {
         }
     }
 
-    /// Whether there was no answer in time.
-    pub(crate) fn is_timeout(&self) -> bool {
+    fn is_timeout(&self) -> bool {
         matches!(self, Self::Unreached(broken) | Self::Unknown { broken, .. } if broken.timed_out)
     }
 

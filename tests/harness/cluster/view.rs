@@ -109,7 +109,7 @@ impl Member {
 
     /// How many connections are subscribed to a sharded channel of this node, since Redis 7.0.
     pub fn sharded_subscribers(&self, channel: &str) -> i64 {
-        self.ask::<(String, i64)>(&["PUBSUB", "SHARDNUMSUB", channel]).1
+        self.try_ask::<(String, i64)>(&["PUBSUB", "SHARDNUMSUB", channel]).map_or(0, |(_, number)| number)
     }
 
     /// The sharded channels that somebody is subscribed to; older servers have none.
