@@ -22,18 +22,37 @@ impl Keys {
     pub(super) fn spread_quarantine(&self, key: &Key) {
         let Some((epoch, length)) = self.epoch.clone().filter(|_| self.in_cluster) else { return };
         let (store, slots) = (Arc::clone(&self.store), self.store.slots_beside(key.full()));
-        let spread = move || slots.chunks(BATCH).for_each(|slots| begin(&*store, &epoch, length, slots));
+        let spread = move || slots.chunks(BATCH).for_each(|slots| begin_all(&*store, &epoch, length, slots));
         // Without a thread each slot has it at its first use.
         let _ = spawn("redlatch-quarantine", spread);
     }
 }
 
-/// A prefix with a tag of its own has all locks in one slot, whose epoch is the only one.
-fn begin(store: &dyn Store, epoch: &str, length: u64, slots: &[u16]) {
-    let name = |slot: &u16| Some(format!("{epoch}:{{{}}}", tag_of(*slot))).filter(|name| slot_of(name) == *slot);
-    let names: Vec<_> = slots.iter().filter_map(name).collect();
+fn name(epoch: &str, slot: u16) -> String {
+    format!("{epoch}:{{{}}}", tag_of(slot))
+}
+
+/// A busy server may answer for some of a batch alone in the time that an answer has: the others are asked for again.
+fn begin_all(store: &dyn Store, epoch: &str, length: u64, slots: &[u16]) {
+    // A prefix with a tag of its own has all locks in one slot, whose epoch is the only one.
+    let has_one = |slot: &u16| slot_of(&name(epoch, *slot)) == *slot;
+    let mut left: Vec<_> = slots.iter().copied().filter(has_one).collect();
+    while !left.is_empty() {
+        let rest = begin(store, epoch, length, &left);
+        if rest.len() == left.len() {
+            return;
+        }
+        left = rest;
+    }
+}
+
+/// Those in which it has not begun, as far as is known.
+fn begin(store: &dyn Store, epoch: &str, length: u64, slots: &[u16]) -> Vec<u16> {
+    let names: Vec<_> = slots.iter().map(|slot| name(epoch, *slot)).collect();
     let keys: Vec<_> = names.iter().map(String::as_str).collect();
     let args = [Arg::Deadline, Arg::RunId, Arg::Number(length)];
     let request = Request { may_ask: false, ..Request::new(Verb::Script(&BEGIN_QUARANTINE), &keys, &args) };
-    let _ = store.attempt_all(Lane::Calls, &request, args.len(), any_time(Clock::Boot.now().plus(WORTH)));
+    let limits = any_time(Clock::Boot.now().plus(WORTH));
+    let Ok(answers) = store.attempt_all(Lane::Calls, &request, args.len(), limits) else { return slots.to_vec() };
+    slots.iter().zip(answers).filter(|(_, answer)| answer.is_err()).map(|(slot, _)| *slot).collect()
 }
