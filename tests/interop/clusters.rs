@@ -42,13 +42,18 @@ fn waiters_at_every_master_are_woken(family: Family, holder: Holder) {
 fn waiters_are_woken_after_a_failover_by_hand(family: Family, holder: Holder) {
     let setting = Setting::alone(family, holder);
     let cluster = setting.servers.cluster.as_deref().unwrap();
-    let name = cluster.name_at(0, 0);
+    let (name, next) = (cluster.name_at(0, 0), cluster.replicas_of(0)[0]);
+    let channel = family.channel(&name);
+    // Ours needs any node at all for channels of all nodes.
+    let stays = family == Family::Plain && holder == Holder::Java;
     let (holder, waiter) = setting.sides();
     holder.lock(&name);
     holder.lock(&name);
     let act = || {
-        cluster.fail_over(cluster.replicas_of(0)[0], How::Orderly);
-        eventually(LONG, "it listens again", || setting.servers.subscribers(&family.channel(&name)) == 1);
+        cluster.fail_over(next, How::Orderly);
+        cluster.settled();
+        // Redisson takes up to a scan of the cluster for this, and misses what it is told before.
+        eventually(LONG, "it listens there", || stays || setting.servers.subscribers_at(next, &channel) == 1);
         assert_eq!(setting.servers.owner(&name).1, 2);
         holder.unlock(&name);
         holder.unlock(&name)
