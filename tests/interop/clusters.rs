@@ -2,7 +2,7 @@
 
 use crate::cluster::How;
 use crate::java::Span;
-use crate::setting::{FOR_EVER, Family, Holder, Setting, asleep};
+use crate::setting::{FOR_EVER, Family, Holder, SentHome, Setting, asleep};
 use crate::sides::Side;
 use crate::threads::{LONG, eventually, finish, ms};
 use redlatch::RedLock;
@@ -20,6 +20,7 @@ fn waiters_at_every_master_are_woken(family: Family, holder: Holder) {
         holder.lock(name);
     }
     let woken = std::thread::scope(|scope| {
+        let _home = SentHome(&setting.locks);
         let mut waiting = Vec::new();
         for name in &names {
             let before = setting.servers.scripts_run();

@@ -88,7 +88,8 @@ impl Jvm {
         self.asked.lock().unwrap().as_mut().expect("the JVM runs").insert(number, tell);
         let line = format!("{number}\t{thread}\t{}\n", words.join("\t"));
         self.commands.lock().unwrap().as_mut().expect("the JVM runs").write_all(line.as_bytes()).unwrap();
-        told.recv_timeout(ANSWER).unwrap_or_else(|_| panic!("no answer: {}", self.log.lock().unwrap()))
+        // What it logged is told when it is dropped.
+        told.recv_timeout(ANSWER).expect("an answer")
     }
 
     /// SIGKILL.
