@@ -16,6 +16,10 @@ use std::time::Duration;
 /// How long a JVM may take for whatever it is told.
 const ANSWER: Duration = Duration::from_secs(180);
 
+/// Redisson trips over a refusal that comes when it has given the command up and closes the connection, as it does with those to
+/// nodes that change their parts. It logs that, and goes on.
+const ITS_OWN: &str = r#"CommandData.tryFailure(java.lang.Throwable)" because "data" is null"#;
+
 /// When a call began and ended: nanoseconds of the clock that all processes of a machine share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
@@ -116,7 +120,10 @@ impl Jvm {
     }
 
     fn assert_content(&self) {
-        assert_eq!(*self.log.lock().unwrap(), "", "the Java side logged a warning or an error");
+        let log = self.log.lock().unwrap().clone();
+        let mut entries = log.split("\nERROR ").flat_map(|part| part.split("\nWARN "));
+        let is_well = entries.all(|entry| entry.is_empty() || entry.contains(ITS_OWN));
+        assert!(is_well, "the Java side logged a warning or an error: {log}");
     }
 }
 
