@@ -1,5 +1,5 @@
 //! What a cluster costs those who lock, when masters are replaced, when slots move and when nothing happens:
-//! `cargo bench --bench cluster`, some six minutes. How to read it is in docs/performance.md.
+//! `cargo bench --bench cluster`, some five minutes. How to read it is in docs/performance.md.
 //!
 //! It has three masters and a replica of each, real processes all of them; each failover has a cluster of its own.
 //!
