@@ -2,7 +2,7 @@
 
 use super::{BEGIN_QUARANTINE, Keys, any_time};
 use crate::base::key::Key;
-use crate::base::slot::tag_of;
+use crate::base::slot::{slot_of, tag_of};
 use crate::base::threads::spawn;
 use crate::base::time::{Clock, Moment};
 use crate::store::Store;
@@ -32,18 +32,24 @@ impl Keys {
     }
 }
 
+fn name(epoch: &str, slot: u16) -> String {
+    format!("{epoch}:{{{}}}", tag_of(slot))
+}
+
 /// A busy server may come to some of a batch alone in the time that an answer has, or to none: the others are asked for again.
 fn begin_all(store: &dyn Store, epoch: &str, length: u64, slots: &[u16], until: Moment) {
-    let mut left = begin(store, epoch, length, slots, until);
+    // A prefix with a tag of its own has all locks in one slot, whose epoch is the only one.
+    let has_one = |slot: &u16| slot_of(&name(epoch, *slot)) == *slot;
+    let mut left: Vec<_> = slots.iter().copied().filter(has_one).collect();
     while !left.is_empty() && Clock::Boot.now() < until {
-        std::thread::sleep(PAUSE);
         left = begin(store, epoch, length, &left, until);
+        std::thread::sleep(if left.is_empty() { Duration::ZERO } else { PAUSE });
     }
 }
 
 /// Those in which it has not begun, as far as is known.
 fn begin(store: &dyn Store, epoch: &str, length: u64, slots: &[u16], until: Moment) -> Vec<u16> {
-    let names: Vec<_> = slots.iter().map(|slot| format!("{epoch}:{{{}}}", tag_of(*slot))).collect();
+    let names: Vec<_> = slots.iter().map(|slot| name(epoch, *slot)).collect();
     let keys: Vec<_> = names.iter().map(String::as_str).collect();
     let args = [Arg::Deadline, Arg::RunId, Arg::Number(length)];
     let request = Request { may_ask: false, ..Request::new(Verb::Script(&BEGIN_QUARANTINE), &keys, &args) };
