@@ -138,7 +138,9 @@ impl Space {
             freed.free_again(&sweeper, is_meant);
             moves.tell();
         });
-        Ok(Common { config, counters, worker: pool_worker()?, moved })
+        let id = self.id;
+        let in_use = Arc::new(move || registry().census(id) != (0, 0));
+        Ok(Common { config, counters, worker: pool_worker()?, moved, in_use })
     }
 
     /// Puts a tenure with a new owner id in the place of one that ended.
@@ -295,7 +297,7 @@ impl Client {
     /// Locks are freed a hundred by one command, 10,000 in some 100 ms. It goes on as long as the server answers, and
     /// ends with the first command that is not answered within the response time-out, or is refused by a server that serves
     /// nobody for a while, as when it loads its data. What could not be freed ends with its lease, and its number is logged:
-    /// so it does not wait for the end of a failover.
+    /// so it does not wait for the end of a failover. In a cluster that is so for each master, and the others free theirs.
     pub fn shutdown(&self) {
         self.handle.close();
     }

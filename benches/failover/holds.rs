@@ -1,11 +1,12 @@
 //! Very many holds over a failover: how long they are in doubt, and what it takes to renew them.
 
+use crate::support::doubts::Doubts;
 use crate::support::turns::MILLI;
 use crate::support::{Outcome, connect, monotonic, sent_scripts};
-use crate::watch::Watch;
+use crate::watch::watch;
 use crate::{Scale, builder};
 use harness::sentinel::Group;
-use redlatch::{Hold, HoldState, MultiLock, RedLock, ReentrantLock, Terms};
+use redlatch::{Hold, MultiLock, RedLock, ReentrantLock, Terms};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -37,32 +38,6 @@ fn take(locks: &ReentrantLock, number: usize) -> Outcome<Vec<Hold>> {
     Ok(names.iter().filter_map(|name| locks.hold(name)).collect())
 }
 
-/// When each hold became Suspect, if it is.
-struct Doubts {
-    since: Vec<Option<i64>>,
-    now: usize,
-    most: usize,
-    longest: i64,
-    /// When one was seen last.
-    last: i64,
-}
-
-impl Doubts {
-    fn look(&mut self, holds: &[Hold]) {
-        let now = monotonic();
-        self.now = 0;
-        for (hold, since) in holds.iter().zip(&mut self.since) {
-            if hold.state() == HoldState::Suspect {
-                self.longest = self.longest.max(now - *since.get_or_insert(now));
-                (self.now, self.last) = (self.now + 1, now);
-            } else {
-                *since = None;
-            }
-        }
-        self.most = self.most.max(self.now);
-    }
-}
-
 fn one(scale: &Scale) -> Outcome<()> {
     let mut group = Group::start();
     let locks = ReentrantLock::new(&builder(&group.url(), false).watchdog_timeout(scale.lease).build()?);
@@ -70,10 +45,10 @@ fn one(scale: &Scale) -> Outcome<()> {
     // So that the first are due while there is no master.
     sleep(scale.lease / 3 - Duration::from_secs(1));
     group.replicated(0);
-    let (mut watch, killed) = (Watch::start(&group), monotonic());
+    let (mut watch, killed) = (watch(&group), monotonic());
     group.nodes[0].kill();
     let before = locks.client().stats().renewals;
-    let mut doubts = Doubts { since: vec![None; holds.len()], now: 0, most: 0, longest: 0, last: killed };
+    let mut doubts = Doubts::of(holds.len(), killed);
     let (replaced, in_doubt) = loop {
         doubts.look(&holds);
         if let Some(replaced) = watch.look(EVERY) {

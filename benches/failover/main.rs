@@ -20,9 +20,9 @@ mod watch;
 mod worker;
 
 use harness::sentinel::Group;
-use redlatch::ClientBuilder;
+use redlatch::{ClientBuilder, ReentrantLock};
 use std::time::Duration;
-use support::{Outcome, Samples, Server};
+use support::{Outcome, Server, values};
 use times::Setting;
 
 /// How much is measured.
@@ -84,14 +84,13 @@ pub(crate) fn builder(url: &str, is_safe: bool) -> ClientBuilder {
     plain.strict(true).sync_replicas(REPLICAS, CONFIRMED_WITHIN).watchdog_timeout(SAFE_LEASE)
 }
 
+pub(crate) fn locks(url: &str, is_safe: bool) -> Outcome<ReentrantLock> {
+    Ok(ReentrantLock::new(&builder(url, is_safe).build()?))
+}
+
 /// The addresses by which a node is asked.
 pub(crate) fn urls(group: &Group) -> Vec<String> {
     group.nodes.iter().map(|node| node.url()).collect()
-}
-
-/// The median and the most.
-pub(crate) fn median_and_most(values: &Samples) -> String {
-    format!("{:.0} (max {:.0})", values.p50(), values.quantile(1.0))
 }
 
 fn main() -> Outcome<()> {
@@ -114,11 +113,6 @@ fn main() -> Outcome<()> {
         scale.failovers = rounds.parse()?;
     }
     run(&scale, &settings(&args, tiny)?, &values(&args, "--only"))
-}
-
-/// The values of an option that may be given more than once.
-fn values<'a>(args: &'a [String], option: &str) -> Vec<&'a str> {
-    args.windows(2).filter(|pair| pair[0] == option).map(|pair| pair[1].as_str()).collect()
 }
 
 fn settings(args: &[String], tiny: bool) -> Outcome<Vec<Setting>> {

@@ -1,18 +1,16 @@
 //! How long a failover lasts for those who lock: until somebody is granted a lock again, and until everybody who waited for
 //! one was served.
 
+use crate::support::actors::{Holder, Probe};
 use crate::support::turns::MILLI;
-use crate::support::{Outcome, Samples, monotonic};
-use crate::watch::{Line, Replaced, Watch};
+use crate::support::watch::Replaced;
+use crate::support::{Outcome, Samples, median_and_most, monotonic};
+use crate::watch::watch;
 use crate::worker::{Crowd, NAME};
-use crate::{SAFE_LEASE, Scale, builder, median_and_most, urls};
+use crate::{SAFE_LEASE, Scale, locks, urls};
 use harness::sentinel::{Group, NAME as MASTER};
 use harness::threads::{LONG, eventually};
-use redlatch::{RedLock, ReentrantLock};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{Sender, channel};
-use std::thread::{JoinHandle, sleep, spawn};
+use std::thread::sleep;
 use std::time::Duration;
 
 /// The rows of the table.
@@ -118,14 +116,14 @@ fn failover(scale: &Scale, setting: &Setting) -> Outcome<Times> {
     let url = group.url();
     // Else one that was just promoted may be replaced in its turn: sentinels connect to it again only with the next ping.
     group.hurry(false);
-    let holder = Holder::start(&url, setting.is_safe)?;
+    let holder = Holder::start(locks(&url, setting.is_safe)?, NAME)?;
     let mut crowd = Crowd::start(&url, setting.is_safe, scale.processes, scale.threads)?;
     crowd.wait()?;
-    let (mut watch, probe) = (Watch::start(&group), Probe::start(&group, setting.is_safe)?);
+    let (mut watch, probe) = (watch(&group), Probe::start(locks(&url, setting.is_safe)?, NAME, &urls(&group)[1..]));
     sleep(QUIET);
     group.replicated(0);
 
-    let (begun, renewals) = (monotonic(), holder.locks.client().stats().renewals);
+    let (begun, renewals) = (monotonic(), holder.renewals());
     if setting.is_killed {
         group.nodes[0].kill();
         holder.unlock()?;
@@ -141,49 +139,14 @@ fn failover(scale: &Scale, setting: &Setting) -> Outcome<Times> {
     }
     let whole = setting.is_helped.then(|| follow(&group, replaced.node));
     let served = crowd.served(waiters, STUCK_AFTER)?;
+    let stuck = waiters - served.len();
     let last = served.iter().copied().max().ok_or("nobody was served")?;
     if setting.is_helped && last - replaced.named > SLOW {
         group.nodes.iter().chain(&group.sentinels).for_each(|one| eprintln!("{}:\n{}", one.name(), one.log()));
     }
-    let granted =
-        probe.end()?.into_iter().filter(|grant| grant.held >= replaced.promoted && grant.on[replaced.node - 1]);
-    let first = granted.map(|grant| grant.held).chain(served.iter().copied()).min().unwrap_or(last);
-    Ok(Times { begun, replaced, whole, first, last, stuck: waiters - served.len() })
-}
-
-/// Who has the lock for which all wait: a thread, to which the hold belongs, that gives it up when it is told.
-struct Holder {
-    locks: ReentrantLock,
-    give_up: Sender<()>,
-}
-
-impl Holder {
-    fn start(url: &str, is_safe: bool) -> Outcome<Self> {
-        let locks = ReentrantLock::new(&builder(url, is_safe).build()?);
-        let ((give_up, wanted), (tell, told)) = (channel(), channel());
-        let own = locks.clone();
-        spawn(move || {
-            let _ = tell.send(own.lock(NAME));
-            let _ = wanted.recv();
-            // It may be lost with the master.
-            let _ = own.unlock(NAME);
-        });
-        told.recv()??;
-        Ok(Self { locks, give_up })
-    }
-
-    fn unlock(&self) -> Outcome<()> {
-        Ok(self.give_up.send(())?)
-    }
-
-    /// Once it has been renewed more often than that, or is lost.
-    fn unlock_when_renewed(self, renewals: u64) {
-        spawn(move || {
-            let stats = || self.locks.client().stats();
-            eventually(LONG, "it is renewed or lost", || stats().renewals > renewals || stats().lost > 0);
-            self.unlock()
-        });
-    }
+    let granted = probe.first(replaced.node - 1, replaced.promoted)?;
+    let first = granted.into_iter().chain(served).min().unwrap_or(last);
+    Ok(Times { begun, replaced, whole, first, last, stuck })
 }
 
 /// Has the old master follow the new one; when all do.
@@ -196,45 +159,4 @@ fn follow(group: &Group, new: usize) -> i64 {
     };
     eventually(LONG, "all follow", follow);
     monotonic()
-}
-
-/// A lock that the probe was granted, and which of the nodes besides the old master knew it while it was held.
-struct Grant {
-    held: i64,
-    on: Vec<bool>,
-}
-
-/// Takes one lock after the other, each of a name of its own that nobody else wants.
-struct Probe {
-    over: Arc<AtomicBool>,
-    grants: JoinHandle<Outcome<Vec<Grant>>>,
-}
-
-impl Probe {
-    fn start(group: &Group, is_safe: bool) -> Outcome<Self> {
-        let locks = ReentrantLock::new(&builder(&group.url(), is_safe).build()?);
-        let mut others: Vec<_> = urls(group)[1..].iter().map(|url| Line::to(url)).collect();
-        let over = Arc::new(AtomicBool::new(false));
-        let until = Arc::clone(&over);
-        let mut grant = move |number: usize| -> Outcome<Grant> {
-            let name = format!("{NAME}:probe:{number}");
-            locks.lock(&name)?;
-            let held = monotonic();
-            let exists = redis::cmd("EXISTS").arg(&name).take();
-            let on = others.iter_mut().map(|node| node.ask(&exists).unwrap_or(false)).collect();
-            // It may be lost with the master.
-            let _ = locks.unlock(&name);
-            Ok(Grant { held, on })
-        };
-        let probe = move || {
-            let numbers = (0..).take_while(|_| !until.load(Relaxed));
-            numbers.inspect(|_| sleep(Duration::from_millis(1))).map(&mut grant).collect()
-        };
-        Ok(Self { over, grants: spawn(probe) })
-    }
-
-    fn end(self) -> Outcome<Vec<Grant>> {
-        self.over.store(true, Relaxed);
-        self.grants.join().map_err(|_| "the probe panicked")?
-    }
 }

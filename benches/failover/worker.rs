@@ -3,7 +3,7 @@
 //! It writes `ready` when it is connected, reads a line, has all threads wait for the lock, and writes `waiting` when they do; then
 //! for each `served <when>`, by `CLOCK_MONOTONIC`, or `failed <why>`. When its input ends, so does the process.
 
-use crate::builder;
+use crate::locks;
 use crate::support::{Outcome, monotonic};
 use redlatch::{RedLock, ReentrantLock};
 use std::io::{BufRead, BufReader, Write, stdin};
@@ -24,7 +24,7 @@ pub(crate) const NAME: &str = "bench:failover:n";
 const PREPARED: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(url: &str, is_safe: bool, threads: usize) -> Outcome<()> {
-    let locks = ReentrantLock::new(&builder(url, is_safe).build()?);
+    let locks = locks(url, is_safe)?;
     let own = format!("{NAME}:{}", std::process::id());
     locks.lock(&own).and_then(|()| locks.unlock(&own))?;
     println!("ready");

@@ -17,6 +17,9 @@ impl Name {
     }
 }
 
+const OWNER: &str = "01234567-89ab-cdef-0123-456789abcdef:1:12345";
+const LEASE: Duration = Duration::from_secs(30);
+
 /// The two scripts and nothing else.
 pub(crate) struct Floor {
     connection: Connection,
@@ -29,15 +32,24 @@ pub(crate) struct Floor {
 
 impl Floor {
     pub(crate) fn new(url: &str) -> Outcome<Self> {
-        Self::owned(url, "01234567-89ab-cdef-0123-456789abcdef:1:12345".to_owned(), Duration::from_secs(30))
+        Self::of(url, OWNER.to_owned(), LEASE, lua::script)
+    }
+
+    /// At a master of a cluster, where unlocks are told to one shard.
+    pub(crate) fn sharded(url: &str) -> Outcome<Self> {
+        let translated = |name: &str| lua::script(name).replace("'PUBLISH'", "'SPUBLISH'");
+        Self::of(url, OWNER.to_owned(), LEASE, translated)
     }
 
     /// One of several that contend, so with an owner of its own.
     pub(crate) fn owned(url: &str, owner: String, lease: Duration) -> Outcome<Self> {
+        Self::of(url, owner, lease, lua::script)
+    }
+
+    fn of(url: &str, owner: String, lease: Duration, text: impl Fn(&str) -> String) -> Outcome<Self> {
         let mut connection = connect(url)?;
-        let mut load = |text: &str| redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut connection);
-        let acquire = load(&lua::script("acquire"))?;
-        let release = load(&lua::script("release"))?;
+        let mut load = |name: &str| redis::cmd("SCRIPT").arg("LOAD").arg(text(name)).query(&mut connection);
+        let (acquire, release) = (load("acquire")?, load("release")?);
         let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection)?;
         Ok(Self { connection, acquire, release, owner, lease, deadline: (seconds + 3_600) * 1_000_000 })
     }

@@ -1,8 +1,11 @@
 //! What the benches need around them: servers of their own, samples with quantiles, and a waiter in another process.
 
+pub(crate) mod actors;
 pub(crate) mod contest;
+pub(crate) mod doubts;
 pub(crate) mod floor;
 pub(crate) mod turns;
+pub(crate) mod watch;
 
 use redis::io::tcp::TcpSettings;
 use redis::{Connection, IntoConnectionInfo};
@@ -157,6 +160,16 @@ pub(crate) fn sleep_until(start: i64) {
 pub(crate) fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// The median and the most.
+pub(crate) fn median_and_most(values: &Samples) -> String {
+    format!("{:.0} (max {:.0})", values.p50(), values.quantile(1.0))
+}
+
+/// The values of an option that may be given more than once.
+pub(crate) fn values<'a>(args: &'a [String], option: &str) -> Vec<&'a str> {
+    args.windows(2).filter(|pair| pair[0] == option).map(|pair| pair[1].as_str()).collect()
 }
 
 /// Durations in nanoseconds.

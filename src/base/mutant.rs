@@ -49,6 +49,10 @@ pub(crate) enum Mutant {
     UntoldOnItsWay,
     /// A strict client is granted locks where their slot is on its way to.
     GrantsOnItsWay,
+    /// A master that was replaced is believed in what it was asked before that.
+    BelievesRetired,
+    /// Who waits with messages to all nodes is not told that its lock has another master.
+    UntoldOfNewMaster,
 }
 
 /// Whether this mistake is to be made.
@@ -88,6 +92,8 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "stays_with_old_master" => Mutant::StaysWithOldMaster,
         "untold_on_its_way" => Mutant::UntoldOnItsWay,
         "grants_on_its_way" => Mutant::GrantsOnItsWay,
+        "believes_retired" => Mutant::BelievesRetired,
+        "untold_of_new_master" => Mutant::UntoldOfNewMaster,
         _ => panic!("there is no mutant {name}"),
     })
 });

@@ -60,7 +60,8 @@ pub(crate) struct Counters {
     pub(crate) reconnects: Counter,
     waiters: AtomicUsize,
     margin: AtomicU64,
-    renewals_failing: AtomicBool,
+    /// A bit for each server at which renewals fail; of more than 64 some share theirs.
+    failing: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -90,9 +91,13 @@ impl Default for Counters {
             reconnects: Counter::default(),
             waiters: AtomicUsize::new(0),
             margin: AtomicU64::new(u64::MAX),
-            renewals_failing: AtomicBool::new(false),
+            failing: AtomicU64::new(0),
         }
     }
+}
+
+fn bit(server: usize) -> u64 {
+    1 << (server % 64)
 }
 
 impl Counters {
@@ -101,14 +106,18 @@ impl Counters {
         self.margin.fetch_min(u64::try_from(margin.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// A renewal failed; whether it is the first since one was confirmed.
-    pub(crate) fn renewals_fail(&self) -> bool {
-        !self.renewals_failing.swap(true, Relaxed)
+    /// A renewal failed at a server; whether it is the first since one was confirmed there.
+    pub(crate) fn renewals_fail(&self, server: usize) -> bool {
+        self.failing.fetch_or(bit(server), Relaxed) & bit(server) == 0
     }
 
-    /// A renewal was confirmed; whether it is the first since one failed.
-    pub(crate) fn renewals_recover(&self) -> bool {
-        self.renewals_failing.load(Relaxed) && self.renewals_failing.swap(false, Relaxed)
+    /// A renewal was confirmed at a server; whether it is the first since one failed there.
+    pub(crate) fn renewals_recover(&self, server: impl FnOnce() -> usize) -> bool {
+        if self.failing.load(Relaxed) == 0 {
+            return false;
+        }
+        let bit = bit(server());
+        self.failing.fetch_and(!bit, Relaxed) & bit != 0
     }
 
     pub(crate) fn snapshot(&self, holds: usize, outage: Option<Duration>) -> Stats {

@@ -245,12 +245,13 @@ impl<T> ClientBuilder<T> {
         self
     }
 
-    /// Where to connect to instead of an address that sentinels name, of a master or of another sentinel: behind NAT and in
-    /// containers they name what only they can reach. Default: what they name. The URL's own sentinels are taken as written, and so
-    /// are all [`replicas`](ClientBuilder::replicas).
+    /// Where to connect to instead of an address that sentinels name, of a master or of another sentinel, or that nodes of a cluster
+    /// do: behind NAT and in containers they name what only they can reach. Default: what they name. The URL's own hosts are taken
+    /// as written, and so are all [`replicas`](ClientBuilder::replicas). A node of a cluster that names no host means its own: the
+    /// one by which it was asked is mapped then, with the port that it names.
     ///
-    /// It is called each time that a sentinel says where the master is, on a thread of the client's: it should not block, and
-    /// has to give the same for the same.
+    /// It is called each time that one of them says where masters are, on a thread of the client's or of a call: it should not
+    /// block, and has to give the same for the same.
     ///
     /// ```
     /// use redlatch::Client;

@@ -6,6 +6,7 @@ use crate::base::time::{Clock, Moment};
 use crate::lease::hold::Hold;
 use crate::lease::tenure::{Keeper, Tenure};
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -16,7 +17,12 @@ const BATCH: usize = 100;
 const AT_ONCE: usize = 4;
 
 /// What one command frees.
-type Batch = (Arc<dyn Keeper>, Vec<Arc<Tenure>>);
+struct Batch {
+    keeper: Arc<dyn Keeper>,
+    /// At which of its servers, as far as it was known.
+    server: usize,
+    tenures: Vec<Arc<Tenure>>,
+}
 
 /// The batches, and how far the threads that free them are.
 struct Closing {
@@ -32,8 +38,8 @@ struct Closing {
 struct Left {
     count: usize,
     first: Option<(String, Error)>,
-    /// The server did not answer, or cannot serve now: it is not asked for the rest.
-    silent: bool,
+    /// The servers that did not answer, or cannot serve now: they are not asked for the rest.
+    silent: BTreeSet<usize>,
 }
 
 /// Frees the keys of these holds, whose tenures have ended; says what may stay. As long as the server answers it goes
@@ -54,16 +60,18 @@ pub(super) fn free_all(holds: &[Hold], connections: usize, clock: &Clock, until:
     closing.left.into_inner().say();
 }
 
-/// Those of one keeper go together. A hold whose client is gone has none.
+/// Those of one keeper and server go together. A hold whose client is gone has none.
 fn batches_of(holds: &[Hold]) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     for hold in holds {
         let Some(keeper) = hold.keeper() else { continue };
-        let tenure = Arc::clone(hold.tenure());
-        let fits = |(of, batch): &&mut Batch| Arc::ptr_eq(of, &keeper) && batch.len() < BATCH;
+        let (tenure, server) = (Arc::clone(hold.tenure()), keeper.server_of(hold.tenure()));
+        let fits = |batch: &&mut Batch| {
+            Arc::ptr_eq(&batch.keeper, &keeper) && batch.server == server && batch.tenures.len() < BATCH
+        };
         match batches.iter_mut().rev().find(fits) {
-            Some((_, batch)) => batch.push(tenure),
-            None => batches.push((keeper, vec![tenure])),
+            Some(batch) => batch.tenures.push(tenure),
+            None => batches.push(Batch { keeper, server, tenures: vec![tenure] }),
         }
     }
     batches
@@ -71,37 +79,37 @@ fn batches_of(holds: &[Hold]) -> Vec<Batch> {
 
 impl Closing {
     fn work(&self) {
-        while let Some((keeper, tenures)) = self.batches.get(self.next.fetch_add(1, SeqCst)) {
-            match self.free(&**keeper, tenures) {
+        while let Some(batch) = self.batches.get(self.next.fetch_add(1, SeqCst)) {
+            match self.free(batch, &batch.tenures) {
                 // One key may be refused to us: that is no reason to leave the others.
                 Err(error @ Error::Refused { .. }) if !error.is_retryable() => {
-                    tenures.chunks(1).for_each(|one| self.note(&**keeper, one, self.free(&**keeper, one)))
+                    batch.tenures.chunks(1).for_each(|one| self.note(batch, one, self.free(batch, one)))
                 }
-                freed => self.note(&**keeper, tenures, freed),
+                freed => self.note(batch, &batch.tenures, freed),
             }
         }
     }
 
-    fn free(&self, keeper: &dyn Keeper, tenures: &[Arc<Tenure>]) -> Result<()> {
-        if self.left.lock().silent || self.clock.now() >= self.until {
+    fn free(&self, batch: &Batch, tenures: &[Arc<Tenure>]) -> Result<()> {
+        if self.left.lock().silent.contains(&batch.server) || self.clock.now() >= self.until {
             let cause = Cause::new("it was not asked to free it, for want of time");
             return Err(Error::Unavailable { resource: tenures[0].key().resource().to_owned(), cause });
         }
-        keeper.sweep_all(tenures)
+        batch.keeper.sweep_all(tenures)
     }
 
-    fn note(&self, keeper: &dyn Keeper, tenures: &[Arc<Tenure>], freed: Result<()>) {
+    fn note(&self, batch: &Batch, tenures: &[Arc<Tenure>], freed: Result<()>) {
         if let Err(error) = freed {
-            self.left.lock().note(tenures.len(), || keeper.whereabouts(&tenures[0]), error);
+            self.left.lock().note(batch, tenures, error);
         }
     }
 }
 
 impl Left {
-    fn note(&mut self, count: usize, lock: impl FnOnce() -> String, error: Error) {
-        self.count += count;
-        self.silent |= error.is_retryable();
-        self.first.get_or_insert_with(|| (lock(), error));
+    fn note(&mut self, batch: &Batch, tenures: &[Arc<Tenure>], error: Error) {
+        self.count += tenures.len();
+        self.silent.extend(error.is_retryable().then_some(batch.server));
+        self.first.get_or_insert_with(|| (batch.keeper.whereabouts(&tenures[0]), error));
     }
 
     fn say(self) {

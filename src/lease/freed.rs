@@ -128,6 +128,47 @@ impl Chore for Later {
 
 const WHEREABOUTS: &str = "what was freed just before a master was replaced";
 
+/// One that is refused, or not answered, keeps none of the others from being freed.
 fn free(batches: &[Batch]) -> Result<()> {
-    batches.iter().try_for_each(|(keeper, tenures)| keeper.sweep_all(tenures))
+    batches.iter().map(|(keeper, tenures)| keeper.sweep_all(tenures)).fold(Ok(()), Result::and)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::Error;
+    use crate::base::key::{Key, Naming};
+    use crate::base::owner::OwnerId;
+    use crate::base::time::Lease;
+    use crate::lease::tenure::LossCause;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    /// Counts what it was asked to free, and refuses the first.
+    #[derive(Default)]
+    struct Refusing(AtomicUsize);
+
+    impl Keeper for Refusing {
+        fn renew(&self, _: &[Arc<Tenure>]) {}
+
+        fn verify(&self, _: &[Arc<Tenure>]) {}
+
+        fn sweep(&self, _: &Arc<Tenure>) -> Result<()> {
+            if self.0.fetch_add(1, SeqCst) == 0 { Err(Error::closed("n")) } else { Ok(()) }
+        }
+
+        fn lost(&self, _: &Arc<Tenure>, _: LossCause) {}
+
+        fn extend(&self, _: &Arc<Tenure>, _: Lease) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_one_master_refuses_keeps_nothing_from_being_freed_at_others() {
+        let keeper = Arc::<Refusing>::default();
+        let tenure = || Arc::new(Tenure::new(Key::new(Naming::Redisson, "", "n"), OwnerId::default(), Clock::Boot));
+        let batches: Vec<Batch> = (0..3).map(|_| (Arc::clone(&keeper) as Arc<dyn Keeper>, vec![tenure()])).collect();
+        assert!(free(&batches).is_err());
+        assert_eq!(keeper.0.load(SeqCst), 3);
+    }
 }

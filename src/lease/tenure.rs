@@ -414,7 +414,12 @@ pub(crate) trait Keeper: Send + Sync {
         format!("{:?}", tenure.key().full())
     }
 
-    /// The same for several tenures, by as few commands as the store can. Done again it does no harm.
+    /// Which of the servers has it: what one of them does not answer says nothing of the others.
+    fn server_of(&self, _: &Tenure) -> usize {
+        0
+    }
+
+    /// Makes one attempt to free the keys of several tenures, by as few commands as the store can. Done again it does no harm.
     fn sweep_all(&self, tenures: &[Arc<Tenure>]) -> Result<()> {
         tenures.iter().try_for_each(|tenure| self.sweep(tenure))
     }

@@ -1,6 +1,7 @@
 //! What the background threads do to the tenures of a kind: renew them, sweep them, and find them lost.
 
 use super::engine::Engine;
+use super::primitive::Renewed;
 use super::queue::{Ticket, stays};
 use crate::base::error::Result;
 use crate::base::mutant::{self, Mutant};
@@ -10,14 +11,15 @@ use crate::lease::sweeper::Chore;
 use crate::lease::tenure::{Keeper, LossCause, Standing, Tenure};
 use crate::registry::registry;
 use crate::store::node::{Failure, Lane};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Engine {
-    /// Warns once an outage: each retry is a failure, and there are many.
+    /// Warns once an outage of a server: each retry is a failure, and there are many.
     fn log_failed_renewals(&self, batch: &[Arc<Tenure>], failure: Failure) {
         let Some(first) = batch.first() else { return };
         let (count, lock, error) = (batch.len(), self.whereabouts(first), failure.into_error(first.key().resource()));
-        if self.space.counters.renewals_fail() {
+        if self.space.counters.renewals_fail(self.server_of(first)) {
             say!(warn, "renewing {count} lock(s), {lock} first, failed, tried again until their leases end: {error}");
         } else {
             say!(debug, "renewing {count} lock(s), {lock} first, failed: {error}");
@@ -32,6 +34,9 @@ impl Engine {
     }
 
     fn book_renewal(&self, tenure: &Arc<Tenure>, answer: Option<Moment>, lease: Lease) {
+        if self.space.counters.renewals_recover(|| self.server_of(tenure)) {
+            say!(info, "renewals are confirmed again at {}", self.health.address());
+        }
         if let Some(deadline) = tenure.deadline().filter(|_| answer.is_some()) {
             self.space.counters.renewals.add(1);
             if lease == self.space.config.watchdog_lease {
@@ -42,12 +47,30 @@ impl Engine {
     }
 
     fn renew_failed(&self, batch: &[Arc<Tenure>], lease: Lease, failure: Failure) {
-        for tenure in batch {
-            let _ = self.note_open(tenure, lease, Err::<(), _>(failure.clone()));
-            tenure.suspect();
-        }
-        self.space.counters.failed_renewals.add(batch.len());
+        batch.iter().for_each(|tenure| self.book_failure(tenure, lease, &failure));
         self.log_failed_renewals(batch, failure);
+    }
+
+    fn book_failure(&self, tenure: &Arc<Tenure>, lease: Lease, failure: &Failure) {
+        let _ = self.note_open(tenure, lease, Err::<(), _>(failure.clone()));
+        tenure.suspect();
+        self.space.counters.failed_renewals.add(1);
+    }
+
+    /// What was said of each. What failed is logged by servers: they fail one by one.
+    fn book_each(&self, batch: &[Arc<Tenure>], renewed: Renewed, lease: Lease) {
+        let mut failed: BTreeMap<usize, (Vec<Arc<Tenure>>, Failure)> = BTreeMap::new();
+        for (tenure, answer) in batch.iter().zip(renewed) {
+            match answer {
+                Ok(answer) => self.book_renewal(tenure, answer, lease),
+                Err(failure) => {
+                    self.book_failure(tenure, lease, &failure);
+                    let of_server = failed.entry(self.server_of(tenure)).or_insert_with(|| (Vec::new(), failure));
+                    of_server.0.push(Arc::clone(tenure));
+                }
+            }
+        }
+        failed.into_values().for_each(|(tenures, failure)| self.log_failed_renewals(&tenures, failure));
     }
 }
 
@@ -104,17 +127,9 @@ impl Engine {
     fn renew_by(&self, batch: &[Arc<Tenure>], lease: Lease) {
         match self.primitive.renew(Lane::Renewals, batch, lease, self.renewal_ends(lease)) {
             Ok(renewed) => {
-                if self.space.counters.renewals_recover() {
-                    say!(info, "renewals are confirmed again at {}", self.health.address());
-                }
                 let usual = self.space.config.watchdog_lease;
                 let booked = if mutant::is(Mutant::BooksUsualLease) { usual } else { lease };
-                for (tenure, answer) in batch.iter().zip(renewed) {
-                    match answer {
-                        Ok(answer) => self.book_renewal(tenure, answer, booked),
-                        Err(failure) => self.renew_failed(std::slice::from_ref(tenure), lease, failure),
-                    }
-                }
+                self.book_each(batch, renewed, booked);
             }
             // One key may be refused to us: that is no reason to lose the others.
             Err(failure) if batch.len() > 1 && !failure.may_pass() => {
@@ -168,6 +183,10 @@ impl Keeper for Engine {
 
     fn whereabouts(&self, tenure: &Tenure) -> String {
         format!("{:?} at {}", tenure.key().full(), self.health.address())
+    }
+
+    fn server_of(&self, tenure: &Tenure) -> usize {
+        self.health.server_of(tenure.key().resource())
     }
 
     fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause) {

@@ -117,6 +117,9 @@ struct Trouble {
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
+/// What a server says that is no master, not yet, or not while its cluster is down.
+const NO_PART: [&str; 5] = ["LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY"];
+
 impl<'a> Patience<'a> {
     /// Until the store has been out of reach for the outage budget.
     pub(super) fn new(space: &'a Space, health: &'a dyn Health, resource: &'a str) -> Self {
@@ -135,7 +138,7 @@ impl<'a> Patience<'a> {
         Self { attempts: 1, ..self.until(limit) }
     }
 
-    /// A refusal is an answer, also one that could pass; but not that of a master in whose place another one may come.
+    /// A refusal is an answer, also one that could pass; but not that of a server in whose place another one may come.
     pub(super) fn taking_no(self) -> Self {
         Self { takes_no: true, ..self }
     }
@@ -185,10 +188,10 @@ impl<'a> Patience<'a> {
         settled || borne || trouble.attempts >= self.attempts || now >= self.ends(now)
     }
 
-    /// Whether a refusal is the answer. What a master refuses that was demoted, the one that takes its place may do.
+    /// Whether a refusal is the answer. What a server refuses that has another part now, or none, the one in its place may do.
     fn is_no(&self, failure: &Failure) -> bool {
-        let is_demoted = |code: &str| code == "READONLY" && self.health.moves();
-        self.takes_no && matches!(failure, Failure::Refused { code, .. } if !is_demoted(code))
+        let has_no_part = |code: &str| NO_PART.contains(&code) && self.health.moves();
+        self.takes_no && matches!(failure, Failure::Refused { code, .. } if !has_no_part(code))
     }
 
     /// Pauses before the next attempt. The first that was not answered may have met an idle connection which

@@ -46,6 +46,11 @@ pub(crate) trait Health: Send + Sync {
 
     /// What the last attempt there that failed met, whoever made it.
     fn last_failure(&self, resource: &str) -> Option<Failure>;
+
+    /// Which of its servers has a lock, as far as that is known: what one does not answer says nothing of the others.
+    fn server_of(&self, _: &str) -> usize {
+        0
+    }
 }
 
 /// For each key of a script for several what was said of it, and when it was asked.
@@ -114,6 +119,8 @@ pub(crate) struct Common {
     /// Called when servers behind a store have changed, and may not know every lock that was held, or freed: has those of them
     /// asked for at once whose keys are theirs, and freed again.
     pub(crate) moved: Moved,
+    /// Whether the client holds or waits for anything: then it has to hear of servers that change, though it asks for nothing.
+    pub(crate) in_use: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// Told which keys are on other servers now.

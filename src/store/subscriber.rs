@@ -9,7 +9,7 @@ use crate::base::say::say;
 use crate::base::script::Dialect;
 use crate::base::signal::Ear;
 use crate::base::threads::spawn;
-use crate::base::time::{Clock, Moment};
+use crate::base::time::Clock;
 use crate::store::node::{Backend, Bell};
 use once_cell::sync::OnceCell;
 use parking_lot::{Condvar, Mutex};
@@ -22,8 +22,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
+mod channel;
 mod line;
 
+use channel::Channel;
 use line::{Line, Told, is_elsewhere};
 
 /// A quiet connection is asked for a sign of life this often; a half-open one is noticed no other way.
@@ -71,21 +73,6 @@ struct State {
     /// The thread was rung for and has not looked yet: once is enough for any number of waiters.
     rung: bool,
     closed: bool,
-}
-
-struct Channel {
-    ears: Vec<Arc<dyn Ear>>,
-    confirmed: Arc<AtomicBool>,
-    /// Asked for on this connection, whatever the answer was.
-    asked: bool,
-    /// When the server last refused it, if that was its answer.
-    refused_at: Option<Moment>,
-    /// Its slot was another node's then: who comes later knows better.
-    elsewhere: bool,
-    idle_since: Option<Moment>,
-    /// Channels are subscribed in the order in which they were first wanted, and unsubscribed the other way round: who
-    /// counts on one of two may rely on the other.
-    number: u64,
 }
 
 /// The place of an ear on a channel; given back when dropped.
@@ -202,29 +189,6 @@ impl PubSub {
         self.shared.state.lock().closed = true;
         self.shared.stirred.notify_all();
         self.shared.ring();
-    }
-}
-
-impl Channel {
-    fn new(number: u64) -> Self {
-        Self {
-            ears: Vec::new(),
-            confirmed: Arc::default(),
-            asked: false,
-            refused_at: None,
-            elsewhere: false,
-            idle_since: None,
-            number,
-        }
-    }
-
-    /// Whether it is time to ask for it, or to ask again.
-    fn is_wanted(&self, now: Moment) -> bool {
-        !self.asked || self.refused_at.is_some_and(|refused| now.since(refused) >= ASK_AGAIN)
-    }
-
-    fn missed(&self) {
-        self.ears.iter().for_each(|ear| ear.missed());
     }
 }
 

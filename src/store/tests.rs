@@ -37,7 +37,8 @@ fn noting() -> (Arc<dyn Ear>, Receiver<Option<Vec<u8>>>) {
 
 fn common() -> Common {
     let config = Settings::default().derive().unwrap();
-    Common { config, counters: Arc::default(), worker: pool_worker().unwrap(), moved: Arc::new(|_| ()) }
+    let (moved, in_use) = (Arc::new(|_: &dyn Fn(&str) -> bool| ()), Arc::new(|| true));
+    Common { config, counters: Arc::default(), worker: pool_worker().unwrap(), moved, in_use }
 }
 
 fn bulk(bytes: &[u8]) -> Vec<u8> {

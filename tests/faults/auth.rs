@@ -8,9 +8,9 @@ use redlatch::{Applied, Client, Error, HoldState, LossCause, MultiLock, Naming, 
 use redlatch::{RedLock, RedLockExt, ReentrantLock, Result};
 use std::time::{Duration, Instant};
 
-/// What the documentation of the crate says to paste for this server: the line after the one that names its version.
-fn documented(server: &Server) -> Vec<&'static str> {
-    let heading = match server.version() {
+/// What the documentation of the crate says to paste for a server: the line after the one that names its version.
+pub(crate) fn documented(version: (u32, u32)) -> Vec<&'static str> {
+    let heading = match version {
         version if version < (6, 2) => "//! Redis 6.0:",
         version if version < (7, 2) => "//! Redis 6.2 and 7.0:",
         _ => "//! Redis 7.2 and later, Valkey:",
@@ -21,7 +21,7 @@ fn documented(server: &Server) -> Vec<&'static str> {
 
 /// Makes the user `app` by pasting that, and then gives and takes with these rules. The URL is his.
 fn paste(server: &Server, rules: &str) -> String {
-    server.ask::<String>(&documented(server));
+    server.ask::<String>(&documented(server.version()));
     let words: Vec<_> = ["ACL", "SETUSER", "app"].into_iter().chain(rules.split_whitespace()).collect();
     server.ask::<String>(&words);
     server.url_as("app", "secret")

@@ -78,6 +78,47 @@ fn fault_98_nodes_are_reached_where_the_map_says() {
     assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains(&known), "{error}");
 }
 
+/// As long as nodes are to be named by names that they do not have. Who has asked before goes on.
+#[test]
+fn fault_98_a_node_without_a_name_is_waited_for() {
+    if version() < (7, 0) {
+        return;
+    }
+    let cluster = Cluster::of(Shape::STEADY);
+    let name = |kind: &str| {
+        let setting = ["CONFIG", "SET", "cluster-preferred-endpoint-type", kind];
+        cluster.nodes.iter().for_each(|node| drop(node.ask::<String>(&setting)));
+    };
+    let (moves, stays) = (cluster.name_at(0, 0), cluster.name_at(0, 1));
+    let locks = locks_of(cluster.builder().outage_budget(LONG).watchdog_timeout(2 * MINUTE));
+    drop(locks.guard(&moves).unwrap());
+    name("hostname");
+    cluster.move_slot(harness::cluster::slot_of(&moves), 1);
+    let error = locks.try_lock(&moves).unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains("has no name"), "{error}");
+    drop(locks.guard(&stays).unwrap());
+    std::thread::scope(|scope| {
+        let waiting = spawn_asleep(scope, || locks.guard(&moves).map(drop));
+        name("ip");
+        finish(waiting).0.unwrap();
+    });
+}
+
+/// What concerns no lock asks one master after the other, in the time of one.
+#[test]
+fn fault_97_a_ping_takes_no_longer_however_many_masters_are_frozen() {
+    let cluster = Cluster::of(Shape::STEADY);
+    let client = cluster.builder().response_timeout(SOON).build().unwrap();
+    client.ping(SOON).unwrap();
+    cluster.nodes[..3].iter().for_each(|node| node.freeze());
+    let start = Mark::now();
+    assert!(client.ping(MINUTE).is_err());
+    assert!(start.elapsed() <= 2 * SOON, "{:?}", start.elapsed());
+    cluster.nodes[0].thaw();
+    cluster.nodes[1..3].iter().for_each(|node| node.thaw());
+    eventually(LONG, "one answers", || client.ping(SOON).is_ok());
+}
+
 /// All programs that share locks have to tell each other in one way. Who does it in the other one is told of nothing, and polls.
 #[test]
 fn fault_99_of_a_fleet_that_tells_in_two_ways_all_are_served() {

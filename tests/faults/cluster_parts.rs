@@ -46,14 +46,14 @@ fn fault_95_where_slots_are_served_without_the_others_all_goes_on() {
     eventually(LONG, "it is there again", || locks.guard(&dead).map(drop).is_ok());
 }
 
-/// All refuse, and say why; who waits is served when they are back.
+/// All refuse, and say why; who waits is served, and who unlocks has unlocked, when they are back.
 #[test]
 fn fault_95_where_no_slot_is_served_without_the_others_all_wait() {
     let mut cluster = Cluster::start();
     let name = cluster.name_at(1, 0);
     let hasty = locks_of(cluster.builder().outage_budget(ms(300)));
     let patient = locks_of(cluster.builder().outage_budget(MINUTE).watchdog_timeout(MINUTE));
-    let guard = patient.guard(&cluster.name_at(1, 1)).unwrap();
+    let [guard, ending] = [1, 2].map(|number| patient.guard(&cluster.name_at(1, number)).unwrap());
     drop(hasty.guard(&name).unwrap());
     lose_a_third(&mut cluster);
     let is_down = |error: Error| matches!(error, Error::Refused { code, .. } if code == "CLUSTERDOWN");
@@ -61,10 +61,14 @@ fn fault_95_where_no_slot_is_served_without_the_others_all_wait() {
     assert!(hasty.lock(&name).is_err_and(is_down));
     std::thread::scope(|scope| {
         let waiting = spawn_asleep(scope, || patient.guard(&name).map(drop));
-        cluster.nodes[0].restart();
+        scope.spawn(|| {
+            std::thread::sleep(ms(200));
+            cluster.nodes[0].restart();
+        });
+        ending.unlock().unwrap();
         finish(waiting).0.unwrap();
     });
-    assert!(guard.is_valid());
+    assert!(guard.is_valid() && cluster.nodes[1].pttl(&cluster.name_at(1, 2)) == -2);
     guard.unlock().unwrap();
 }
 
@@ -95,6 +99,20 @@ fn fault_100_holds_in_many_slots_are_renewed_while_one_master_is_frozen() {
     cluster.nodes[0].thaw();
     eventually(LONG, "it is used again", || locks.guard(&cluster.name_at(0, 40)).map(drop).is_ok());
     held.into_iter().flatten().for_each(|guard| drop(guard.unlock()));
+}
+
+/// Many more than one command frees.
+#[test]
+fn fault_100_a_shutdown_beside_a_frozen_master_frees_what_the_others_have() {
+    let cluster = Cluster::of(Shape::STEADY);
+    let locks = locks_of(cluster.builder().watchdog_timeout(MINUTE).response_timeout(SOON));
+    for name in (0..3).flat_map(|node| cluster.names_at(node, "").take(200)) {
+        locks.lock(&name).unwrap();
+    }
+    cluster.nodes[0].freeze();
+    locks.client().shutdown();
+    assert_eq!([1, 2].map(|node| cluster.nodes[node].keys().len()), [0, 0]);
+    cluster.nodes[0].thaw();
 }
 
 /// Its locks are gone with it, and nobody gets them before each hold is over. Other masters grant as before.

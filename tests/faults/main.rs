@@ -17,6 +17,7 @@ mod clocks;
 mod cluster;
 mod cluster_clients;
 mod cluster_parts;
+mod cluster_rights;
 mod cluster_slots;
 mod confirming;
 mod data;

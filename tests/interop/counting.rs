@@ -13,7 +13,7 @@ use std::time::Instant;
 
 const TARGET: u32 = 20_000;
 /// Each command costs more there.
-const TARGET_IN_A_CLUSTER: u32 = 8_000;
+const TARGET_IN_A_CLUSTER: u32 = 5_000;
 const THREADS: usize = 4;
 const COUNTER: &str = "count";
 

@@ -16,6 +16,10 @@ use std::time::Duration;
 /// How long a JVM may take for whatever it is told.
 const ANSWER: Duration = Duration::from_secs(180);
 
+/// Redisson trips over a refusal that comes when it has given the command up and closes the connection, as it does with those to
+/// nodes that change their parts. It logs that, and goes on.
+const ITS_OWN: &str = r#"CommandData.tryFailure(java.lang.Throwable)" because "data" is null"#;
+
 /// When a call began and ended: nanoseconds of the clock that all processes of a machine share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
@@ -88,7 +92,8 @@ impl Jvm {
         self.asked.lock().unwrap().as_mut().expect("the JVM runs").insert(number, tell);
         let line = format!("{number}\t{thread}\t{}\n", words.join("\t"));
         self.commands.lock().unwrap().as_mut().expect("the JVM runs").write_all(line.as_bytes()).unwrap();
-        told.recv_timeout(ANSWER).unwrap_or_else(|_| panic!("no answer: {}", self.log.lock().unwrap()))
+        // What it logged is told when it is dropped.
+        told.recv_timeout(ANSWER).expect("an answer")
     }
 
     /// SIGKILL.
@@ -115,7 +120,10 @@ impl Jvm {
     }
 
     fn assert_content(&self) {
-        assert_eq!(*self.log.lock().unwrap(), "", "the Java side logged a warning or an error");
+        let log = self.log.lock().unwrap().clone();
+        let mut entries = log.split("\nERROR ").flat_map(|part| part.split("\nWARN "));
+        let is_well = entries.all(|entry| entry.is_empty() || entry.contains(ITS_OWN));
+        assert!(is_well, "the Java side logged a warning or an error: {log}");
     }
 }
 

@@ -57,14 +57,6 @@ impl Servers {
         }
     }
 
-    /// Runs a command everywhere.
-    fn ask_all<T: FromRedisValue>(&self, words: &[&str]) -> Vec<T> {
-        match &self.cluster {
-            None => vec![self.news.ask(words)],
-            Some(cluster) => cluster.nodes.iter().map(|node| node.ask(words)).collect(),
-        }
-    }
-
     /// What is left of a key's time, in ms; -1: no end; -2: no key.
     pub(crate) fn pttl(&self, key: &str) -> i64 {
         self.ask(key, &["PTTL", key])
@@ -78,15 +70,23 @@ impl Servers {
 
     /// How many connections are subscribed to a channel, in either way.
     pub(crate) fn subscribers(&self, channel: &str) -> i64 {
-        let plain = self.ask_all::<(String, i64)>(&["PUBSUB", "NUMSUB", channel]);
-        let sharded = self.cluster.iter().flat_map(|cluster| &cluster.nodes);
-        let sharded = sharded.map(|node| node.sharded_subscribers(channel));
-        plain.into_iter().map(|(_, count)| count).chain(sharded).sum()
+        let Some(cluster) = &self.cluster else { return self.news.subscribers(channel) };
+        (0..cluster.nodes.len()).map(|node| self.subscribers_at(node, channel)).sum()
+    }
+
+    /// The same at one node of the cluster.
+    pub(crate) fn subscribers_at(&self, node: usize, channel: &str) -> i64 {
+        let node = &self.cluster.as_ref().expect("there is one").nodes[node];
+        node.subscribers(channel) + node.sharded_subscribers(channel)
     }
 
     /// How many scripts were run, by all clients.
     pub(crate) fn scripts_run(&self) -> u64 {
-        self.ask_all(&["INFO", "commandstats"]).iter().map(|stats: &String| scripts_in(stats)).sum()
+        let stats = ["INFO", "commandstats"];
+        match &self.cluster {
+            None => scripts_in(&self.news.ask::<String>(&stats)),
+            Some(cluster) => cluster.nodes.iter().map(|node| scripts_in(&node.ask::<String>(&stats))).sum(),
+        }
     }
 
     fn leftovers(cluster: &Cluster) -> Vec<String> {

@@ -136,6 +136,7 @@ impl Setting {
     ) -> (T, U) {
         let channel = self.family.channel(key);
         std::thread::scope(|scope| {
+            let _home = SentHome(&self.locks);
             let before = self.servers.scripts_run();
             let waiter = scope.spawn(wait);
             asleep(&self.servers, &channel, before);
@@ -149,6 +150,18 @@ impl Setting {
     pub(crate) fn record(&self, case: &str, figures: &str) {
         let holder = format!("{:?}", self.holder);
         record(case, self.family, &holder, figures);
+    }
+}
+
+/// When a case fails those who wait on this side come back. They would be joined first, and a JVM may hold for ever what they
+/// wait for.
+pub(crate) struct SentHome<'l>(pub(crate) &'l ReentrantLock);
+
+impl Drop for SentHome<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.client().shutdown();
+        }
     }
 }
 

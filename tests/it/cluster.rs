@@ -2,6 +2,7 @@
 
 mod crowd;
 mod failovers;
+mod log;
 mod moves;
 mod routes;
 

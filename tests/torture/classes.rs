@@ -146,8 +146,8 @@ impl Class {
         self != Self::Strict && !self.has_failovers()
     }
 
-    /// Few names, so that they are fought for, and leases which a stop of a second outlives. Of a cluster's rounds every second
-    /// one has unlock messages told to all nodes.
+    /// Few names, so that they are fought for, and leases which a stop of a second outlives. Of each cluster class every second
+    /// round has unlock messages told to all nodes: the two take turns.
     pub(crate) fn plan(self, seed: u64) -> Plan {
         let plan = self.plan_of_one_server();
         match self {
@@ -164,8 +164,8 @@ impl Class {
                 strict: true,
                 ..plan
             },
-            Self::Cluster => Plan { plain: seed & 1 == 1, ..Self::Sentinel.plan(seed) },
-            Self::ClusterReplicated => Plan { plain: seed & 1 == 1, replicas: 1, ..Self::Replicated.plan(seed) },
+            Self::Cluster => Plan { plain: seed & 2 == 2, ..Self::Sentinel.plan(seed) },
+            Self::ClusterReplicated => Plan { plain: seed & 2 == 2, replicas: 1, ..Self::Replicated.plan(seed) },
             _ => plan,
         }
     }

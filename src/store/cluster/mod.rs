@@ -34,7 +34,8 @@ use scouts::Scouts;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A client that asked for nothing else while slots were asked for so often rests: nobody asks for slots until it is used again.
+/// A client that asked for nothing else while slots were asked for so often, and neither holds nor waits for anything, rests: nobody
+/// asks for slots until it is used again.
 const RESTS_AFTER: u32 = 60;
 
 pub(super) fn open(url: &str, common: &Common) -> error::Result<Arc<dyn Store>> {
@@ -56,13 +57,27 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// What concerns no key, at the first master that does it: those that are out of reach come last.
-    fn anywhere<T>(&self, until: Moment, act: impl Fn(&Node) -> Result<T, Failure>) -> Result<T, Failure> {
-        let urge = || self.scouts.urge();
-        let mut masters = self.routes.masters();
+    /// What concerns no key, at the first master that does it, in the time of one: each has its share, and those that are out of
+    /// reach come last.
+    fn anywhere<T>(&self, until: Moment, act: impl Fn(&Node, Moment) -> Result<T, Failure>) -> Result<T, Failure> {
+        let (mut masters, mut failed) = (self.routes.masters(), None);
         masters.sort_by_key(|node| node.backend.outage().lasted().is_some());
-        let known = masters.iter().find_map(|node| act(node).ok());
-        known.map_or_else(|| self.routes.at_master(0, false, until, &urge, |node, _| act(node)), Ok)
+        for (left, node) in (1..=masters.len()).rev().zip(&masters) {
+            let now = self.routes.clock.now();
+            if failed.is_some() && now >= until {
+                break;
+            }
+            match act(node, now.plus(until.since(now) / left as u32)) {
+                Err(failure) => failed = Some(failure),
+                done => return done,
+            }
+        }
+        let urge = || self.scouts.urge();
+        let first = || self.routes.at_master(0, false, until, &urge, |node, _| act(node, until));
+        failed.map_or_else(first, |failure| {
+            urge();
+            Err(failure)
+        })
     }
 }
 
@@ -85,6 +100,10 @@ impl Health for Cluster {
 
     fn moves(&self) -> bool {
         true
+    }
+
+    fn server_of(&self, resource: &str) -> usize {
+        self.routes.number_of(resource)
     }
 }
 
@@ -136,12 +155,13 @@ impl Store for Cluster {
     }
 
     fn ping(&self, until: Moment) -> Result<Duration, Failure> {
-        self.anywhere(until, |node| node.backend.ping(until))
+        let most = self.routes.clock.now().plus(self.routes.common.config.response_timeout);
+        self.anywhere(until.min(most), |node, until| node.backend.ping(until))
     }
 
     fn warm(&self, lane: Lane) -> Result<(), Failure> {
         let until = self.routes.clock.now().plus(self.routes.common.config.connect_timeout);
-        self.anywhere(until, |node| node.backend.warm(lane))
+        self.anywhere(until, |node, _| node.backend.warm(lane))
     }
 
     fn close(&self) {

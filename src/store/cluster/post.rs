@@ -6,6 +6,7 @@
 use super::map::Changed;
 use super::routes::{Node, Routes};
 use super::scouts::Scouts;
+use crate::base::mutant::{self, Mutant};
 use crate::base::signal::{Ear, Listening};
 use crate::base::slot::slot_of;
 use crate::store::subscriber::{PubSub, Subscription};
@@ -93,7 +94,9 @@ impl Post {
     /// and nobody says so: whoever waits looks at its lock.
     pub(super) fn follow(&self, routes: &Routes, changed: &Changed) {
         self.settle(routes, false);
-        self.common.tell_missed(|channel| concern(changed, channel));
+        if !mutant::is(Mutant::UntoldOfNewMaster) {
+            self.common.tell_missed(|channel| concern(changed, channel));
+        }
         let are_there = |place: &&Arc<Place>| concern(changed, &place.channel);
         let places: Vec<_> = self.places.lock().values().filter(are_there).cloned().collect();
         // Who gets no thread there looks at the lock now and then.

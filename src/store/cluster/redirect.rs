@@ -10,20 +10,26 @@ pub(super) enum Redirect {
     Moved(Place),
     /// The slot is on its way there, and this key is not here: only this once.
     Ask(Place),
+    /// The slot is at a node whose name the one that says so does not know.
+    Nowhere,
 }
 
 impl Redirect {
     /// `MOVED 3999 host:port`, and the same with `ASK`. No host: that of the node that says so.
     pub(super) fn of(failure: &Failure, asked: &Place) -> Option<Self> {
         let Failure::Refused { code, cause, .. } = failure else { return None };
+        let kind = match code.as_str() {
+            "MOVED" => Self::Moved,
+            "ASK" => Self::Ask,
+            _ => return None,
+        };
         let to = place_in(&cause.to_string(), asked)?;
-        match code.as_str() {
-            "MOVED" => Some(Self::Moved(to)),
-            "ASK" => Some(Self::Ask(to)),
-            _ => None,
-        }
+        Some(if to.host == NO_NAME { Self::Nowhere } else { kind(to) })
     }
 }
+
+/// What stands for a name that is not known.
+pub(super) const NO_NAME: &str = "?";
 
 /// The last word. An IPv6 address has no brackets there.
 fn place_in(text: &str, asked: &Place) -> Option<Place> {
@@ -60,6 +66,7 @@ mod tests {
         assert_eq!(redirect("MOVED", "3999 10.0.0.1:6381"), Some(Redirect::Moved(place("10.0.0.1", 6381))));
         assert_eq!(redirect("ASK", "3999 :6381"), Some(Redirect::Ask(place("asked", 6381))));
         assert_eq!(redirect("MOVED", "3999 ::1:6381"), Some(Redirect::Moved(place("::1", 6381))));
+        assert_eq!(redirect("MOVED", "3999 ?:6381"), Some(Redirect::Nowhere));
         for (code, words) in [("MOVED", "3999"), ("MOVED", "3999 h:x"), ("ERR", "3999 h:1"), ("ASK", "")] {
             assert_eq!(redirect(code, words), None, "{code} {words}");
         }

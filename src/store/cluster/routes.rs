@@ -166,9 +166,15 @@ impl Routes {
 
 /// What is said.
 impl Routes {
-    /// How often slots were asked for, this time included, since anything else was.
-    pub(super) fn unused(&self) -> u32 {
-        self.unused.fetch_add(1, Relaxed) + 1
+    /// Whether slots need not be asked for until the client is used again, now that they were. To see what it holds is not done each
+    /// time.
+    pub(super) fn rests(&self) -> bool {
+        let rests = self.unused.fetch_add(1, Relaxed) >= RESTS_AFTER;
+        if rests && (self.common.in_use)() {
+            self.unused.store(0, Relaxed);
+            return false;
+        }
+        rests
     }
 
     /// What a node said.
@@ -318,7 +324,7 @@ impl Routes {
         match redirect {
             Redirect::Ask(to) => return Some(self.guest(to.mapped(map))),
             Redirect::Moved(to) if !asking => self.moved(slot, to.mapped(map)),
-            Redirect::Moved(_) => {}
+            Redirect::Moved(_) | Redirect::Nowhere => {}
         }
         None
     }
@@ -347,6 +353,10 @@ impl Routes {
             let has_time = self.clock.now().plus(LEAST_TO_CONNECT) <= ends;
             match Redirect::of(&failure, &node.place) {
                 Some(Redirect::Ask(_)) if !may_ask => return Err(failure),
+                Some(Redirect::Nowhere) => {
+                    urge();
+                    return Err(Failure::Unreached(Broken::new(format!("slot {slot} is at a node that has no name"))));
+                }
                 Some(redirect) => {
                     guest = self.redirected(slot, redirect, asking);
                     urge();
@@ -387,7 +397,15 @@ impl Routes {
 
     /// Of what has a lock: that others are out of reach is nothing to it.
     pub(super) fn outage_of<T>(&self, resource: &str, see: impl Fn(&Outage) -> T) -> T {
-        let slot = slot_of(&FullKey::new(&self.common.config.key_prefix, resource));
-        self.known(slot).map_or_else(|| see(&self.outage), |node| see(node.backend.outage()))
+        self.known(self.slot_of(resource)).map_or_else(|| see(&self.outage), |node| see(node.backend.outage()))
+    }
+
+    /// The number of the master that has a lock; those that have none are together.
+    pub(super) fn number_of(&self, resource: &str) -> usize {
+        self.table.read().map.master_of(self.slot_of(resource)).unwrap_or(usize::MAX)
+    }
+
+    fn slot_of(&self, resource: &str) -> u16 {
+        slot_of(&FullKey::new(&self.common.config.key_prefix, resource))
     }
 }

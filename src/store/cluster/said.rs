@@ -1,5 +1,6 @@
 //! What a node says of its cluster: who has which slots, and by which epoch.
 
+use super::redirect::NO_NAME;
 use crate::base::config::AddressMap;
 use crate::base::slot::SLOTS;
 use crate::store::place::Place;
@@ -59,8 +60,15 @@ impl Said {
         let range = |row: &Value| range_in(row, &epochs, place);
         let ranges = rows.iter().map(range).collect::<Option<Vec<_>>>().ok_or_else(not_understood)?;
         let is_down = info.is_ok_and(|info| text_of(info).contains("cluster_state:fail"));
-        Ok(Self { ranges: ranges.into_iter().flatten().collect(), sharded: sharded.is_ok(), is_down })
+        Ok(Self { ranges: ranges.into_iter().flatten().collect(), sharded: knows_shards(&sharded), is_down })
     }
+}
+
+/// Whether a node knows sharded pub/sub. One that does names the subcommand also where it refuses that to this user, who listens as
+/// all others do.
+fn knows_shards(said: &Result<Value, RedisError>) -> bool {
+    let is_refused = |error: &RedisError| error.code() == Some("NOPERM") && error.to_string().contains("shardnumsub");
+    said.as_ref().err().is_none_or(is_refused)
 }
 
 fn not_understood() -> RedisError {
@@ -106,7 +114,7 @@ impl Named {
     fn place(self, asked: &Place, map: &AddressMap) -> Option<Place> {
         let host = match self.host.as_deref() {
             None => &asked.host,
-            Some("?") => return None,
+            Some(NO_NAME) => return None,
             Some(host) => host,
         };
         (self.port != 0).then(|| Place { host: host.to_owned(), port: self.port }.mapped(map))
@@ -189,6 +197,22 @@ mod tests {
             assert!(said(rows.clone(), NODES).is_err(), "{rows:?}");
         }
         assert!(said(Vec::new(), "").unwrap().ranges.is_empty());
+    }
+
+    /// In the words of Redis 7.0, 6.2 and 7.2, and of Valkey.
+    #[test]
+    fn who_may_not_count_listeners_is_told_of_unlocks_as_the_others_are() {
+        for (words, knows) in [
+            ("NOPERM this user has no permissions to run the 'pubsub|shardnumsub' command", true),
+            ("NOPERM User app has no permissions to run the 'pubsub|shardnumsub' command", true),
+            ("NOPERM this user has no permissions to run the 'pubsub' command or its subcommand", false),
+            ("ERR Unknown subcommand or wrong number of arguments for 'SHARDNUMSUB'. Try PUBSUB HELP.", false),
+        ] {
+            let refused = redis::parse_redis_value(format!("-{words}\r\n").as_bytes()).unwrap();
+            let answers = vec![Value::Array(Vec::new()), text(NODES), refused, text("")];
+            let said = Said::of(answers, &place("asked", 1), &AddressMap::default()).unwrap();
+            assert_eq!(said.sharded, knows, "{words}");
+        }
     }
 
     #[test]

@@ -2,7 +2,6 @@
 //!
 //! One thread decides, and each node is asked by a short-lived one: a node that is frozen keeps nobody from asking the next.
 
-use super::RESTS_AFTER;
 use super::post::{Astray, Post};
 use super::routes::Routes;
 use super::said::{ANSWERS, Said, question};
@@ -18,7 +17,9 @@ use parking_lot::Mutex;
 use redis::{RedisError, Value};
 use std::collections::HashSet;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Slots are asked for this often while the client is in use: nobody tells of a master that was replaced, and a hold is believed
@@ -41,6 +42,8 @@ pub(super) struct Scouts {
     /// Made with the thread.
     bell: OnceCell<Bell>,
     state: Mutex<State>,
+    /// A node keeps something to itself, and that was said.
+    refused: AtomicBool,
     /// What became of asking one, whichever round it was asked in.
     tell: Sender<Result<Serves, Failure>>,
     told: Receiver<Result<Serves, Failure>>,
@@ -63,7 +66,8 @@ struct State {
 impl Scouts {
     pub(super) fn new(routes: Arc<Routes>, post: Arc<Post>, astray: Arc<Astray>) -> Arc<Self> {
         let (tell, told) = unbounded();
-        Arc::new(Self { routes, post, astray, bell: OnceCell::new(), state: Mutex::default(), tell, told })
+        let (bell, state, refused) = (OnceCell::new(), Mutex::default(), AtomicBool::new(false));
+        Arc::new(Self { routes, post, astray, bell, state, refused, tell, told })
     }
 
     /// Something went wrong, or nothing is known: some slots may have other masters.
@@ -104,8 +108,7 @@ impl Scouts {
     /// Until it is time, or something is wrong: then another node than before is asked.
     fn rest(&self, bell: &Bell) {
         let began = self.routes.clock.now();
-        let unused = self.routes.unused();
-        if unused > RESTS_AFTER {
+        if self.routes.rests() {
             self.state.lock().kept = None;
             bell.sleep(Duration::MAX);
         } else {
@@ -169,7 +172,8 @@ impl Scouts {
         self.state.lock().asked.insert(place.clone());
         let (scouts, asked) = (Arc::clone(self), place.clone());
         let sent = spawn("redlatch-cluster", move || {
-            let noted = scouts.ask(&asked).map(|said| scouts.note(said));
+            let ask = AssertUnwindSafe(|| scouts.ask(&asked).map(|said| scouts.note(said)));
+            let noted = catch_unwind(ask).unwrap_or_else(|_| panicked(&asked));
             // Under the lock: when nobody is asked any more, all has been told.
             let mut state = scouts.state.lock();
             state.asked.remove(&asked);
@@ -191,13 +195,25 @@ impl Scouts {
         let (seeds, common) = (&self.routes.seeds, &self.routes.common);
         let target = Target { addr: place.addr(), login: seeds.login.clone(), part: Part::Candidate };
         let server = Server::new(target, &common.config, Arc::clone(&common.counters));
-        let said =
-            self.exchange(place, &server).and_then(|answers| Said::of(answers, place, &common.config.address_map));
+        let exchange = self.exchange(place, &server).inspect(|answers| self.say_refused(place, answers));
+        let said = exchange.and_then(|answers| Said::of(answers, place, &common.config.address_map));
         said.map_err(|error| {
             let failure = server.classify(&error, Moment::MAX).never_sent();
             say!(debug, "{place} does not say who has which slots: {failure:?}");
             failure
         })
+    }
+
+    /// Without epochs, or not knowing who is cut off, a client goes by the latest word. A proxy has none of that; a user can be
+    /// granted it.
+    fn say_refused(&self, place: &Place, answers: &[Value]) {
+        let error = answers.iter().skip(1).find_map(|answer| match answer {
+            Value::ServerError(error) if error.code() == "NOPERM" => Some(error),
+            _ => None,
+        });
+        if let Some(error) = error.filter(|_| !self.refused.swap(true, Relaxed)) {
+            say!(warn, "{place} does not tell all of the cluster, so an old master may be asked for longer: {error}");
+        }
     }
 
     /// On the connection that is kept, if it is to this node; or else on a new one, which is kept in its place.
@@ -209,4 +225,10 @@ impl Scouts {
         self.state.lock().kept = Some((place.clone(), link));
         Ok(answers)
     }
+}
+
+/// The program's map of addresses may.
+fn panicked<T>(asked: &Place) -> Result<T, Failure> {
+    say!(error, "a thread that asks {asked} for the slots of the cluster panicked, it is asked again");
+    Err(Failure::Unreached(Broken::new(format!("{asked}: asking for slots panicked, maybe in map_address"))))
 }

@@ -257,8 +257,11 @@ impl Live {
         self.owed = usize::from(wait.is_some());
         // Both are read before either is looked at: an answer that is left would be taken for the next one's.
         let asking = if request.asking { self.stream.answer()? } else { Value::Okay };
-        let reply = self.stream.answer()?;
-        asking.extract_error().and_then(|_| reply.extract_error())
+        match (self.stream.answer()?.extract_error(), asking.extract_error()) {
+            // Why the node took it for one that does not ask.
+            (Err(_), Err(refused)) => Err(refused),
+            (reply, _) => reply,
+        }
     }
 
     /// All in one write, and what is said to each. After an error of the connection there is nothing more.

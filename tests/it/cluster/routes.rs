@@ -1,9 +1,10 @@
 //! The way to the right master, and what is said where there is none.
 
 use super::{BOTH, MINUTE, locks_of, patient};
-use crate::harness::cluster::{Cluster, shared};
+use crate::harness::cluster::{Cluster, Shape, shared};
 use crate::threads::{LONG, Mark, SOON, eventually, finish, ms};
 use redlatch::{Client, Error, MultiLock, Naming, RedLock, RedLockExt, ReentrantLock, ShardedPubsub};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 #[test]
 fn a_cluster_reached_as_one_server_says_which_url_to_use() {
@@ -70,6 +71,18 @@ fn a_group_may_be_of_several_slots() {
     assert!(names.iter().all(|name| !locks.is_locked(name).unwrap()));
 }
 
+/// A bug of the program's, which costs it no more than the calls that meet it.
+#[test]
+fn a_map_of_addresses_that_panics_keeps_nobody_from_asking_again() {
+    let (cluster, called) = (shared(), AtomicUsize::new(0));
+    let builder = cluster.builder().map_address(move |host, port| {
+        assert!(called.fetch_add(1, SeqCst) > cluster.nodes.len(), "it panics for each node");
+        (host.to_owned(), port)
+    });
+    let locks = locks_of(builder.watchdog_timeout(MINUTE).outage_budget(LONG));
+    drop(locks.guard("n").unwrap());
+}
+
 /// The epoch of each slot is in that slot.
 #[test]
 fn a_strict_client_locks_in_every_slot() {
@@ -84,6 +97,17 @@ fn a_strict_client_locks_in_every_slot() {
         let epochs = || cluster.nodes[node].keys().iter().filter(|key| key.starts_with("redlatch:epoch:{")).count();
         eventually(LONG, "the quarantine has begun in all slots of the master", || epochs() >= 5_461);
     }
+}
+
+#[test]
+fn a_strict_client_whose_prefix_has_a_tag_keeps_one_epoch() {
+    let cluster = Cluster::of(Shape::STEADY);
+    let builder = cluster.builder().strict(true).key_prefix("{shop}:").watchdog_timeout(ms(500));
+    let locks = locks_of(builder.response_timeout(ms(200)));
+    drop(locks.guard("n").unwrap());
+    assert!(locks.try_lock("m").unwrap(), "the quarantine of the slot is over");
+    let at = |master: usize| cluster.nodes[master].keys().into_iter().filter(|key| key.contains("redlatch:epoch:"));
+    assert_eq!((0..3).flat_map(at).count(), 1);
 }
 
 #[test]

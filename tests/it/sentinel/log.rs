@@ -38,6 +38,11 @@ pub(crate) fn line_with(part: &str) -> Option<usize> {
     LINES.lock().unwrap().iter().position(|line| line.contains(part))
 }
 
+/// How many lines begin so.
+pub(crate) fn lines_from(start: &str) -> usize {
+    LINES.lock().unwrap().iter().filter(|line| line.starts_with(start)).count()
+}
+
 #[test]
 fn a_failover_is_told_from_its_beginning_to_its_end() {
     alone(|| {

@@ -44,9 +44,11 @@ impl Failover {
         quarantine.map_or(self.named, |lease| (self.named + lease).max(self.whole.unwrap_or_default()))
     }
 
-    /// Whether it proves something that locks were granted after it, and before the next one.
-    fn is_to_grant(&self, quarantine: Option<u64>, end: u64) -> bool {
-        if quarantine.is_some() { self.whole.is_some() } else { end > self.named + AT_ONCE }
+    /// Whether it proves something that locks were granted after it, and before the next one. Not if somebody held any
+    /// lock for nearly as long: those who wait for it, which may be all, ask for no other.
+    fn is_to_grant(&self, quarantine: Option<u64>, beliefs: &[Belief], end: u64) -> bool {
+        let held = || longest_hold(beliefs, (self.named, end));
+        if quarantine.is_some() { self.whole.is_some() } else { end > self.named + AT_ONCE + held() }
     }
 }
 
@@ -71,9 +73,15 @@ fn after_one(beliefs: &[Belief], failover: &Failover, quarantine: Option<u64>, e
     let (from, unnamed) = (failover.grants_from(quarantine), failover.named - failover.promoted);
     let granted =
         || beliefs.iter().filter(|belief| failover.names.has(belief.name) && (from..end).contains(&belief.from));
-    let grants = failover.is_to_grant(quarantine, end).then(|| granted().count());
+    let grants = failover.is_to_grant(quarantine, beliefs, end).then(|| granted().count());
     let first = granted().min_by_key(|belief| belief.from).filter(|_| grants.is_some());
     After { grants, first: first.map(|first| first.from - free_from(beliefs, first).max(from)), unnamed }
+}
+
+/// The longest time of a span for which one and the same had a lock.
+fn longest_hold(beliefs: &[Belief], (from, to): (u64, u64)) -> u64 {
+    let held = beliefs.iter().map(|belief| belief.to.min(to).saturating_sub(belief.from.max(from)));
+    held.max().unwrap_or_default()
 }
 
 /// When nobody held a lock any more before it was granted.
@@ -119,6 +127,14 @@ mod tests {
             [first(&[holder, next]), first(&[next]), first(&[Belief { name: 1, ..holder }, next])],
             [Some(3), Some(9), Some(9)]
         );
+    }
+
+    #[test]
+    fn who_holds_a_lock_until_the_next_failover_leaves_no_time_for_grants() {
+        let s = 1_000 * MS;
+        let failovers = [failover(s, 2 * s), failover(4 * s, 5 * s)];
+        let held = |name, to| after(&[Belief { name, to, ..beliefs([2 * s + 5])[0] }], &failovers, None)[0].grants;
+        assert_eq!([held(0, 3 * s), held(0, 3 * s + 5), held(1, 3 * s + 5)], [Some(1), None, None]);
     }
 
     #[test]

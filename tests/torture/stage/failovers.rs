@@ -79,10 +79,13 @@ impl Stage {
         }
     }
 
-    /// From now on the replicas learn nothing, and do not know that the first lock is held, until one of them is the master.
+    /// The replicas do not know that the first lock is held, until one of them is the master. Those of a group learn nothing more.
     pub(crate) fn have_replicas_lose_the_lock(&self) {
-        let Ground::Group(party) = self.ground() else { panic!("no group") };
-        party.have_replicas_lose(&work::resource(0));
+        match self.ground() {
+            Ground::Group(party) => party.have_replicas_lose(&work::resource(0)),
+            Ground::Cluster(shards) => shards.have_replica_lose_all(0),
+            Ground::One(_) => panic!("no replicas"),
+        }
     }
 
     /// Stops who has the first lock for so long, and does something meanwhile.

@@ -44,7 +44,7 @@ fn twin(node: usize) -> usize {
 
 impl Shards {
     pub(super) fn open(plan: &Plan, seed: u64) -> Self {
-        let full_coverage = seed & 2 == 0;
+        let full_coverage = seed & 4 == 0;
         let cluster = Cluster::of(if full_coverage { Shape::APART } else { Shape::APART.partial() });
         reaper::tidy(cluster.dir());
         cluster.nodes.iter().for_each(|node| reaper::watch(node.pid()));
@@ -234,6 +234,15 @@ impl Shards {
         node.restart();
         reaper::watch(node.pid());
         self.wait("it serves again", |shards| shards.cluster.nodes[master].serves().then_some(()));
+    }
+
+    /// The replica that has a name has no keys any more: it sends a client that wants to take one away to its master.
+    pub(super) fn have_replica_lose_all(&self, name: usize) {
+        let replica = &self.cluster.nodes[twin(self.masters[self.homes[name]])];
+        let read_only = |so: &str| drop(replica.ask::<String>(&["CONFIG", "SET", "replica-read-only", so]));
+        read_only("no");
+        let _: String = replica.ask(&["FLUSHALL"]);
+        read_only("yes");
     }
 
     /// Brings back what was killed, stopped or cut off.

@@ -11,13 +11,20 @@ fn routes() -> Routes {
     routes_telling(Arc::default())
 }
 
+/// Of a client that holds something or waits, or does not.
+fn routes_of(in_use: bool) -> Routes {
+    let routes = routes();
+    Routes { common: Common { in_use: Arc::new(move || in_use), ..routes.common.clone() }, ..routes }
+}
+
 /// They count how often it is told that slots have other masters.
 fn routes_telling(count: Arc<AtomicUsize>) -> Routes {
     let config = Settings::default().derive().unwrap();
     let moved: crate::store::Moved = Arc::new(move |_| {
         count.fetch_add(1, Relaxed);
     });
-    let common = Common { config, counters: Arc::default(), worker: pool_worker().unwrap(), moved };
+    let (worker, in_use) = (pool_worker().unwrap(), Arc::new(|| false));
+    let common = Common { config, counters: Arc::default(), worker, moved, in_use };
     Routes::new(url::parse("redis+cluster://h").unwrap(), &common, Box::new(|_, _| ()), Arc::new(|| ()))
 }
 
@@ -90,4 +97,14 @@ fn who_was_asked_for_single_keys_is_forgotten_when_slots_have_other_masters() {
     assert!(asked.upgrade().is_some(), "it may be asked again");
     routes.note(said(3, 2));
     assert!(asked.upgrade().is_none());
+}
+
+/// Its renewals go straight to the nodes that it knows, and who waits asks seldom.
+#[test]
+fn a_client_that_holds_or_waits_goes_on_asking_for_slots() {
+    let asks = |in_use| {
+        let routes = routes_of(in_use);
+        (0..2 * RESTS_AFTER).filter(|_| !routes.rests()).count()
+    };
+    assert_eq!([true, false].map(asks), [2 * RESTS_AFTER as usize, RESTS_AFTER as usize]);
 }

@@ -1,0 +1,46 @@
+//! A channel, and who listens to it.
+
+use super::ASK_AGAIN;
+use crate::base::signal::Ear;
+use crate::base::time::Moment;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What is known of a channel that somebody listens to.
+pub(super) struct Channel {
+    pub(super) ears: Vec<Arc<dyn Ear>>,
+    pub(super) confirmed: Arc<AtomicBool>,
+    /// Asked for on this connection, whatever the answer was.
+    pub(super) asked: bool,
+    /// When the server last refused it, if that was its answer.
+    pub(super) refused_at: Option<Moment>,
+    /// Its slot was another node's then: who comes later knows better.
+    pub(super) elsewhere: bool,
+    pub(super) idle_since: Option<Moment>,
+    /// Channels are subscribed in the order in which they were first wanted, and unsubscribed the other way round: who
+    /// counts on one of two may rely on the other.
+    pub(super) number: u64,
+}
+
+impl Channel {
+    pub(super) fn new(number: u64) -> Self {
+        Self {
+            ears: Vec::new(),
+            confirmed: Arc::default(),
+            asked: false,
+            refused_at: None,
+            elsewhere: false,
+            idle_since: None,
+            number,
+        }
+    }
+
+    /// Whether it is time to ask for it, or to ask again.
+    pub(super) fn is_wanted(&self, now: Moment) -> bool {
+        !self.asked || self.refused_at.is_some_and(|refused| now.since(refused) >= ASK_AGAIN)
+    }
+
+    pub(super) fn missed(&self) {
+        self.ears.iter().for_each(|ear| ear.missed());
+    }
+}
