@@ -42,6 +42,7 @@ mod sentinels;
 mod servers;
 mod signals;
 mod table;
+mod tls;
 mod topology;
 
 /// Renewed every second: time for a machine that stalls.

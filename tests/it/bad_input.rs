@@ -184,13 +184,6 @@ fn a_url_that_is_none_is_an_error_without_its_secret() {
 }
 
 #[test]
-fn a_tls_url_is_an_error_that_says_why() {
-    let error = Client::connect("rediss://u:Sesame-0815@h").unwrap_err();
-    assert!(matches!(error, Error::Config { .. }) && error.to_string().contains("TLS"), "{error}");
-    assert_no_secret(&error);
-}
-
-#[test]
 fn a_url_where_nobody_listens_is_unavailable_after_the_outage_budget() {
     let url = format!("redis://u:{SECRET}@127.0.0.1:{}/", free_port());
     let client = Client::builder(&url).outage_budget(ms(300)).build().unwrap();

@@ -31,37 +31,6 @@ fn set_password(server: &Server, password: &str) {
     server.let_in("app", password, "~* &* +@all");
 }
 
-/// Who is connected is sent away each time, and the program learns of the new one some time after the server.
-#[test]
-fn a_password_that_is_rotated_under_load_fails_no_call() {
-    let (server, believed) = (Server::start(), Believed::default());
-    set_password(&server, "0");
-    believed.set("0");
-    let locks = locks(believed.builder(&server));
-    let (is_over, pairs) = (AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        let work = |number: usize| {
-            let name = format!("n{}", number % 2);
-            while !is_over.load(SeqCst) {
-                locks.guard(&name).unwrap().unlock().unwrap();
-                pairs.fetch_add(1, SeqCst);
-            }
-        };
-        let workers = [0, 1, 2, 3].map(|number| scope.spawn(move || work(number)));
-        for round in 1..=20 {
-            let password = round.to_string();
-            set_password(&server, &password);
-            let _: i64 = server.ask(&["CLIENT", "KILL", "USER", "app"]);
-            std::thread::sleep(ms(15));
-            believed.set(&password);
-            let before = pairs.load(SeqCst);
-            eventually(LONG, "they go on", || pairs.load(SeqCst) > before + 10);
-        }
-        is_over.store(true, SeqCst);
-        workers.into_iter().for_each(finish);
-    });
-}
-
 #[test]
 fn a_password_that_is_wrong_for_good_is_refused() {
     let (server, believed) = (Server::start(), Believed::default());

@@ -45,21 +45,6 @@ fn a_lock_is_taken_and_waited_for() {
 }
 
 #[test]
-fn each_certificate_that_is_not_accepted_is_told_why() {
-    let expected = [
-        (Flaw::Expired, "has expired"),
-        (Flaw::NotYetValid, "is not valid yet"),
-        (Flaw::OtherHost, "is of another host"),
-        (Flaw::SignedThemselves, "signed itself"),
-        (Flaw::Foreign, "an authority that is not trusted here"),
-    ];
-    for (flaw, words) in expected {
-        let server = server(flaw);
-        assert_told(&locks(builder(&server)), words);
-    }
-}
-
-#[test]
 fn a_certificate_of_another_name_is_accepted_for_that_name() {
     let server = server(Flaw::OtherHost);
     let named = locks(Client::builder(&server.tls_url()).tls(trusting().server_name(OTHER_HOST)));
@@ -71,37 +56,6 @@ fn a_certificate_of_another_name_is_accepted_for_that_name() {
 fn the_system_does_not_trust_the_authority_of_these_tests() {
     let server = server(Flaw::None);
     assert_told(&locks(Client::builder(&server.tls_url())), "an authority that is not trusted here");
-}
-
-#[test]
-fn a_server_that_asks_for_certificates_gets_them() {
-    let server = Server::start_with_tls(&papers(Flaw::None), true);
-    let with = |Papers { chain, key }: Papers| locks(builder(&server).tls(trusting().client_certificate(chain, key)));
-    let known = with(papers(Flaw::None));
-    known.lock("n").unwrap();
-    known.unlock("n").unwrap();
-    assert_told(&locks(builder(&server)), "Tls::client_certificate");
-    assert_told(&with(papers(Flaw::Foreign)), "does not accept the certificate of this client");
-    assert_told(&with(papers(Flaw::Expired)), "does not accept the certificate of this client");
-}
-
-#[test]
-fn a_port_without_tls_is_told() {
-    let plain = Server::start_on_tcp();
-    let to_plain = plain.tcp_url().replace("redis://", "rediss://");
-    let error =
-        locks(Client::builder(&to_plain).tls(trusting()).outage_budget(ms(100))).lock("n").unwrap_err().to_string();
-    assert!(error.contains("is this its port for TLS?"), "{error}");
-}
-
-/// Its time is over before the server has said anything.
-#[test]
-fn a_handshake_that_hangs_ends_with_the_calls_time() {
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("rediss://{}", silent.local_addr().unwrap());
-    let locks = locks(Client::builder(&url).tls(trusting()));
-    let (told, took) = timed(|| locks.try_lock_for("n", ms(300)));
-    assert!(told.is_err() && took >= ms(300) && took <= ms(300) + LATE, "{told:?} after {took:?}");
 }
 
 #[test]

@@ -1,0 +1,159 @@
+//! Rows 104 to 107: TLS, and credentials that change.
+
+use crate::proxy::{Flow, Proxy, cut_after, pass};
+use crate::server::Server;
+use crate::threads::{LATE, LONG, SOON, eventually, finish, ms, timed};
+use crate::{MINUTE, locks_of};
+use harness::papers::{Flaw, Papers, papers, trusting};
+use harness::proxy::Address;
+use redlatch::{Client, ClientBuilder, Credentials, Error, RedLock, RedLockExt, ReentrantLock};
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+fn server(flaw: Flaw) -> Server {
+    Server::start_with_tls(&papers(flaw), false)
+}
+
+fn builder(server: &Server) -> ClientBuilder {
+    Client::builder(&server.tls_url()).tls(trusting())
+}
+
+/// That a call is refused at once, by these words, and is not asked again.
+#[track_caller]
+fn assert_told(locks: &ReentrantLock, words: &str) {
+    let (told, took) = timed(|| locks.lock("n"));
+    let error = told.unwrap_err();
+    assert!(took <= SOON && !error.is_retryable(), "{error:?} after {took:?}");
+    assert!(matches!(&error, Error::Refused { code, .. } if code == "TLS"), "{error:?}");
+    assert!(error.to_string().contains(words), "{error}");
+}
+
+#[test]
+fn fault_104_each_certificate_that_is_not_accepted_is_told_why() {
+    let expected = [
+        (Flaw::Expired, "has expired"),
+        (Flaw::NotYetValid, "is not valid yet"),
+        (Flaw::OtherHost, "is of another host"),
+        (Flaw::SignedThemselves, "signed itself"),
+        (Flaw::Foreign, "an authority that is not trusted here"),
+    ];
+    for (flaw, words) in expected {
+        let server = server(flaw);
+        assert_told(&locks_of(builder(&server)), words);
+    }
+}
+
+#[test]
+fn fault_105_a_server_that_asks_for_certificates_says_which_it_does_not_accept() {
+    let server = Server::start_with_tls(&papers(Flaw::None), true);
+    let with = |Papers { chain, key }: Papers| locks_of(builder(&server).tls(trusting().client_certificate(chain, key)));
+    let known = with(papers(Flaw::None));
+    known.lock("n").unwrap();
+    known.unlock("n").unwrap();
+    assert_told(&locks_of(builder(&server)), "Tls::client_certificate");
+    assert_told(&with(papers(Flaw::Foreign)), "does not accept the certificate of this client");
+    assert_told(&with(papers(Flaw::Expired)), "does not accept the certificate of this client");
+}
+
+#[test]
+fn fault_106_a_port_without_tls_is_told() {
+    let plain = Server::start_on_tcp();
+    let to_plain = plain.tcp_url().replace("redis://", "rediss://");
+    let error =
+        locks_of(Client::builder(&to_plain).tls(trusting()).outage_budget(ms(100))).lock("n").unwrap_err().to_string();
+    assert!(error.contains("is this its port for TLS?"), "{error}");
+}
+
+/// Its time is over before the server has said anything.
+#[test]
+fn fault_106_a_handshake_that_hangs_ends_with_the_calls_time() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("rediss://{}", silent.local_addr().unwrap());
+    let locks = locks_of(Client::builder(&url).tls(trusting()));
+    let (told, took) = timed(|| locks.try_lock_for("n", ms(300)));
+    assert!(told.is_err() && took >= ms(300) && took <= ms(300) + LATE, "{told:?} after {took:?}");
+}
+
+/// So many bytes go one way on the first connection, and then it is cut; later ones are whole.
+fn cut_first(proxy: &Proxy, way: Flow, bytes: usize) {
+    let (mut left, mut is_cut) = (bytes, false);
+    proxy.set(move |_, flow, data| {
+        if is_cut || flow != way {
+            return pass(data);
+        }
+        is_cut = data.len() > left;
+        let steps = if is_cut { cut_after(left, data) } else { pass(data) };
+        left = left.saturating_sub(data.len());
+        steps
+    });
+}
+
+/// Wherever it dies: in the handshake, in the login behind it, in the call.
+#[test]
+fn fault_107_a_connection_that_dies_in_its_handshake_is_made_again() {
+    let server = server(Flaw::None);
+    for (way, lengths) in [(Flow::Request, (0..900).step_by(61)), (Flow::Reply, (0..2_600).step_by(131))] {
+        for bytes in lengths {
+            let proxy = Proxy::on_tcp_by_client(Address::Port(server.port()));
+            cut_first(&proxy, way, bytes);
+            let url = proxy.url().replace("redis://", "rediss://");
+            let locks = locks_of(Client::builder(&url).tls(trusting()).watchdog_timeout(MINUTE));
+            let (locked, took) = timed(|| locks.lock("n"));
+            assert!(locked.is_ok() && took <= SOON, "{way:?} cut after {bytes}: {locked:?} after {took:?}");
+            locks.unlock("n").unwrap();
+        }
+    }
+}
+
+/// What the program believes to be the password.
+#[derive(Clone, Default)]
+struct Believed(Arc<Mutex<String>>);
+
+impl Believed {
+    fn set(&self, password: &str) {
+        password.clone_into(&mut self.0.lock().unwrap());
+    }
+
+    fn builder(&self, server: &Server) -> ClientBuilder {
+        let believed = self.clone();
+        let ask = move || Ok::<_, std::io::Error>(Credentials::new("app", believed.0.lock().unwrap().as_str()));
+        Client::builder(&server.url()).credentials(ask)
+    }
+}
+
+/// On the server: nobody logs in with an older one.
+fn set_password(server: &Server, password: &str) {
+    server.let_in("app", password, "~* &* +@all");
+}
+
+/// Who is connected is sent away each time, and the program learns of the new one some time after the server.
+#[test]
+fn fault_108_a_password_that_is_rotated_under_load_fails_no_call() {
+    let (server, believed) = (Server::start(), Believed::default());
+    set_password(&server, "0");
+    believed.set("0");
+    let locks = locks_of(believed.builder(&server));
+    let (is_over, pairs) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let work = |number: usize| {
+            let name = format!("n{}", number % 2);
+            while !is_over.load(SeqCst) {
+                locks.guard(&name).unwrap().unlock().unwrap();
+                pairs.fetch_add(1, SeqCst);
+            }
+        };
+        let workers = [0, 1, 2, 3].map(|number| scope.spawn(move || work(number)));
+        for round in 1..=20 {
+            let password = round.to_string();
+            set_password(&server, &password);
+            let _: i64 = server.ask(&["CLIENT", "KILL", "USER", "app"]);
+            std::thread::sleep(ms(15));
+            believed.set(&password);
+            let before = pairs.load(SeqCst);
+            eventually(LONG, "they go on", || pairs.load(SeqCst) > before + 10);
+        }
+        is_over.store(true, SeqCst);
+        workers.into_iter().for_each(finish);
+    });
+}
