@@ -4,9 +4,7 @@ use crate::base::credentials::Source;
 use crate::base::error::{Error, Result};
 use crate::base::key::{LONGEST_NAME, Naming, is_in_one_slot};
 use crate::base::time::Lease;
-use crate::base::tls::Connector;
-#[cfg(feature = "tls")]
-use crate::base::tls::Tls;
+use crate::base::tls::{Connector, Wanted};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -194,10 +192,7 @@ pub(crate) struct Settings {
     pub(crate) sharded_pubsub: ShardedPubsub,
     pub(crate) in_cluster: bool,
     pub(crate) credentials: Option<Source>,
-    /// By its URL.
-    pub(crate) is_sealed: bool,
-    #[cfg(feature = "tls")]
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Wanted,
 }
 
 /// Every setting, derived and checked.
@@ -230,7 +225,7 @@ impl Settings {
     /// outage budget 10 s; poll cap 5 s; 8 connections; no cap on holding.
     pub(crate) fn derive(self) -> Result<Config> {
         let watchdog = self.watchdog_timeout.unwrap_or(Duration::from_secs(30));
-        let tls = self.connector()?;
+        let tls = self.tls.connector()?;
         let config = Config {
             watchdog_lease: Lease::clamped(watchdog),
             naming: self.naming,
@@ -254,31 +249,6 @@ impl Settings {
         };
         config.check(watchdog)?;
         Ok(config)
-    }
-}
-
-#[cfg(feature = "tls")]
-impl Settings {
-    /// # Errors
-    /// `Config` for settings that do not work, or that would not be used: who gives them thinks that it is encrypted.
-    fn connector(&self) -> Result<Option<Connector>> {
-        match (&self.tls, self.is_sealed) {
-            (Some(_), false) => Err(Error::config("TLS settings are given for a URL without TLS: write rediss://")),
-            (tls, true) => tls.clone().unwrap_or_default().connector().map(Some),
-            (None, false) => Ok(None),
-        }
-    }
-}
-
-#[cfg(not(feature = "tls"))]
-impl Settings {
-    /// # Errors
-    /// `Config` for a URL that asks for TLS.
-    fn connector(&self) -> Result<Option<Connector>> {
-        match self.is_sealed {
-            true => Err(Error::config("the server's URL asks for TLS: enable the feature `tls` of redlatch")),
-            false => Ok(None),
-        }
     }
 }
 

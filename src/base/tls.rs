@@ -140,6 +140,25 @@ fn server_name(name: &str) -> Result<ServerName<'static>> {
     ServerName::try_from(name.to_owned()).map_err(|_| Error::config(what))
 }
 
+/// What the URLs ask for, and what the program says to that.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted {
+    pub(crate) is_sealed: bool,
+    pub(crate) settings: Option<Tls>,
+}
+
+impl Wanted {
+    /// # Errors
+    /// `Config` for settings that do not work, or that would not be used: who gives them thinks that it is encrypted.
+    pub(crate) fn connector(&self) -> Result<Option<Connector>> {
+        match (&self.settings, self.is_sealed) {
+            (Some(_), false) => Err(Error::config("TLS settings are given for a URL without TLS: write rediss://")),
+            (settings, true) => settings.clone().unwrap_or_default().connector().map(Some),
+            (None, false) => Ok(None),
+        }
+    }
+}
+
 /// What each connection is made with.
 #[derive(Clone)]
 pub(crate) struct Connector {

@@ -53,7 +53,7 @@ impl<T> ClientBuilder<T> {
             ));
         }
         all.iter_mut().for_each(|url| **url = store::unsealed(url));
-        self.settings.is_sealed = sealed > 0;
+        self.settings.tls.is_sealed = sealed > 0;
         self.settings.in_cluster = self.urls.iter().any(|url| store::is_cluster(url));
         Ok(())
     }
@@ -87,7 +87,7 @@ impl<T> ClientBuilder<T> {
     /// the handshake, too.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Self {
-        self.settings.tls = Some(tls);
+        self.settings.tls.settings = Some(tls);
         self
     }
 

@@ -47,7 +47,8 @@ fn fault_104_each_certificate_that_is_not_accepted_is_told_why() {
 #[test]
 fn fault_105_a_server_that_asks_for_certificates_says_which_it_does_not_accept() {
     let server = Server::start_with_tls(&papers(Flaw::None), true);
-    let with = |Papers { chain, key }: Papers| locks_of(builder(&server).tls(trusting().client_certificate(chain, key)));
+    let with =
+        |Papers { chain, key }: Papers| locks_of(builder(&server).tls(trusting().client_certificate(chain, key)));
     let known = with(papers(Flaw::None));
     known.lock("n").unwrap();
     known.unlock("n").unwrap();

@@ -61,7 +61,9 @@ fn a_cluster_is_told_what_its_url_has_to_be() {
 
 #[test]
 fn each_scheme_of_hosts_has_one_with_tls() {
-    for url in ["rediss://h", "REDISS://h", "valkeys://h", "redis+tls://h", "rediss+sentinel://h/m", "rediss+cluster://h,i"] {
+    for url in
+        ["rediss://h", "REDISS://h", "valkeys://h", "redis+tls://h", "rediss+sentinel://h/m", "rediss+cluster://h,i"]
+    {
         assert!(Client::connect(url).is_ok(), "{url}");
     }
     assert_told(&["rediss://h/x", "rediss+sentinel://h", "rediss+cluster://h/3"], "");
