@@ -19,6 +19,7 @@
 mod source {
     pub(crate) mod base {
         pub(crate) mod config;
+        pub(crate) mod credentials;
         pub(crate) mod error;
         pub(crate) mod key;
         pub(crate) mod kind;
@@ -30,6 +31,8 @@ mod source {
         pub(crate) mod stats;
         pub(crate) mod threads;
         pub(crate) mod time;
+        #[path = "no_tls.rs"]
+        pub(crate) mod tls;
         pub(crate) mod unwind;
     }
     pub(crate) mod lease {
