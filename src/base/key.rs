@@ -168,7 +168,8 @@ pub(crate) fn check_key(full: &str) -> Result<()> {
             "the key {full:?} is taken: {taken} is where locks have their queues, choose another name"
         )));
     }
-    if !full.ends_with(EPOCH) && !full.contains(&[EPOCH, ":{"].concat()) {
+    let is_of_a_slot = || full.match_indices(EPOCH).any(|(at, _)| full[at + EPOCH.len()..].starts_with(":{"));
+    if !full.ends_with(EPOCH) && !is_of_a_slot() {
         return Ok(());
     }
     Err(Error::config(format!("the key {full:?} is taken: strict clients keep {EPOCH} there, choose another name")))
@@ -224,6 +225,7 @@ mod tests {
         assert!(check_name(&"x".repeat(1_025)).is_err());
         assert!(check_name("{}\r\n\0").is_ok());
         assert!(check_key("shop:redlatch:epoch").is_err() && check_key("redlatch:epoch:1").is_ok());
+        assert!(check_key("shop:redlatch:epoch:{1f}").is_err());
     }
 
     /// Or it is known that they are not.
