@@ -1,9 +1,9 @@
 //! Credentials that a callback gives, and that change while locks are in use.
 
 use crate::server::Server;
-use crate::threads::{LONG, SOON, eventually, finish, ms, timed};
-use redlatch::{Client, ClientBuilder, Credentials, Error, RedLock, RedLockExt, ReentrantLock};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::threads::{SOON, ms, timed};
+use redlatch::{Client, ClientBuilder, Credentials, Error, RedLock, ReentrantLock};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 /// What the program believes to be the password.

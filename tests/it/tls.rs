@@ -2,9 +2,8 @@
 
 use crate::harness::papers::{Flaw, OTHER_HOST, Papers, authority, papers, trusting};
 use crate::server::Server;
-use crate::threads::{LATE, LONG, SOON, eventually, finish, ms, spawn_asleep, timed};
+use crate::threads::{LONG, SOON, eventually, finish, spawn_asleep, timed};
 use redlatch::{Client, ClientBuilder, Error, RedLock, RedLockExt, ReentrantLock, Tls};
-use std::net::TcpListener;
 
 fn server(flaw: Flaw) -> Server {
     Server::start_with_tls(&papers(flaw), false)
