@@ -192,6 +192,7 @@ pub(crate) struct Settings {
     pub(crate) sharded_pubsub: ShardedPubsub,
     pub(crate) in_cluster: bool,
     pub(crate) credentials: Option<Source>,
+    pub(crate) skips_self_test: bool,
     pub(crate) tls: Wanted,
 }
 
@@ -217,6 +218,8 @@ pub(crate) struct Config {
     /// Each lock, and all that belongs to it, is in one slot.
     pub(crate) in_cluster: bool,
     pub(crate) credentials: Option<Source>,
+    /// What a user may not do is not asked for in the first handshake.
+    pub(crate) skips_self_test: bool,
     pub(crate) tls: Option<Connector>,
 }
 
@@ -245,6 +248,7 @@ impl Settings {
             sharded_pubsub: self.sharded_pubsub,
             in_cluster: self.in_cluster,
             credentials: self.credentials,
+            skips_self_test: self.skips_self_test,
             tls,
         };
         config.check(watchdog)?;

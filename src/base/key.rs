@@ -79,7 +79,6 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    #[cfg(test)]
     pub(crate) fn new(naming: Naming, prefix: &str, resource: &str) -> Self {
         Self::of(naming, prefix, FullKey::new(prefix, resource))
     }

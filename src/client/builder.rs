@@ -58,6 +58,14 @@ impl<T> ClientBuilder<T> {
         Ok(())
     }
 
+    /// Whether the first connection to each server asks whether the user may do all that locks need, in the handshake's round trip and
+    /// without writing anything. Default: it does. What is missing is logged once, and told by each call that is refused, as the
+    /// words for `ACL SETUSER` that grant it.
+    pub fn self_test(mut self, on: bool) -> Self {
+        self.settings.skips_self_test = !on;
+        self
+    }
+
     /// Asked for user and password, or a token in its place, whenever a connection is made; the URL has none then. So credentials
     /// may be changed, or expire, while the client runs: a connection that is open stays logged in.
     ///

@@ -38,6 +38,7 @@ mod regressions;
 mod renewed_lease;
 mod replicas;
 mod retries;
+mod rights;
 mod scripts;
 mod sentinel;
 mod shutdowns;

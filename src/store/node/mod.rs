@@ -8,6 +8,7 @@ mod bell;
 mod outage;
 mod pipeline;
 mod resp;
+mod rights;
 #[cfg_attr(not(feature = "tls"), path = "no_seal.rs")]
 mod seal;
 mod server;

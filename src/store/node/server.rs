@@ -1,5 +1,6 @@
 //! One server: how to connect to it and log in, and what its errors mean.
 
+use super::rights::Rights;
 use super::sockets::Sockets;
 use super::stream::Stream;
 use super::{Broken, Failure, url};
@@ -7,10 +8,12 @@ use crate::base::config::{Config, SyncReplicas};
 use crate::base::credentials::{Credentials, Source};
 use crate::base::error::{Applied, Cause, Result, says_full};
 use crate::base::mutant::{self, Mutant};
+use crate::base::say::say;
 use crate::base::script::Dialect;
 use crate::base::stats::Counters;
 use crate::base::time::{Clock, Moment};
 use crate::base::tls::Connector;
+use once_cell::sync::OnceCell;
 use redis::{Cmd, ConnectionAddr, ErrorKind, RedisConnectionInfo, RedisError, ServerErrorKind, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +34,17 @@ pub(crate) enum Part {
     Candidate,
     /// It keeps no locks, and tells where they are.
     Sentinel,
+}
+
+impl Part {
+    fn dialect(self) -> Dialect {
+        if self == Self::Shard { Dialect::Sharded } else { Dialect::Plain }
+    }
+
+    /// Whether it keeps locks.
+    fn has_locks(self) -> bool {
+        matches!(self, Self::Any | Self::Shard | Self::Master)
+    }
 }
 
 /// Where a server is, how to log in, and what it is.
@@ -71,6 +85,9 @@ pub(crate) struct Server {
     /// Whose confirmation a grant needs.
     pub(super) replicas: Option<SyncReplicas>,
     sockets: Sockets,
+    rights: Option<Rights>,
+    /// What grants the user what it lacks, once that is known; empty if it lacks nothing.
+    advice: OnceCell<String>,
 }
 
 /// A new connection that is logged in, and what its server said of itself.
@@ -94,6 +111,8 @@ impl Server {
         let (strict, replicas, sockets) = (config.strict, config.replicas, Sockets::default());
         let (clock, tls, app_name) = (Clock::Boot, config.tls.clone(), config.app_name.clone());
         let credentials = config.credentials.clone().filter(|_| target.part != Part::Sentinel);
+        let tests = target.part.has_locks() && !config.skips_self_test;
+        let rights = tests.then(|| Rights::of(config, target.part.dialect()));
         Self {
             target,
             clock,
@@ -106,17 +125,18 @@ impl Server {
             app_name,
             replicas,
             sockets,
+            rights,
+            advice: OnceCell::new(),
         }
     }
 
     /// How scripts tell those who listen to it.
     pub(super) fn dialect(&self) -> Dialect {
-        if self.target.part == Part::Shard { Dialect::Sharded } else { Dialect::Plain }
+        self.target.part.dialect()
     }
 
-    /// Whether it keeps locks.
     fn has_locks(&self) -> bool {
-        matches!(self.target.part, Part::Any | Part::Shard | Part::Master)
+        self.target.part.has_locks()
     }
 
     /// From now on nothing is sent to it, and no answer of it is believed: each connection to it is closed.
@@ -140,9 +160,27 @@ impl Server {
     fn cause(&self, error: &RedisError) -> Cause {
         let address = &self.target.addr;
         match error.detail().filter(|_| error.code().is_some()) {
-            Some(detail) => Cause::new(format!("{address}: {detail}")),
+            Some(detail) => Cause::new(format!("{address}: {detail}{}", self.advice_on(error))),
             None if error.is_timeout() && !says_more(error) => Cause::new(format!("{address}: no answer in time")),
             None => Cause::new(format!("{address}: {error}")),
+        }
+    }
+
+    /// How to grant what is missing, for a refusal for want of permission.
+    fn advice_on(&self, error: &RedisError) -> String {
+        match (self.advice.get(), code_of(error).as_deref()) {
+            (Some(advice), Some("NOPERM")) if !advice.is_empty() => format!("; {advice} grants what is missing"),
+            _ => String::new(),
+        }
+    }
+
+    /// What the server said when it was asked for all that locks need.
+    fn note_rights(&self, reply: &Value, user: &str) {
+        let missing = self.rights.iter().flat_map(|rights| rights.missing(reply)).collect::<Vec<_>>();
+        let advice = format!("ACL SETUSER {user} {}", missing.join(" "));
+        let advice = if missing.is_empty() { String::new() } else { advice };
+        if self.advice.set(advice.clone()).is_ok() && !advice.is_empty() {
+            say!(warn, "user {user:?} may not do all that locks need at {}: {advice}", self.target.addr);
         }
     }
 
@@ -208,14 +246,19 @@ impl Server {
         let (address, tls) = (&self.target.addr, self.tls.as_ref());
         let mut stream = Stream::connect(address, tls, self.response_timeout, &self.clock, until)?;
         self.sockets.add(stream.socket());
-        let commands = self.handshake(who);
+        let user = match &who {
+            Some(credentials) => credentials.user.clone(),
+            None => self.target.login.username().map(str::to_owned),
+        };
+        let (user, commands) = (user.unwrap_or_else(|| "default".to_owned()), self.handshake(who));
         let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
         stream.send(&packed)?;
         let (mut time, mut run_id) = ((0, 0), String::new());
         for command in &commands {
             match (name_of(command), stream.answer()?.extract_error()) {
                 // What it sets only shows in CLIENT LIST; SETINFO came with Redis 7.2, and older servers refuse it.
-                (b"CLIENT", Err(error)) if !is_farewell(&error) => {}
+                (b"CLIENT" | b"EVAL", Err(error)) if !is_farewell(&error) => {}
+                (b"EVAL", Ok(reply)) => self.note_rights(&reply, &user),
                 // In no other words does a server that is a replica refuse it.
                 (b"WAIT", Err(error)) if error.to_string().contains("replica instances") => return Err(no_master()),
                 (_, Err(error)) => return Err(error),
@@ -252,6 +295,7 @@ impl Server {
             commands.push(redis::cmd("INFO").arg("server").take());
         }
         commands.extend(self.asked_by_part());
+        commands.extend(self.rights.iter().filter(|_| self.advice.get().is_none()).map(Rights::command));
         if self.replicas.is_some() && self.has_locks() {
             // Who may not wait for replicas, or has none of that command, is to hear of it now and not with a lock.
             commands.push(redis::cmd("WAIT").arg(0).arg(0).take());

@@ -1,0 +1,143 @@
+//! What a user may not do that locks need, found by one script when a server is first connected to: else the first call that
+//! needs it would say so, which may be the one that takes a lock over months later.
+//!
+//! A server looks at permissions before it looks at what a command is to do. So each command is asked for with words that are
+//! wrong, or on a key that is not there, and nothing is written.
+
+use crate::base::config::Config;
+use crate::base::key::{EPOCH, Key, Naming};
+use crate::base::script::Dialect;
+use redis::Value;
+
+const SCRIPT: &str = include_str!("rights.lua");
+
+/// The name of the lock that is asked for; nobody takes it.
+const PROBE: &str = "redlatch_probe";
+
+/// A command and its words, and the rules that a user needs for its key or channel.
+struct Probe {
+    words: Vec<String>,
+    place: String,
+}
+
+/// What all of them come to, for one client.
+pub(super) struct Rights {
+    probes: Vec<Probe>,
+}
+
+impl Rights {
+    pub(super) fn of(config: &Config, dialect: Dialect) -> Self {
+        let key = Key::new(config.naming, &config.key_prefix, PROBE);
+        let mut probes = locking(&key, config, dialect);
+        if config.hand_off.queues && config.naming == Naming::Redisson {
+            probes.extend(queueing(&key, config, dialect));
+        }
+        if config.strict {
+            let epoch = format!("{}{EPOCH}", config.key_prefix);
+            let rule = format!("~{}*", config.key_prefix);
+            probes.extend([probe(&["GET", &epoch], &rule), probe(&["SET", &epoch, "0", "NEITHER"], &rule)]);
+        }
+        Self { probes }
+    }
+
+    /// What asks for all of it.
+    pub(super) fn command(&self) -> redis::Cmd {
+        let mut command = redis::cmd("EVAL").arg(SCRIPT).arg(0).take();
+        for probe in &self.probes {
+            command.arg(probe.words.len()).arg(&probe.words);
+        }
+        command
+    }
+
+    /// The rules that are missing, each once, in words for `ACL SETUSER`.
+    pub(super) fn missing(&self, reply: &Value) -> Vec<String> {
+        let Value::Array(errors) = reply else { return Vec::new() };
+        let mut missing: Vec<String> = errors.iter().filter_map(|error| self.rule_for(error)).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        missing
+    }
+
+    fn rule_for(&self, error: &Value) -> Option<String> {
+        let (at, text): (usize, String) = redis::from_redis_value_ref(error).ok()?;
+        let mut places = self.probes.iter().scan(1, |next, probe| {
+            let place = *next;
+            *next += probe.words.len() + 1;
+            Some((place, probe))
+        });
+        let (_, probe) = places.find(|(place, _)| *place == at)?;
+        match Lack::of(&text)? {
+            Lack::Command => Some(format!("+{}", probe.words[0].to_ascii_lowercase())),
+            Lack::Place => Some(probe.place.clone()),
+        }
+    }
+}
+
+/// What is refused of a command.
+enum Lack {
+    Command,
+    /// Its key or its channel.
+    Place,
+}
+
+impl Lack {
+    /// Of a refusal, in the words of any server; none for what is an error for another reason.
+    ///
+    /// | server | command | key | channel |
+    /// | --- | --- | --- | --- |
+    /// | Redis 6.0 to 7.0 | `The user executing the script can't run this command or subcommand` | .. `can't access at least one of the keys` | .. `can't publish to the channel` |
+    /// | later ones, Valkey | `ACL failure in script: User .. has no permissions to run the '..' command` | .. `No permissions to access a key` | .. `a channel` |
+    fn of(text: &str) -> Option<Self> {
+        if !text.contains("The user executing the script can't") && !text.contains("ACL failure in script") {
+            return None;
+        }
+        let is_command = text.contains("can't run") || text.contains("permissions to run");
+        Some(if is_command { Self::Command } else { Self::Place })
+    }
+}
+
+fn probe(words: &[&str], place: &str) -> Probe {
+    Probe { words: words.iter().map(|word| (*word).to_owned()).collect(), place: place.to_owned() }
+}
+
+/// What any lock needs.
+fn locking(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
+    let (full, channel, rule) = (key.full(), key.channel(), format!("~{}*", config.key_prefix));
+    let listened = match config.naming {
+        Naming::Redisson => "&redisson_lock__channel:*",
+        Naming::Jedis => "&__red__lock:*",
+    };
+    let publish = if dialect == Dialect::Sharded { "SPUBLISH" } else { "PUBLISH" };
+    vec![
+        probe(&["TIME"], ""),
+        probe(&["HLEN", full], &rule),
+        probe(&["PTTL", full], &rule),
+        probe(&["HEXISTS", full, "x"], &rule),
+        probe(&["HSET", full, "x", "1", "y"], &rule),
+        probe(&["PEXPIRE", full, "1"], &rule),
+        probe(&["DEL", full], &rule),
+        probe(&[publish, &channel, "0"], listened),
+    ]
+}
+
+/// What processes need to queue.
+fn queueing(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
+    let (queue, mark, members) = (key.queue_parts().concat(), key.mark_parts().concat(), key.members());
+    let rule = |whole: &str| format!("~{}*", whole.split(PROBE).next().unwrap_or_default());
+    let (of_queue, of_mark) = (rule(&queue), rule(&mark));
+    let count = if dialect == Dialect::Sharded { "SHARDNUMSUB" } else { "NUMSUB" };
+    let publish = if dialect == Dialect::Sharded { "SPUBLISH" } else { "PUBLISH" };
+    vec![
+        probe(&["HKEYS", key.full()], &format!("~{}*", config.key_prefix)),
+        probe(&["GET", &mark], &of_mark),
+        probe(&["SET", &mark, "0", "NEITHER"], &of_mark),
+        probe(&["EXISTS", &queue], &of_queue),
+        probe(&["ZADD", &queue, "none", "x"], &of_queue),
+        probe(&["ZRANK", &queue, "x"], &of_queue),
+        probe(&["ZRANGE", &queue, "0", "0"], &of_queue),
+        probe(&["ZREM", &queue, "x"], &of_queue),
+        probe(&["ZREMRANGEBYRANK", &queue, "0", "0"], &of_queue),
+        probe(&["PUBSUB", count, &members], ""),
+        probe(&[publish, &members, "0"], "&redlatch_*"),
+    ]
+}

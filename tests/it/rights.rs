@@ -1,0 +1,89 @@
+//! The self-test at the first connection: by ablation, each rule that the documentation lists is named when it is missing.
+
+use crate::server::Server;
+use redlatch::{Client, Error, RedLock, RedLockExt, ReentrantLock};
+
+/// What the documentation of the crate says to paste for this server: the line after the one that names its version.
+fn documented(server: &Server) -> Vec<&'static str> {
+    let heading = match server.version() {
+        version if version < (6, 2) => "//! Redis 6.0:",
+        version if version < (7, 2) => "//! Redis 6.2 and 7.0:",
+        _ => "//! Redis 7.2 and later, Valkey:",
+    };
+    let mut lines = include_str!("../../src/lib.rs").lines().skip_while(|line| *line != heading);
+    lines.nth(1).and_then(|line| line.strip_prefix("//! ")).expect("what to paste").split(' ').collect()
+}
+
+/// Those that a script of ours asks for: of the others each call that needs one says so.
+const IN_SCRIPTS: [&str; 18] = [
+    "+time",
+    "+hlen",
+    "+pttl",
+    "+hexists",
+    "+hset",
+    "+pexpire",
+    "+del",
+    "+publish",
+    "+get",
+    "+set",
+    "+exists",
+    "+hkeys",
+    "+zadd",
+    "+zrank",
+    "+zrange",
+    "+zrem",
+    "+zremrangebyrank",
+    "+pubsub",
+];
+
+fn locks(server: &Server) -> ReentrantLock {
+    let builder = Client::builder(&server.url_as("app", "secret")).key_prefix("shop:");
+    ReentrantLock::new(&builder.build().unwrap())
+}
+
+#[test]
+fn each_rule_that_is_missing_is_named_by_a_refused_call() {
+    let server = Server::start();
+    for rule in IN_SCRIPTS {
+        server.ask::<String>(&documented(&server).into_iter().filter(|word| *word != rule).collect::<Vec<_>>());
+        // Whatever it is that is refused: this always is.
+        server.ask::<String>(&["ACL", "SETUSER", "app", "-pexpire"]);
+        let error = locks(&server).lock("n").unwrap_err();
+        assert!(matches!(&error, Error::Refused { code, .. } if code == "NOPERM"), "{rule}: {error:?}");
+        let text = error.to_string();
+        let advice = text.split_once("ACL SETUSER app ").map(|(_, advice)| advice).unwrap_or_default();
+        let named: Vec<_> = advice.split(' ').take_while(|word| word.starts_with(['+', '~', '&'])).collect();
+        let mut expected = vec![rule, "+pexpire"];
+        expected.sort_unstable();
+        expected.dedup();
+        assert_eq!(named, expected, "{text}");
+    }
+}
+
+#[test]
+fn keys_and_channels_that_are_missing_are_named() {
+    let server = Server::start();
+    let all = "~shop:* ~redlatch_queue:{shop:* ~redlatch_turn:{shop:*";
+    for rule in all.split(' ').chain(["&redisson_lock__channel:*", "&redlatch_*"]) {
+        if server.version() < (7, 0) && rule.starts_with('&') {
+            continue;
+        }
+        server.ask::<String>(&documented(&server).into_iter().filter(|word| *word != rule).collect::<Vec<_>>());
+        server.ask::<String>(&["ACL", "SETUSER", "app", "-pexpire"]);
+        let text = locks(&server).lock("n").unwrap_err().to_string();
+        assert!(text.contains(rule), "{rule}: {text}");
+    }
+}
+
+#[test]
+fn with_all_that_is_listed_nothing_is_missing_and_nothing_is_left() {
+    let server = Server::start();
+    server.ask::<String>(&documented(&server));
+    server.ask::<String>(&["ACL", "LOG", "RESET"]);
+    let locks = locks(&server);
+    locks.guard("n").unwrap().unlock().unwrap();
+    let refused: Vec<redis::Value> = server.ask(&["ACL", "LOG"]);
+    let refused: Vec<_> =
+        refused.iter().map(|entry| format!("{entry:?}")).filter(|entry| !entry.contains("cmd=client ")).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+}
