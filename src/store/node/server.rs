@@ -291,11 +291,12 @@ impl Server {
         if let Some(name) = &self.app_name {
             commands.push(redis::cmd("CLIENT").arg("SETNAME").arg(name).take());
         }
+        // Before all that may be refused: the refusal says what else is missing.
+        commands.extend(self.rights.iter().filter(|_| self.advice.get().is_none()).map(Rights::command));
         if self.strict && self.has_locks() {
             commands.push(redis::cmd("INFO").arg("server").take());
         }
         commands.extend(self.asked_by_part());
-        commands.extend(self.rights.iter().filter(|_| self.advice.get().is_none()).map(Rights::command));
         if self.replicas.is_some() && self.has_locks() {
             // Who may not wait for replicas, or has none of that command, is to hear of it now and not with a lock.
             commands.push(redis::cmd("WAIT").arg(0).arg(0).take());
