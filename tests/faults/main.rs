@@ -43,6 +43,7 @@ mod servers;
 mod signals;
 mod table;
 mod topology;
+mod warnings;
 
 /// Renewed every second: time for a machine that stalls.
 const LEASE: Duration = Duration::from_secs(3);

@@ -15,6 +15,9 @@ final class RedissonLocks implements Locks {
     /** How often it looks who has which slots. */
     private static final int SCAN_MILLIS = 500;
 
+    /** A failover is over long before so many calls have failed; a client that is shut down fails each. */
+    private static final int TRIES = 100;
+
     private final RedissonClient client;
 
     private RedissonLocks(Config config, long watchdogMillis, String prefix) {
@@ -48,12 +51,15 @@ final class RedissonLocks implements Locks {
     @Override
     public void lock(String name) {
         RLock lock = client.getLock(name);
-        while (true) {
+        for (int left = TRIES;; left--) {
             try {
                 lock.lock();
                 return;
             } catch (RedisException error) {
                 rethrowUnlessDemoted(error);
+                if (left == 0) {
+                    throw error;
+                }
                 if (lock.isHeldByCurrentThread()) {
                     unlock(name);
                 }
