@@ -1,32 +1,11 @@
 //! Row 101: the permissions that the documentation lists for a cluster are enough, and each is needed for something.
 
 use crate::threads::{LONG, WATCHED, eventually, finish, ms, spawn_asleep};
-use crate::{MINUTE, auth, locks_of};
+use crate::{MINUTE, auth, locks_of, warnings};
 use harness::cluster::{Cluster, Keys, Shape, slot_of};
 use harness::process::alone;
 use harness::server::version;
 use redlatch::{Client, ClientBuilder, RedLock, RedLockExt, ReentrantLock, ShardedPubsub};
-use std::sync::Mutex;
-
-/// The warnings of this process that speak of what a node does not tell.
-static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-struct Warnings;
-
-impl log::Log for Warnings {
-    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.level() <= log::Level::Warn
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        let text = record.args().to_string();
-        if self.enabled(record.metadata()) && text.contains("does not tell all of the cluster") {
-            WARNINGS.lock().unwrap().push(text);
-        }
-    }
-
-    fn flush(&self) {}
-}
 
 /// That of the user in the documentation.
 const PREFIX: &str = "shop:";
@@ -132,15 +111,14 @@ fn fault_101_who_may_not_see_epochs_or_the_cluster_s_state_is_warned_once() {
         return;
     }
     alone(|| {
-        log::set_logger(&Warnings).unwrap();
-        log::set_max_level(log::LevelFilter::Warn);
+        let told = warnings::that_say("does not tell all of the cluster");
         let cluster = Cluster::of(Shape::STEADY);
         for (count, command) in [(1, "cluster|nodes"), (2, "cluster|info")] {
             let url = let_in(&cluster, &[&format!("+{command}")]);
             let (locks, before) = (locks_of(Client::builder(&url).key_prefix(PREFIX)), asked(&cluster));
             drop(locks.guard("n").unwrap());
             eventually(LONG, "it is asked again", || asked(&cluster) >= before + 3);
-            let warnings = WARNINGS.lock().unwrap();
+            let warnings = told.seen.lock().unwrap();
             assert!(warnings.len() == count && warnings[count - 1].contains(command), "{warnings:?}");
         }
     });

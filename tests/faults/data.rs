@@ -1,11 +1,10 @@
 //! Rows 5 to 7 and 14 to 17: keys that vanish, change or are not ours.
 
-use crate::LEASE;
 use crate::process::alone;
 use crate::server::Server;
 use crate::threads::{LONG, Mark, SOON, eventually, finish, ms, spawn_asleep, timed};
+use crate::{LEASE, warnings};
 use redlatch::{Applied, Error, HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A watched hold notices within a third of its lease that its key is gone.
@@ -224,37 +223,16 @@ fn fault_15_a_hash_without_end_is_waited_for_and_never_deleted() {
     });
 }
 
-/// The warnings of this process that speak of a key without TTL.
-static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-struct Warnings;
-
-impl log::Log for Warnings {
-    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.level() <= log::Level::Warn
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        let text = record.args().to_string();
-        if self.enabled(record.metadata()) && text.contains("without TTL") {
-            WARNINGS.lock().unwrap().push(text);
-        }
-    }
-
-    fn flush(&self) {}
-}
-
 #[test]
 fn fault_15_a_hash_without_end_is_warned_of_once_a_wait() {
     alone(|| {
-        log::set_logger(&Warnings).unwrap();
-        log::set_max_level(log::LevelFilter::Warn);
+        let told = warnings::that_say("without TTL");
         let server = Server::start();
         let locks = ReentrantLock::new(&server.builder().poll_cap(ms(20)).build().unwrap());
         server.ask::<i64>(&["HSET", "n", "a stranger", "1"]);
         for waits in 1..=2 {
             assert!(!locks.try_lock_for("n", SOON).unwrap());
-            let warnings = WARNINGS.lock().unwrap();
+            let warnings = told.seen.lock().unwrap();
             assert_eq!(warnings.len(), waits, "{warnings:?}");
             assert!(warnings.iter().all(|warning| warning.contains("\"n\"")), "{warnings:?}");
         }

@@ -44,6 +44,7 @@ mod signals;
 mod table;
 mod tls;
 mod topology;
+mod warnings;
 
 /// Renewed every second: time for a machine that stalls.
 const LEASE: Duration = Duration::from_secs(3);

@@ -111,7 +111,10 @@ fn what_was_freed_before_the_failover_is_free_after_it() {
     assert_eq!(group.nodes[0].pttl("n"), -2);
     group.fail_over(0);
     // Who has not moved yet would get it at the old master, and lose it.
-    eventually(LONG, "both have moved", || group.nodes[0].clients() == 0);
+    let new = &group.nodes[group.replaced(0)];
+    new.ask::<i64>(&["HSET", "here", "x", "1"]);
+    let has_moved = |locks: &ReentrantLock| locks.is_locked("here").is_ok_and(|here| here);
+    eventually(LONG, "both have moved", || has_moved(&holder) && has_moved(&other));
     let moved = Mark::now();
     assert!(other.try_lock_for("n", LONG).unwrap(), "it is locked");
     assert!(moved.elapsed() <= 2 * SOON, "it was free after {:?}", moved.elapsed());

@@ -2,7 +2,9 @@ package redlatch.interop;
 
 import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
+import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
+import org.redisson.client.RedisException;
 import org.redisson.config.ClusterServersConfig;
 import org.redisson.config.Config;
 import org.redisson.config.NameMapper;
@@ -12,6 +14,9 @@ import org.redisson.config.ShardedSubscriptionMode;
 final class RedissonLocks implements Locks {
     /** How often it looks who has which slots. */
     private static final int SCAN_MILLIS = 500;
+
+    /** A failover is over long before so many calls have failed; a client that is shut down fails each. */
+    private static final int TRIES = 100;
 
     private final RedissonClient client;
 
@@ -39,9 +44,34 @@ final class RedissonLocks implements Locks {
         return new RedissonLocks(config, watchdogMillis, prefix);
     }
 
+    /**
+     * Redisson has replicas confirm each grant. When the master gives way meanwhile, or Redisson closes its connections to it, that
+     * is an error, and the lock may have been taken for all that: it is given back, and asked for again. No case asks for an inner level then.
+     */
     @Override
     public void lock(String name) {
-        client.getLock(name).lock();
+        RLock lock = client.getLock(name);
+        for (int left = TRIES;; left--) {
+            try {
+                lock.lock();
+                return;
+            } catch (RedisException error) {
+                rethrowUnlessDemoted(error);
+                if (left == 0) {
+                    throw error;
+                }
+                if (lock.isHeldByCurrentThread()) {
+                    unlock(name);
+                }
+            }
+        }
+    }
+
+    private static void rethrowUnlessDemoted(RedisException error) {
+        String message = String.valueOf(error.getMessage());
+        if (!message.contains("UNBLOCKED") && !message.contains("RedisClient is shutdown")) {
+            throw error;
+        }
     }
 
     @Override
@@ -51,7 +81,15 @@ final class RedissonLocks implements Locks {
 
     @Override
     public void unlock(String name) {
-        client.getLock(name).unlock();
+        RLock lock = client.getLock(name);
+        try {
+            lock.unlock();
+        } catch (RedisException error) {
+            rethrowUnlessDemoted(error);
+            if (lock.isHeldByCurrentThread()) {
+                lock.unlock();
+            }
+        }
     }
 
     @Override
