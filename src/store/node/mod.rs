@@ -5,6 +5,7 @@
 //! and its untyped errors never come into play.
 
 mod bell;
+mod codes;
 mod outage;
 mod pipeline;
 mod resp;
