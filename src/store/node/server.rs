@@ -257,8 +257,9 @@ impl Server {
         let (mut time, mut run_id) = ((0, 0), String::new());
         for command in &commands {
             match (name_of(command), stream.answer()?.extract_error()) {
+                (b"EVAL", Err(error)) if error.to_string().contains("unauthenticated") => return Err(nobody()),
                 // What it sets only shows in CLIENT LIST; SETINFO came with Redis 7.2, and older servers refuse it.
-                (b"CLIENT" | b"EVAL", Err(error)) if !is_of_all(&error) => {}
+                (b"CLIENT" | b"EVAL", Err(error)) if !is_farewell(&error) => {}
                 (b"EVAL", Ok(reply)) => self.note_rights(&reply, &user),
                 // In no other words does a server that is a replica refuse it.
                 (b"WAIT", Err(error)) if error.to_string().contains("replica instances") => return Err(no_master()),
@@ -367,10 +368,15 @@ fn run_id_in(info: Value) -> Result<String, RedisError> {
 }
 
 /// Whether whatever was sent first is refused by it. Before it closes a new connection a server says instead of any answer that it
-/// is full, or lets nobody in from there. Who has not logged in gets one refusal: the server takes the many words of the self-test
-/// for an attack, and closes the connection.
-fn is_of_all(error: &RedisError) -> bool {
-    matches!(error.code(), Some("DENIED" | "NOAUTH")) || says_full(&error.to_string())
+/// is full, or lets nobody in from there.
+fn is_farewell(error: &RedisError) -> bool {
+    error.code() == Some("DENIED") || says_full(&error.to_string())
+}
+
+/// What a server would have said if it had not taken the many words of the self-test for an attack: of somebody who has not logged
+/// in it takes ten, and closes the connection.
+fn nobody() -> RedisError {
+    redis::make_extension_error("NOAUTH".to_owned(), Some("Authentication required.".to_owned()))
 }
 
 #[cfg(test)]
