@@ -1,7 +1,8 @@
 //! The self-test at the first connection: by ablation, each rule that the documentation lists is named when it is missing.
 
 use crate::server::Server;
-use redlatch::{Client, Error, RedLock, RedLockExt, ReentrantLock};
+use redlatch::{Client, ClientBuilder, Error, RedLock, RedLockExt, ReentrantLock};
+use std::time::Duration;
 
 /// What the documentation of the crate says to paste for this server: the line after the one that names its version.
 fn documented(server: &Server) -> Vec<&'static str> {
@@ -14,8 +15,12 @@ fn documented(server: &Server) -> Vec<&'static str> {
     lines.nth(1).and_then(|line| line.strip_prefix("//! ")).expect("what to paste").split(' ').collect()
 }
 
-/// Those that a script of ours asks for: of the others each call that needs one says so.
-const IN_SCRIPTS: [&str; 18] = [
+/// Those that are asked for beside the others: in a script, and those that none may run.
+const ASKED_FOR: [&str; 22] = [
+    "+evalsha",
+    "+ping",
+    "+subscribe",
+    "+unsubscribe",
     "+time",
     "+hlen",
     "+pttl",
@@ -44,7 +49,7 @@ fn locks(server: &Server) -> ReentrantLock {
 #[test]
 fn each_rule_that_is_missing_is_named_by_a_refused_call() {
     let server = Server::start();
-    for rule in IN_SCRIPTS {
+    for rule in ASKED_FOR {
         server.ask::<String>(&documented(&server).into_iter().filter(|word| *word != rule).collect::<Vec<_>>());
         // Whatever it is that is refused: this always is.
         server.ask::<String>(&["ACL", "SETUSER", "app", "-pexpire"]);
@@ -60,12 +65,46 @@ fn each_rule_that_is_missing_is_named_by_a_refused_call() {
     }
 }
 
+/// Each says so in the first call, and what else is missing.
+#[test]
+fn what_a_handshake_cannot_do_without_is_named_with_all_else() {
+    let server = Server::start();
+    type Set = fn(ClientBuilder) -> ClientBuilder;
+    let cases: [(&str, Set); 5] = [
+        ("-eval", |builder| builder),
+        ("-select", |builder| builder),
+        ("-time", |builder| builder),
+        ("-info", |builder| builder.strict(true)),
+        ("-wait", |builder| builder.sync_replicas(1, Duration::from_millis(100))),
+    ];
+    for (rule, set) in cases {
+        server.ask::<String>(&documented(&server));
+        server.ask::<String>(&["ACL", "SETUSER", "app", "+info", "+wait", "-subscribe", rule]);
+        let url = format!("{}&db=1", server.url_as("app", "secret"));
+        let locks = ReentrantLock::new(&set(Client::builder(&url).key_prefix("shop:")).build().unwrap());
+        let error = locks.lock("n").unwrap_err();
+        let named = rule.replace('-', "+");
+        let mut rules = [named.as_str(), "+subscribe"];
+        rules.sort_unstable();
+        assert!(error.to_string().contains(&format!("ACL SETUSER app {} grants", rules.join(" "))), "{rule}: {error}");
+    }
+}
+
+/// It would listen for ever, and be of no use for a lock.
+#[test]
+fn who_may_listen_but_not_stop_is_told_so_and_locks_all_the_same() {
+    let server = Server::start();
+    let words = documented(&server).into_iter().filter(|word| *word != "+unsubscribe");
+    server.ask::<String>(&words.collect::<Vec<_>>());
+    locks(&server).guard("n").unwrap().unlock().unwrap();
+}
+
 #[test]
 fn keys_and_channels_that_are_missing_are_named() {
     let server = Server::start();
     let all = "~shop:* ~redlatch_queue:{shop:* ~redlatch_turn:{shop:*";
     for rule in all.split(' ').chain(["&redisson_lock__channel:*", "&redlatch_*"]) {
-        if server.version() < (7, 0) && rule.starts_with('&') {
+        if server.version() < (6, 2) && rule.starts_with('&') {
             continue;
         }
         server.ask::<String>(&documented(&server).into_iter().filter(|word| *word != rule).collect::<Vec<_>>());

@@ -6,6 +6,7 @@
 
 mod bell;
 mod codes;
+mod greeting;
 mod outage;
 mod pipeline;
 mod resp;
@@ -28,8 +29,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use bell::Bell;
+pub(crate) use greeting::says_master;
 pub(crate) use outage::Outage;
-pub(crate) use server::{Part, Server, Target, UNCONFIRMED, says_master};
+pub(crate) use server::{Part, Server, Target, UNCONFIRMED};
 pub(crate) use stream::Stream;
 pub(crate) use url::{parse as parse_url, place, wrong as wrong_url, wrong_scheme};
 pub(crate) use wire::Wire;

@@ -2,17 +2,21 @@
 //! needs it would say so, which may be the one that takes a lock over months later.
 //!
 //! A server looks at permissions before it looks at what a command is to do. So each command is asked for with words that are
-//! wrong, or on a key that is not there, and nothing is written.
+//! wrong, or on a key that is not there, and nothing is written. What no script may run is asked for beside the script, in the
+//! same round trip.
 
 use crate::base::config::Config;
 use crate::base::key::{EPOCH, Key, Naming};
 use crate::base::script::Dialect;
-use redis::Value;
+use redis::{Arg, Cmd, RedisError, Value};
 
 const SCRIPT: &str = include_str!("rights/probe.lua");
 
 /// The name of the lock that is asked for; nobody takes it.
 const PROBE: &str = "redlatch_probe";
+
+/// The name of the lock whose channels are listened to for a moment; nobody publishes there.
+const HEARD: &str = "redlatch_heard";
 
 /// A command and its words, and the rules that a user needs for its key or channel.
 struct Probe {
@@ -23,13 +27,15 @@ struct Probe {
 /// What all of them come to, for one client.
 pub(super) struct Rights {
     probes: Vec<Probe>,
+    /// Those that no script may run.
+    outside: Vec<Probe>,
 }
 
 impl Rights {
     pub(super) fn of(config: &Config, dialect: Dialect) -> Self {
         let key = Key::new(config.naming, &config.key_prefix, PROBE);
         let mut probes = locking(&key, config, dialect);
-        if config.hand_off.queues && config.naming == Naming::Redisson {
+        if queues(config) {
             probes.extend(queueing(&key, config, dialect));
         }
         if config.strict {
@@ -37,25 +43,37 @@ impl Rights {
             let rule = format!("~{}*", config.key_prefix);
             probes.extend([probe(&["GET", &epoch], &rule), probe(&["SET", &epoch, "0", "NEITHER"], &rule)]);
         }
-        Self { probes }
+        Self { probes, outside: outside(config, dialect) }
     }
 
     /// What asks for all of it.
-    pub(super) fn command(&self) -> redis::Cmd {
-        let mut command = redis::cmd("EVAL").arg(SCRIPT).arg(0).take();
+    pub(super) fn commands(&self) -> impl Iterator<Item = Cmd> {
+        let mut script = redis::cmd("EVAL").arg(SCRIPT).arg(0).take();
         for probe in &self.probes {
-            command.arg(probe.words.len()).arg(&probe.words);
+            script.arg(probe.words.len()).arg(&probe.words);
         }
-        command
+        let outside = self.outside.iter().map(|probe| redis::cmd(&probe.words[0]).arg(&probe.words[1..]).take());
+        std::iter::once(script).chain(outside)
     }
 
-    /// The rules that are missing, each once, in words for `ACL SETUSER`.
+    /// The rules that are missing by what the script found, in words for `ACL SETUSER`.
     pub(super) fn missing(&self, reply: &Value) -> Vec<String> {
         let Value::Array(errors) = reply else { return Vec::new() };
-        let mut missing: Vec<String> = errors.iter().filter_map(|error| self.rule_for(error)).collect();
-        missing.sort_unstable();
-        missing.dedup();
-        missing
+        errors.iter().filter_map(|error| self.rule_for(error)).collect()
+    }
+
+    /// The rule that is missing where the server refuses a command for want of permission.
+    pub(super) fn lack(&self, command: &Cmd, error: &RedisError) -> Option<String> {
+        let is_place = !error.to_string().contains("permissions to run");
+        let words = words_of(command);
+        let probe = self.outside.iter().find(|probe| probe.words == words);
+        let name = words.first()?.to_ascii_lowercase();
+        match (error.code()?, probe, name.as_str()) {
+            ("NOPERM", Some(probe), _) if is_place => Some(probe.place.clone()),
+            ("NOPERM", None, "client") => (words.get(1)? == "SETNAME").then(|| "+client|setname".to_owned()),
+            ("NOPERM", _, name) => Some(format!("+{name}")),
+            _ => None,
+        }
     }
 
     fn rule_for(&self, error: &Value) -> Option<String> {
@@ -71,6 +89,14 @@ impl Rights {
             Lack::Place => Some(probe.place.clone()),
         }
     }
+}
+
+fn words_of(command: &Cmd) -> Vec<String> {
+    let word = |arg| match arg {
+        Arg::Simple(word) => Some(String::from_utf8_lossy(word).into_owned()),
+        _ => None,
+    };
+    command.args_iter().filter_map(word).collect()
 }
 
 /// What is refused of a command.
@@ -100,13 +126,39 @@ fn probe(words: &[&str], place: &str) -> Probe {
     Probe { words: words.iter().map(|word| (*word).to_owned()).collect(), place: place.to_owned() }
 }
 
+/// The rule for the channels of locks.
+fn listened(naming: Naming) -> &'static str {
+    match naming {
+        Naming::Redisson => "&redisson_lock__channel:*",
+        Naming::Jedis => "&__red__lock:*",
+    }
+}
+
+/// The commands that run scripts, and those of whoever listens.
+fn outside(config: &Config, dialect: Dialect) -> Vec<Probe> {
+    let key = Key::new(config.naming, &config.key_prefix, HEARD);
+    let mut channels = vec![(key.channel(), listened(config.naming))];
+    if queues(config) {
+        channels.push((key.members(), "&redlatch_*"));
+    }
+    let (listen, leave) = match dialect {
+        Dialect::Plain => ("SUBSCRIBE", "UNSUBSCRIBE"),
+        Dialect::Sharded => ("SSUBSCRIBE", "SUNSUBSCRIBE"),
+    };
+    let each = |command| channels.iter().map(move |(channel, rule)| probe(&[command, channel], rule));
+    let nothing = "0".repeat(40);
+    let before = [probe(&["EVALSHA", &nothing, "0"], ""), probe(&["PING"], "")];
+    before.into_iter().chain(each(listen)).chain(each(leave)).collect()
+}
+
+fn queues(config: &Config) -> bool {
+    config.hand_off.queues && config.naming == Naming::Redisson
+}
+
 /// What any lock needs.
 fn locking(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
     let (full, channel, rule) = (key.full(), key.channel(), format!("~{}*", config.key_prefix));
-    let listened = match config.naming {
-        Naming::Redisson => "&redisson_lock__channel:*",
-        Naming::Jedis => "&__red__lock:*",
-    };
+    let listened = listened(config.naming);
     let publish = if dialect == Dialect::Sharded { "SPUBLISH" } else { "PUBLISH" };
     vec![
         probe(&["TIME"], ""),

@@ -1,13 +1,14 @@
 //! One server: how to connect to it and log in, and what its errors mean.
 
 use super::codes::{code_of, may_have_written};
+use super::greeting::Greeting;
 use super::rights::Rights;
 use super::sockets::Sockets;
 use super::stream::Stream;
 use super::{Broken, Failure, url};
 use crate::base::config::{Config, SyncReplicas};
 use crate::base::credentials::{Credentials, Source};
-use crate::base::error::{Applied, Cause, Result, says_full};
+use crate::base::error::{Applied, Cause, Result};
 use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::script::Dialect;
@@ -15,7 +16,8 @@ use crate::base::stats::Counters;
 use crate::base::time::{Clock, Moment};
 use crate::base::tls::Connector;
 use once_cell::sync::OnceCell;
-use redis::{Cmd, ConnectionAddr, ErrorKind, RedisConnectionInfo, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, ConnectionAddr, RedisConnectionInfo, RedisError};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -175,13 +177,20 @@ impl Server {
         }
     }
 
-    /// What the server said when it was asked for all that locks need.
-    fn note_rights(&self, reply: &Value, user: &str) {
-        let missing = self.rights.iter().flat_map(|rights| rights.missing(reply)).collect::<Vec<_>>();
-        let advice = format!("ACL SETUSER {user} {}", missing.join(" "));
-        let advice = if missing.is_empty() { String::new() } else { advice };
-        if self.advice.set(advice.clone()).is_ok() && !advice.is_empty() {
-            say!(warn, "user {user:?} may not do all that locks need at {}: {advice}", self.target.addr);
+    /// What the server said when it was asked for all that locks need. Said once.
+    fn note_rights(&self, greeting: &Greeting, user: &str) {
+        let missing = greeting.missing.iter().collect::<BTreeSet<_>>().into_iter().map(String::as_str);
+        let missing = missing.collect::<Vec<_>>().join(" ");
+        let advice = if missing.is_empty() { missing } else { format!("ACL SETUSER {user} {missing}") };
+        let address = &self.target.addr;
+        if self.advice.set(advice.clone()).is_err() {
+            return;
+        }
+        if !advice.is_empty() {
+            say!(warn, "user {user:?} may not do all that locks need at {address}: {advice}");
+        }
+        if let Some(error) = &greeting.nameless {
+            say!(warn, "{address} gives this client no name, so CLIENT LIST does not show it: {error}");
         }
     }
 
@@ -251,32 +260,25 @@ impl Server {
             Some(credentials) => credentials.user.clone(),
             None => self.target.login.username().map(str::to_owned),
         };
-        let (user, commands) = (user.unwrap_or_else(|| "default".to_owned()), self.handshake(who));
+        let tests = self.rights.is_some() && self.advice.get().is_none();
+        let (user, commands) = (user.unwrap_or_else(|| "default".to_owned()), self.handshake(who.as_ref(), tests));
         let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
         stream.send(&packed)?;
-        let (mut time, mut run_id) = ((0, 0), String::new());
-        for command in &commands {
-            match (name_of(command), stream.answer()?.extract_error()) {
-                (b"EVAL", Err(error)) if error.to_string().contains("unauthenticated") => return Err(nobody()),
-                // What it sets only shows in CLIENT LIST; SETINFO came with Redis 7.2, and older servers refuse it.
-                (b"CLIENT" | b"EVAL", Err(error)) if !is_farewell(&error) => {}
-                (b"EVAL", Ok(reply)) => self.note_rights(&reply, &user),
-                // In no other words does a server that is a replica refuse it.
-                (b"WAIT", Err(error)) if error.to_string().contains("replica instances") => return Err(no_master()),
-                (_, Err(error)) => return Err(error),
-                (b"INFO", Ok(info)) => run_id = run_id_in(info)?,
-                (b"ROLE", Ok(role)) => check_role(&role)?,
-                (b"TIME", Ok(answer)) => time = redis::from_redis_value(answer)?,
-                _ => {}
-            }
+        let test = self.rights.as_ref().filter(|_| tests);
+        let greeting = Greeting::read(&mut stream, &commands, test)?;
+        if greeting.tested {
+            self.note_rights(&greeting, &user);
         }
-        let (seconds, micros): (u64, u64) = time;
-        let time = seconds.saturating_mul(1_000_000).saturating_add(micros);
-        Ok(Greeted { stream, time, run_id })
+        match greeting {
+            // It is of no use for anything else. The next one does not ask again.
+            Greeting { listens_on: true, .. } => self.connect_as(who, until),
+            Greeting { refused: Some(error), .. } => Err(error),
+            Greeting { time, run_id, .. } => Ok(Greeted { stream, time, run_id }),
+        }
     }
 
     /// One write, one round trip.
-    fn handshake(&self, who: Option<Credentials>) -> Vec<Cmd> {
+    fn handshake(&self, who: Option<&Credentials>, tests: bool) -> Vec<Cmd> {
         let mut commands = Vec::new();
         let login = &self.target.login;
         if let Some(Credentials { user, password }) = who {
@@ -294,7 +296,7 @@ impl Server {
             commands.push(redis::cmd("CLIENT").arg("SETNAME").arg(name).take());
         }
         // Before all that may be refused: the refusal says what else is missing.
-        commands.extend(self.rights.iter().filter(|_| self.advice.get().is_none()).map(Rights::command));
+        commands.extend(self.rights.iter().filter(|_| tests).flat_map(Rights::commands));
         if self.strict && self.has_locks() {
             commands.push(redis::cmd("INFO").arg("server").take());
         }
@@ -335,50 +337,6 @@ fn says_more(error: &RedisError) -> bool {
     io.is_some_and(|io| io.get_ref().is_some())
 }
 
-/// # Errors
-/// As a replica answers a command that writes, for a server that is none but a master.
-fn check_role(role: &Value) -> Result<(), RedisError> {
-    if says_master(role)? { Ok(()) } else { Err(no_master()) }
-}
-
-fn no_master() -> RedisError {
-    let what = "it says that it is not the master".to_owned();
-    (ServerErrorKind::ReadOnly.into(), "An error was signalled by the server", what).into()
-}
-
-/// Whether the reply to ROLE is that of a master.
-pub(crate) fn says_master(role: &Value) -> Result<bool, RedisError> {
-    let Value::Array(said) = role else { return Err((ErrorKind::UnexpectedReturnType, "ROLE gives no role").into()) };
-    Ok(matches!(said.first(), Some(Value::BulkString(name)) if name == b"master"))
-}
-
-fn name_of(command: &Cmd) -> &[u8] {
-    match command.args_iter().next() {
-        Some(redis::Arg::Simple(name)) => name,
-        _ => b"",
-    }
-}
-
-/// The run id in the reply to INFO server: another one means that the process was started anew.
-fn run_id_in(info: Value) -> Result<String, RedisError> {
-    let info: String = redis::from_redis_value(info)?;
-    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
-    let missing = || RedisError::from((redis::ErrorKind::UnexpectedReturnType, "INFO server gives no run_id"));
-    run_id.map(str::to_owned).ok_or_else(missing)
-}
-
-/// Whether whatever was sent first is refused by it. Before it closes a new connection a server says instead of any answer that it
-/// is full, or lets nobody in from there.
-fn is_farewell(error: &RedisError) -> bool {
-    error.code() == Some("DENIED") || says_full(&error.to_string())
-}
-
-/// What a server would have said if it had not taken the many words of the self-test for an attack: of somebody who has not logged
-/// in it takes ten, and closes the connection.
-fn nobody() -> RedisError {
-    redis::make_extension_error("NOAUTH".to_owned(), Some("Authentication required.".to_owned()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -405,15 +363,6 @@ mod tests {
             assert!(!text.contains("secret"), "{text}");
         }
         assert!(!format!("{:?}", server("redis://u:secret@h").unwrap()).contains("secret"));
-    }
-
-    #[test]
-    fn only_a_master_is_one() {
-        let said = |words: &str| redis::parse_redis_value(words.as_bytes()).unwrap();
-        assert!(check_role(&said("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n")).is_ok());
-        let error = check_role(&said("*1\r\n$5\r\nslave\r\n")).unwrap_err();
-        assert_eq!(code_of(&error).as_deref(), Some("READONLY"));
-        assert!(check_role(&said("+OK\r\n")).is_err());
     }
 
     #[test]

@@ -1,0 +1,157 @@
+//! What a server answers to the first words on a connection.
+
+use super::rights::Rights;
+use super::stream::Stream;
+use crate::base::error::says_full;
+use redis::{Arg, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+
+/// What all answers come to.
+#[derive(Default)]
+pub(super) struct Greeting {
+    /// The server's clock, in microseconds.
+    pub(super) time: u64,
+    /// Of its process, where that was asked for.
+    pub(super) run_id: String,
+    /// The rules that the user lacks, by the self-test and by what was refused beside it.
+    pub(super) missing: Vec<String>,
+    /// Why the client cannot give itself its name, if not for want of permission.
+    pub(super) nameless: Option<RedisError>,
+    /// What the connection cannot do without was refused. What else is missing is answered behind it.
+    pub(super) refused: Option<RedisError>,
+    /// The self-test was made: a server that is not ready yet refuses it.
+    pub(super) tested: bool,
+    /// It began to listen,
+    began: bool,
+    /// and may not stop doing so.
+    pub(super) listens_on: bool,
+}
+
+impl Greeting {
+    /// Reads the answers to these commands, with a self-test or without.
+    ///
+    /// # Errors
+    /// For a connection that broke, and a refusal after which no answer counts.
+    pub(super) fn read(stream: &mut Stream, commands: &[Cmd], test: Option<&Rights>) -> Result<Self, RedisError> {
+        let mut greeting = Self::default();
+        for command in commands {
+            match stream.answer()?.extract_error() {
+                Ok(answer) => greeting.hear(command, answer, test)?,
+                Err(error) => greeting.hear_refusal(command, error, test)?,
+            }
+        }
+        Ok(greeting)
+    }
+
+    fn hear(&mut self, command: &Cmd, answer: Value, test: Option<&Rights>) -> Result<(), RedisError> {
+        match name_of(command) {
+            b"EVAL" => {
+                self.tested = true;
+                self.missing.extend(test.iter().flat_map(|rights| rights.missing(&answer)));
+            }
+            b"SUBSCRIBE" | b"SSUBSCRIBE" => self.began = true,
+            b"INFO" => self.run_id = run_id_in(answer)?,
+            b"ROLE" => check_role(&answer)?,
+            b"TIME" => self.time = micros_in(answer)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What no caller asked for may be refused: the library's name, which only shows in CLIENT LIST and came with Redis 7.2, and
+    /// the self-test.
+    fn hear_refusal(&mut self, command: &Cmd, error: RedisError, test: Option<&Rights>) -> Result<(), RedisError> {
+        if is_farewell(&error) {
+            return Err(error);
+        }
+        if is_of_nobody(&error) {
+            return Err(nobody());
+        }
+        let lack = test.and_then(|rights| rights.lack(command, &error));
+        match name_of(command) {
+            b"CLIENT" if lack.is_none() && is_of_caller(command) => self.nameless = Some(error),
+            b"CLIENT" | b"EVAL" | b"EVALSHA" | b"PING" | b"SUBSCRIBE" | b"SSUBSCRIBE" => {}
+            b"UNSUBSCRIBE" | b"SUNSUBSCRIBE" => self.listens_on |= self.began,
+            // Whoever listens may ask for nothing else.
+            _ if self.listens_on => {}
+            // In no other words does a server that is a replica refuse it.
+            b"WAIT" if error.to_string().contains("replica instances") => return Err(no_master()),
+            _ if lack.is_some() => self.refused = self.refused.take().or(Some(error)),
+            _ => return Err(error),
+        }
+        self.tested |= self.listens_on || (lack.is_some() && name_of(command) == b"EVAL");
+        self.missing.extend(lack);
+        Ok(())
+    }
+}
+
+/// Whether it is the name that the caller chose.
+fn is_of_caller(command: &Cmd) -> bool {
+    matches!(command.args_iter().nth(1), Some(Arg::Simple(b"SETNAME")))
+}
+
+fn name_of(command: &Cmd) -> &[u8] {
+    match command.args_iter().next() {
+        Some(Arg::Simple(name)) => name,
+        _ => b"",
+    }
+}
+
+fn micros_in(time: Value) -> Result<u64, RedisError> {
+    let (seconds, micros): (u64, u64) = redis::from_redis_value(time)?;
+    Ok(seconds.saturating_mul(1_000_000).saturating_add(micros))
+}
+
+/// # Errors
+/// As a replica answers a command that writes, for a server that is none but a master.
+fn check_role(role: &Value) -> Result<(), RedisError> {
+    if says_master(role)? { Ok(()) } else { Err(no_master()) }
+}
+
+fn no_master() -> RedisError {
+    let what = "it says that it is not the master".to_owned();
+    (ServerErrorKind::ReadOnly.into(), "An error was signalled by the server", what).into()
+}
+
+/// Whether the reply to ROLE is that of a master.
+pub(crate) fn says_master(role: &Value) -> Result<bool, RedisError> {
+    let Value::Array(said) = role else { return Err((ErrorKind::UnexpectedReturnType, "ROLE gives no role").into()) };
+    Ok(matches!(said.first(), Some(Value::BulkString(name)) if name == b"master"))
+}
+
+/// The run id in the reply to INFO server: another one means that the process was started anew.
+fn run_id_in(info: Value) -> Result<String, RedisError> {
+    let info: String = redis::from_redis_value(info)?;
+    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+    let missing = || RedisError::from((ErrorKind::UnexpectedReturnType, "INFO server gives no run_id"));
+    run_id.map(str::to_owned).ok_or_else(missing)
+}
+
+/// What a server says instead of any answer before it closes a new connection: it is full, or lets nobody in from
+/// there. Whatever was sent first seems to be refused by it.
+fn is_farewell(error: &RedisError) -> bool {
+    error.code() == Some("DENIED") || says_full(&error.to_string())
+}
+
+/// Whether nobody has logged in. A server may take the many words of the self-test for an attack then, and close the connection: of
+/// somebody who has not logged in it takes ten.
+fn is_of_nobody(error: &RedisError) -> bool {
+    error.code() == Some("NOAUTH") || error.to_string().contains("unauthenticated")
+}
+
+fn nobody() -> RedisError {
+    redis::make_extension_error("NOAUTH".to_owned(), Some("Authentication required.".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_master_is_one() {
+        let said = |words: &str| redis::parse_redis_value(words.as_bytes()).unwrap();
+        assert!(check_role(&said("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n")).is_ok());
+        let error = check_role(&said("*1\r\n$5\r\nslave\r\n")).unwrap_err();
+        assert_eq!(error.code(), Some("READONLY"));
+        assert!(check_role(&said("+OK\r\n")).is_err());
+    }
+}
