@@ -11,7 +11,7 @@ use crate::process::alone;
 use crate::server::Server;
 use crate::threads::{LONG, eventually, finish, of_redlatch, spawn_asleep};
 use redis::ConnectionLike;
-use redlatch::{HandOff, RedLock, ReentrantLock, Reentry};
+use redlatch::{ClientBuilder, HandOff, RedLock, ReentrantLock, Reentry};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle, scope};
 use std::time::Duration;
@@ -104,22 +104,39 @@ fn many_turns_of_the_threads_of_a_process_are_two_commands() {
     assert_eq!(commands.len(), 2, "{commands:#?}");
 }
 
-#[test]
-fn the_first_lock_of_a_client_is_two_round_trips() {
-    let server = Server::start();
+/// What a client sends with its first lock, and the unlock of that. Meanwhile it has one connection for them and one that listens.
+fn first_lock(server: &Server, builder: ClientBuilder) -> Vec<String> {
     let clients = || server.ask::<String>(&["CLIENT", "LIST", "TYPE", "normal"]).lines().count();
     pair(&server.locks());
     eventually(LONG, "the client that made the scripts known is gone", || clients() == 1);
     let commands = server.commands_during(|| {
-        let locks = server.locks();
+        let locks = ReentrantLock::new(&builder.build().unwrap());
         locks.lock("n").unwrap();
         assert_eq!(clients(), 3, "the administrator, who listens, and ours");
         locks.unlock("n").unwrap();
     });
-    let mut names: Vec<_> = commands.iter().map(|command| command.split(' ').next().unwrap()).collect();
+    let mut names: Vec<_> = commands.iter().map(|command| command.split(' ').next().unwrap().to_owned()).collect();
     names.retain(|name| *name != "\"client\"");
-    // The handshake is one write and ends with TIME.
-    assert_eq!(names, ["\"time\"", "\"evalsha\"", "\"evalsha\""], "{commands:#?}");
+    names
+}
+
+/// The handshake is one write and ends with TIME.
+#[test]
+fn the_first_lock_of_a_client_is_two_round_trips() {
+    let server = Server::start();
+    let names = first_lock(&server, server.builder().self_test(false));
+    assert_eq!(names, ["\"time\"", "\"evalsha\"", "\"evalsha\""]);
+}
+
+/// It is in the handshake, and once a server.
+#[test]
+fn a_self_test_is_no_round_trip_of_its_own() {
+    let server = Server::start();
+    let names = first_lock(&server, server.builder());
+    let (time, rest) = names.split_at(names.iter().position(|name| name == "\"time\"").unwrap());
+    assert_eq!(rest, ["\"time\"", "\"evalsha\"", "\"evalsha\""]);
+    assert_eq!(time.iter().filter(|name| *name == "\"eval\"").count(), 1, "{time:?}");
+    assert!(time.len() <= 7, "{time:?}");
 }
 
 /// The allocations of an acquire and of a release, those of redis-rs for the answer left out.
