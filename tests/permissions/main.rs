@@ -1,0 +1,84 @@
+//! The permissions that users need: `docs/permissions.md`, written by `scripts/permissions` from what servers refuse.
+
+mod ablation;
+mod calls;
+mod page;
+mod place;
+mod rows;
+mod rules;
+
+use crate::ablation::{Trial, trials};
+use crate::place::Place;
+use crate::rows::{ROWS, Row};
+use crate::rules::Rule;
+
+/// Tells the tests to write the page and not to compare it.
+const WRITE: &str = "REDLATCH_WRITE_PERMISSIONS";
+
+/// Each row by ablation, at once.
+#[test]
+fn the_page_is_written() {
+    if std::env::var_os(WRITE).is_none() {
+        return;
+    }
+    let sections: Vec<_> = ROWS.iter().enumerate().map(|(number, row)| page::section(row, &derive(number))).collect();
+    page::write(&sections);
+}
+
+/// The rules without which something fails, is said or is refused, each with what that is; and with them alone nothing is.
+fn derive(number: usize) -> Vec<(Rule, Trial)> {
+    let (row, place) = (&ROWS[number], Place::start(&ROWS[number]));
+    let all: Vec<_> = Rule::all().into_iter().filter(|rule| place.knows(&rule.words)).collect();
+    let words: Vec<_> = all.iter().map(|rule| rule.words.as_str()).collect();
+    let without = |missing: &str| words.iter().copied().filter(|word| *word != missing).collect::<Vec<_>>();
+    let sets: Vec<_> = words.iter().map(|missing| without(missing)).collect();
+    let tried = trials(number, &place, &sets);
+    let needed: Vec<_> = all.into_iter().zip(tried).filter(|(_, trial)| !trial.is_fine()).collect();
+    let line: Vec<_> = needed.iter().map(|(rule, _)| rule.words.as_str()).collect();
+    let fine = trials(number, &place, &[line]).remove(0);
+    assert!(fine.is_fine(), "{}: {fine:#?}", row.title);
+    place.clear();
+    needed
+}
+
+/// The line of the page, but for what servers of this version do not know.
+fn known(place: &Place, row: &Row) -> Vec<&'static str> {
+    page::line_of(row).into_iter().filter(|rule| place.knows(rule)).collect()
+}
+
+/// With the line of the page and nothing more all calls work, and nothing is said or refused.
+fn assert_enough(number: usize) {
+    let (row, place) = (&ROWS[number], Place::start(&ROWS[number]));
+    let fine = trials(number, &place, &[known(&place, row)]).remove(0);
+    assert!(fine.is_fine(), "{}: {fine:#?}", row.title);
+    place.clear();
+}
+
+#[test]
+fn each_line_of_the_page_is_enough() {
+    std::thread::scope(|scope| {
+        let rows = (0..ROWS.len()).map(|number| scope.spawn(move || assert_enough(number)));
+        rows.collect::<Vec<_>>().into_iter().for_each(|row| row.join().unwrap());
+    });
+}
+
+/// The one that is pasted most often.
+#[test]
+fn each_rule_of_the_first_line_is_named_when_it_is_missing() {
+    let place = Place::start(&ROWS[0]);
+    let line = known(&place, &ROWS[0]);
+    let without = |missing: &str| line.iter().copied().filter(|word| *word != missing).collect::<Vec<_>>();
+    let sets: Vec<_> = line.iter().map(|missing| without(missing)).collect();
+    for (rule, trial) in line.iter().zip(trials(0, &place, &sets)) {
+        // The library's name is nothing that anybody has to be told of.
+        let is_told = trial.names(rule) || *rule == "+client|setinfo";
+        assert!(is_told && !trial.is_fine(), "{rule}: {trial:#?}");
+    }
+    place.clear();
+}
+
+/// What one trial runs in a process of its own, whose log nothing else writes.
+#[test]
+fn one_trial() {
+    ablation::child();
+}
