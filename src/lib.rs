@@ -165,7 +165,8 @@
 //!
 //! *My work can fail.* Then there are two results: `locks.execute_in_lock(name, work)??`.
 //!
-//! *Which permissions does a Redis user need?* These, with a name, password and key prefix of your own:
+//! *Which permissions does a Redis user need?* These, with a name, password and key prefix of your own; for each other kind,
+//! deployment and feature `docs/permissions.md` has a line, and what is said without each rule:
 //!
 //! ```text
 //! Redis 6.0:

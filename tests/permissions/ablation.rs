@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// What a child is told, one value a line: the row, a number of its own, the user, where he logs in, another user of the same rules,
-/// and where that one does.
+/// What a child is told, one value a line: the row, the user, where he logs in, another user of the same rules, where that one does,
+/// and the name of a lock in a slot that moves.
 const CHILD: &str = "REDLATCH_TRIAL";
 
 /// What a child prints behind this is for its parent.
@@ -82,10 +82,10 @@ fn trial(row: usize, place: &Place, rules: &[&str]) -> Trial {
     // Of one length, so that none is the beginning of another.
     let users = [format!("app{number:05}"), format!("app{number:05}t")];
     let urls = users.each_ref().map(|user| place.let_in(&ROWS[row], user, rules).join(" "));
-    let told = format!("{row}\n{number}\n{}\n{}\n{}\n{}", users[0], urls[0], users[1], urls[1]);
+    let told = format!("{row}\n{}\n{}\n{}\n{}\n{}", users[0], urls[0], users[1], urls[1], place.moving());
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "one_trial", "--nocapture"]).env(CHILD, told).stdin(Stdio::null());
-    let mut trial = Trial { refused: Vec::new(), ..Trial::default() };
+    let mut trial = Trial::default();
     trial.read(&users[0], &command.output().unwrap());
     trial.refused = place.refused(&users[0]);
     trial
@@ -94,13 +94,13 @@ fn trial(row: usize, place: &Place, rules: &[&str]) -> Trial {
 /// Runs in a process of its own: prints what is for its parent.
 pub(crate) fn child() {
     let Ok(told) = std::env::var(CHILD) else { return };
-    let told: Vec<_> = told.lines().collect();
-    let [row, number, user, urls, tester, tester_urls] = told[..] else { panic!("six values: {told:?}") };
+    let told: Vec<_> = told.split('\n').collect();
+    let [row, user, urls, tester, tester_urls, moving] = told[..] else { panic!("six values: {told:?}") };
     let row = &ROWS[row.parse::<usize>().unwrap()];
     let urls = [urls, tester_urls].map(|urls| urls.split(' ').map(str::to_owned).collect::<Vec<_>>());
     log::set_logger(&LOGGED).unwrap();
     log::set_max_level(log::LevelFilter::Warn);
-    for (call, why) in calls::all(row, &urls[0], user, number.parse().unwrap()) {
+    for (call, why) in calls::all(row, &urls[0], user, moving) {
         println!("{SIGN}failed\t{call}\t{why}");
     }
     LOGGED.print("logged");

@@ -1,7 +1,6 @@
 //! All that a program does with locks, by a user who lacks a rule or none.
 
 use crate::rows::{At, Row};
-use harness::cluster::names;
 use harness::threads::{SOON, WATCHED, finish, ms, spawn_asleep};
 use redlatch::{LockGuard, MultiLock, QuorumLock, RedLock, RedLockExt, ReentrantLock, Result};
 use std::error::Error;
@@ -83,9 +82,9 @@ const CALLS: &[Call] = &[
 ];
 
 /// What each call that fails says, in their order.
-pub(crate) fn all(row: &Row, urls: &[String], user: &str, number: usize) -> Vec<(&'static str, String)> {
+pub(crate) fn all(row: &Row, urls: &[String], user: &str, moving: &str) -> Vec<(&'static str, String)> {
     let clients = [(); 3].map(|()| Locks::connect(row, urls, false).unwrap());
-    let moving = (row.at == At::Cluster).then(|| names("shop:", |slot| slot == 0).nth(number).unwrap());
+    let moving = (!moving.is_empty()).then(|| moving.to_owned());
     let stage = Stage { clients, user: user.to_owned(), moving };
     let failed = CALLS.iter().filter_map(|(name, call)| Some((*name, call(&stage).err()?.to_string()))).collect();
     std::thread::sleep(LINGER);

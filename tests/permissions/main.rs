@@ -11,18 +11,35 @@ use crate::ablation::{Trial, trials};
 use crate::place::Place;
 use crate::rows::{ROWS, Row};
 use crate::rules::Rule;
+use harness::threads::finish;
 
 /// Tells the tests to write the page and not to compare it.
 const WRITE: &str = "REDLATCH_WRITE_PERMISSIONS";
 
-/// Each row by ablation, at once.
+/// So many rows at once wait more than they compute.
+const AT_ONCE: usize = 3;
+
+/// Each row by ablation.
 #[test]
 fn the_page_is_written() {
     if std::env::var_os(WRITE).is_none() {
         return;
     }
-    let sections: Vec<_> = ROWS.iter().enumerate().map(|(number, row)| page::section(row, &derive(number))).collect();
+    let numbers: Vec<_> = (0..ROWS.len()).collect();
+    let mut sections = Vec::new();
+    for some in numbers.chunks(AT_ONCE) {
+        sections.extend(each(some, |number| page::section(&ROWS[number], &derive(number))));
+    }
     page::write(&sections);
+}
+
+/// What comes of each of these rows, at once.
+fn each<T: Send>(numbers: &[usize], act: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let act = &act;
+    std::thread::scope(|scope| {
+        let rows: Vec<_> = numbers.iter().map(|number| scope.spawn(move || act(*number))).collect();
+        rows.into_iter().map(finish).collect()
+    })
 }
 
 /// The rules without which something fails, is said or is refused, each with what that is; and with them alone nothing is.
@@ -56,10 +73,7 @@ fn assert_enough(number: usize) {
 
 #[test]
 fn each_line_of_the_page_is_enough() {
-    std::thread::scope(|scope| {
-        let rows = (0..ROWS.len()).map(|number| scope.spawn(move || assert_enough(number)));
-        rows.collect::<Vec<_>>().into_iter().for_each(|row| row.join().unwrap());
-    });
+    each(&(0..ROWS.len()).collect::<Vec<_>>(), assert_enough);
 }
 
 /// The one that is pasted most often.

@@ -1,19 +1,21 @@
 //! Real servers with users of their own.
 
 use crate::rows::{At, Row};
-use harness::cluster::{Cluster, Keys, Shape};
+use harness::cluster::{Cluster, Keys, Shape, names};
 use harness::member::Member;
 use harness::sentinel::{Group, Shape as Size};
 use harness::server::{Server, version};
 use redis::Value;
 use std::collections::HashMap;
+use std::sync::Mutex;
 
 /// The processes that a row's clients log in to, with whatever has to run beside them.
 pub(crate) enum Place {
     Servers(Vec<Server>),
     Nodes(Group),
     Sentinels(Group),
-    Cluster(Cluster),
+    /// With names of locks in its slot 0.
+    Cluster(Cluster, Mutex<Box<dyn Iterator<Item = String> + Send>>),
 }
 
 impl Place {
@@ -28,7 +30,7 @@ impl Place {
             At::Cluster => {
                 let cluster = Cluster::of(Shape::STEADY);
                 cluster.half_move(0, 1, Keys::None);
-                Self::Cluster(cluster)
+                Self::Cluster(cluster, Mutex::new(Box::new(names("shop:", |slot| slot == 0))))
             }
         };
         place.ask(&["CONFIG", "SET", "acllog-max-len", "10000"]);
@@ -52,7 +54,7 @@ impl Place {
             // They have no such settings.
             Self::Sentinels(_) if words[0] == "CONFIG" => Ok(Vec::new()),
             Self::Sentinels(group) => at(&group.sentinels),
-            Self::Cluster(cluster) => at(&cluster.nodes),
+            Self::Cluster(cluster, _) => at(&cluster.nodes),
         }
     }
 
@@ -72,7 +74,15 @@ impl Place {
             Self::Sentinels(group) => {
                 vec![format!("{}?sentinel_username={user}&sentinel_password=secret", group.url())]
             }
-            Self::Cluster(cluster) => vec![as_user(&cluster.url())],
+            Self::Cluster(cluster, _) => vec![as_user(&cluster.url())],
+        }
+    }
+
+    /// The name of a lock in the slot that is half moved, another one each time; empty where there is none.
+    pub(crate) fn moving(&self) -> String {
+        match self {
+            Self::Cluster(_, names) => names.lock().unwrap().next().unwrap(),
+            _ => String::new(),
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("the same with an `app_name`, and a database of its own", At::Server, |builder| builder.app_name("app")),
     row("`QuorumLock`: each server", At::Servers, |builder| builder),
     row("`ReentrantLock`, `MultiLock`: each node of `.replicas`", At::Replicas, |builder| builder),
-    row("the same with `sync_replicas`", At::Replicas, |builder| builder.sync_replicas(1, ms(500))),
+    row("the same with `sync_replicas`", At::Replicas, |builder| builder.sync_replicas(1, ms(200))),
     row("`ReentrantLock`, `MultiLock`: each node that sentinels keep", At::Sentinel, |builder| builder),
     row("the same with a user of its own: each sentinel", At::Sentinels, |builder| builder),
     row("`ReentrantLock`, `MultiLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| builder),
