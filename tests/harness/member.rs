@@ -107,7 +107,7 @@ impl Member {
         format!("{lines}tls-replication yes\ntls-cluster yes\n")
     }
 
-    pub(crate) fn socket(&self) -> PathBuf {
+    pub fn socket(&self) -> PathBuf {
         self.dir.join("socket")
     }
 

@@ -83,7 +83,8 @@ fn failure(server: &Server, error: &RedisError) -> Failure {
         Some("ERR") if detail.starts_with("No such master") => refused(server, NO_MASTER, detail),
         Some("ERR") if detail.starts_with("unknown command") => refused(server, "ERR", "it is not a sentinel"),
         Some(code @ ("NOAUTH" | "WRONGPASS" | "NOPERM")) => {
-            refused(server, code, &format!("{detail} (its own are sentinel_username and sentinel_password in the URL)"))
+            let own = "its own are sentinel_username and sentinel_password in the URL";
+            refused(server, code, &format!("{detail} ({own}){}", server.advice_on(error)))
         }
         Some(code) => refused(server, code, detail),
         None => server.classify(error, Moment::MAX).never_sent(),
