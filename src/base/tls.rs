@@ -21,6 +21,12 @@ use std::sync::Arc;
 /// the URL, or of the host by which a sentinel or a cluster names a node, and shows none of its own. Certificates are always
 /// checked: there is no way to switch that off.
 ///
+/// So each server's certificate names the host by which clients find it. Sentinels and clusters name addresses unless they are
+/// told otherwise (`resolve-hostnames` and `announce-hostnames`; `cluster-announce-hostname` and
+/// `cluster-preferred-endpoint-type`): then the certificates name addresses too, or one name that all of them share is given to
+/// [`server_name`](Self::server_name). Where [`map_address`](crate::ClientBuilder::map_address) leads elsewhere, they name where
+/// it leads. One that does not is told with the address of its server.
+///
 /// Certificates and keys are PEM, read once, when the client is built. Its `Debug` shows none of it.
 ///
 /// ```no_run

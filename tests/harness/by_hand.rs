@@ -1,17 +1,22 @@
 //! The harness's groups without sentinels: who replaces the master does it by hand.
 
+use crate::papers::sealed_if;
 use crate::sentinel::{Group, Member, Shape};
 use redlatch::{Client, ClientBuilder};
 
+/// Nobody replaces its master but by hand.
+pub const WITHOUT_SENTINELS: Shape = Shape { sentinels: 0, ..Shape::USUAL };
+
 impl Group {
     pub fn without_sentinels() -> Self {
-        Self::of(Shape { sentinels: 0, ..Shape::USUAL })
+        Self::of(WITHOUT_SENTINELS)
     }
 
     /// A client that is given the addresses of all nodes, this one first.
     pub fn by_address(&self, first: usize) -> ClientBuilder {
         let others = self.nodes.iter().enumerate().filter(|(number, _)| *number != first);
-        Client::builder(&self.nodes[first].url()).replicas(others.map(|(_, node)| node.url()))
+        let builder = Client::builder(&self.nodes[first].url()).replicas(others.map(|(_, node)| node.url()));
+        sealed_if(self.shape.is_sealed(), builder)
     }
 }
 

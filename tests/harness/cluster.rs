@@ -5,8 +5,9 @@ mod moves;
 mod view;
 
 use crate::member::{BUS, Member, killed_in_the_end};
+use crate::papers::{Flaw, papers, sealed_if};
+use crate::program::{Program, usual, with_tls};
 use crate::proxy::Proxy;
-use crate::server::version;
 use crate::threads::{LONG, eventually, ms};
 pub use apart::Links;
 pub use moves::{Keys, Move};
@@ -30,12 +31,20 @@ pub struct Shape {
     pub(crate) full_coverage: bool,
     /// There are proxies in front of each node, for the other nodes alone.
     pub(crate) apart: bool,
+    /// What is wrong with the certificates of all nodes, if they are reached and reach each other by TLS alone.
+    pub(crate) sealed: Option<Flaw>,
 }
 
 impl Shape {
     /// The usual one, with Redis' default for slots that have no master.
-    pub const USUAL: Self =
-        Self { masters: 3, replicas: 1, node_timeout: Duration::from_secs(1), full_coverage: true, apart: false };
+    pub const USUAL: Self = Self {
+        masters: 3,
+        replicas: 1,
+        node_timeout: Duration::from_secs(1),
+        full_coverage: true,
+        apart: false,
+        sealed: None,
+    };
 
     /// One that serves the slots that have a master while others have none.
     pub const PARTIAL: Self = Self::USUAL.partial();
@@ -51,6 +60,16 @@ impl Shape {
     #[must_use]
     pub const fn partial(self) -> Self {
         Self { full_coverage: false, ..self }
+    }
+
+    /// The same by TLS.
+    #[must_use]
+    pub const fn sealed(self, flaw: Flaw) -> Self {
+        Self { sealed: Some(flaw), ..self }
+    }
+
+    fn program(self) -> &'static Program {
+        if self.sealed.is_some() { with_tls() } else { usual() }
     }
 
     fn nodes(self) -> usize {
@@ -123,8 +142,8 @@ fn id(node: usize) -> String {
 
 /// What stands behind the address of a node in a file, of servers that give each shard an id. Valkey 9.1 whose file has none ends with
 /// an assertion when it publishes to its shard soon after it took over: `nodes != NULL`.
-fn shard_of(shard: usize) -> String {
-    if version() < (7, 2) { String::new() } else { format!(",,shard-id={}", id(SHARDS + shard)) }
+fn shard_of(shard: usize, version: (u32, u32)) -> String {
+    if version < (7, 2) { String::new() } else { format!(",,shard-id={}", id(SHARDS + shard)) }
 }
 
 fn number_of(id: &str) -> Option<usize> {
@@ -153,11 +172,18 @@ impl Cluster {
         cluster
     }
 
+    /// Of the program that its nodes run.
+    fn version(&self) -> (u32, u32) {
+        self.shape.program().version
+    }
+
     fn plan_node(&mut self) {
         self.nodes.push(Member::in_cluster(&self.dir, format!("node-{}", self.nodes.len())));
         if self.shape.apart {
             self.stand_apart();
         }
+        let node = self.nodes.last_mut().expect("it was planned");
+        self.shape.sealed.into_iter().for_each(|flaw| node.seal(papers(flaw)));
     }
 
     /// Starts all processes as [`planned`](Self::planned); whether no port was taken meanwhile.
@@ -227,7 +253,7 @@ impl Cluster {
     fn set(&self, node: usize, covers: bool) {
         let (timeout, covers) = (self.shape.node_timeout.as_millis(), if covers { "yes" } else { "no" });
         // An older one's barrier keeps replicas where they are; a master that gave away its last slot becomes a replica.
-        let stays = if version() < (7, 0) { "" } else { "cluster-allow-replica-migration no\n" };
+        let stays = if self.version() < (7, 0) { "" } else { "cluster-allow-replica-migration no\n" };
         self.nodes[node].configure(&format!(
             "save \"\"\nrdb-del-sync-files yes\nrepl-diskless-sync-delay 0\nrepl-ping-replica-period 1\ncluster-enabled yes\n\
              cluster-node-timeout {timeout}\ncluster-require-full-coverage {covers}\ncluster-migration-barrier 100\n\
@@ -239,7 +265,7 @@ impl Cluster {
     /// What a node would have written into its file in an earlier life: the first nodes in one when the next ones were their
     /// masters.
     fn file_of(&self, node: usize) -> String {
-        let Shape { masters, .. } = self.shape;
+        let (Shape { masters, .. }, version) = (self.shape, self.version());
         let before = if node < masters { masters } else { 0 };
         let mut text = String::new();
         for other in 0..self.shape.nodes() {
@@ -249,8 +275,8 @@ impl Cluster {
             } else {
                 format!("slave {} 0 0 0 connected", id(before + other % masters))
             };
-            writeln!(text, "{} {}{} {myself}{part}", id(other), self.address_of(other), shard_of(other % masters))
-                .unwrap();
+            let shard = shard_of(other % masters, version);
+            writeln!(text, "{} {}{shard} {myself}{part}", id(other), self.address_of(other)).unwrap();
         }
         text + &format!("vars currentEpoch {} lastVoteEpoch 0\n", 2 * masters)
     }
@@ -283,11 +309,12 @@ impl Cluster {
     /// What a client is given to find the masters.
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.nodes.iter().map(Member::address).collect();
-        format!("redis+cluster://{}", hosts.join(","))
+        let scheme = if self.shape.sealed.is_some() { "rediss+cluster" } else { "redis+cluster" };
+        format!("{scheme}://{}", hosts.join(","))
     }
 
     pub fn builder(&self) -> ClientBuilder {
-        Client::builder(&self.url())
+        sealed_if(self.shape.sealed.is_some(), Client::builder(&self.url()))
     }
 
     /// Whether a node says that it is the master of slots now; one that does not answer says nothing.
@@ -352,13 +379,18 @@ impl Cluster {
 
 /// The one cluster of all tests of this program that leave it as it is. It is never dropped.
 pub fn shared() -> &'static Cluster {
-    static SHARED: OnceLock<(Cluster, Child)> = OnceLock::new();
+    shared_if(false)
+}
+
+/// The same, or that by TLS.
+pub(crate) fn shared_if(is_sealed: bool) -> &'static Cluster {
+    static SHARED: [OnceLock<(Cluster, Child)>; 2] = [const { OnceLock::new() }; 2];
     let start = || {
-        let cluster = Cluster::of(Shape::STEADY);
+        let cluster = Cluster::of(if is_sealed { Shape::STEADY.sealed(Flaw::None) } else { Shape::STEADY });
         let shell = killed_in_the_end(&cluster.dir, cluster.nodes.iter());
         (cluster, shell)
     };
-    &SHARED.get_or_init(start).0
+    &SHARED[usize::from(is_sealed)].get_or_init(start).0
 }
 
 impl Drop for Cluster {

@@ -1,8 +1,9 @@
 //! The harness's deployments: what a client can be connected to, started for a test.
 
+use crate::by_hand::WITHOUT_SENTINELS;
 use crate::cluster::{self, Cluster};
 use crate::member::Member;
-use crate::papers::{Flaw, Papers, papers, trusting};
+use crate::papers::{Flaw, known, papers};
 use crate::sentinel::{self, Group};
 use crate::server::{GONE, Server};
 use crate::threads::eventually;
@@ -85,8 +86,7 @@ impl Deployment for Sealed {
     }
 
     fn builder(&self) -> ClientBuilder {
-        let Papers { chain, key } = papers(Flaw::None);
-        Client::builder(&self.url()).tls(trusting().client_certificate(chain, key))
+        Client::builder(&self.url()).tls(known())
     }
 
     fn kill(&mut self) {
@@ -102,8 +102,9 @@ impl Deployment for Sealed {
     }
 }
 
-/// A master that sentinels keep. One group serves all tests of a program, each by a prefix that its connections are named by, too.
-pub struct Sentinel {
+/// A master that sentinels keep, by TLS or without. One group serves all tests of a program, each by a prefix that its connections
+/// are named by, too.
+pub struct Sentinel<const SEALED: bool = false> {
     group: Used<Group>,
     tag: String,
 }
@@ -153,9 +154,14 @@ fn assert_nothing_left(tag: &str, members: &[&Member], leftovers: impl Fn() -> V
 
 static TESTS: AtomicUsize = AtomicUsize::new(0);
 
-impl Sentinel {
+impl<const SEALED: bool> Sentinel<SEALED> {
     fn of(group: Used<Group>) -> Self {
         Self { group, tag: next_tag() }
+    }
+
+    fn alone(shape: sentinel::Shape) -> Self {
+        let shape = if SEALED { shape.sealed(Flaw::None) } else { shape };
+        Self::of(Used::Alone(Box::new(Group::of(shape))))
     }
 
     fn named(&self, builder: ClientBuilder) -> ClientBuilder {
@@ -163,13 +169,13 @@ impl Sentinel {
     }
 }
 
-impl Deployment for Sentinel {
+impl<const SEALED: bool> Deployment for Sentinel<SEALED> {
     fn start() -> Self {
-        Self::of(Used::Shared(sentinel::shared()))
+        Self::of(Used::Shared(sentinel::shared_if(SEALED)))
     }
 
     fn start_alone() -> Self {
-        Self::of(Used::Alone(Box::new(Group::start())))
+        Self::alone(sentinel::Shape::USUAL)
     }
 
     fn url(&self) -> String {
@@ -177,7 +183,7 @@ impl Deployment for Sentinel {
     }
 
     fn builder(&self) -> ClientBuilder {
-        self.named(Client::builder(&self.url()))
+        self.named(self.group.builder())
     }
 
     /// Nobody is left to replace the master, too.
@@ -197,7 +203,7 @@ impl Deployment for Sentinel {
     }
 }
 
-impl Drop for Sentinel {
+impl<const SEALED: bool> Drop for Sentinel<SEALED> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let members: Vec<_> = self.group.nodes.iter().chain(&self.group.sentinels).collect();
@@ -207,15 +213,15 @@ impl Drop for Sentinel {
 }
 
 /// The same master and replicas by their addresses, the master not the first.
-pub struct Replicas(Sentinel);
+pub struct Replicas<const SEALED: bool = false>(Sentinel<SEALED>);
 
-impl Deployment for Replicas {
+impl<const SEALED: bool> Deployment for Replicas<SEALED> {
     fn start() -> Self {
         Self(Sentinel::start())
     }
 
     fn start_alone() -> Self {
-        Self(Sentinel::of(Used::Alone(Box::new(Group::without_sentinels()))))
+        Self(Sentinel::alone(WITHOUT_SENTINELS))
     }
 
     fn url(&self) -> String {
@@ -239,25 +245,26 @@ impl Deployment for Replicas {
     }
 }
 
-/// Masters that share the slots. One cluster serves all tests of a program, as a [`Sentinel`]'s group does.
-pub struct Clustered {
+/// Masters that share the slots, by TLS or without. One cluster serves all tests of a program, as a [`Sentinel`]'s group does.
+pub struct Clustered<const SEALED: bool = false> {
     cluster: Used<Cluster>,
     tag: String,
 }
 
-impl Clustered {
+impl<const SEALED: bool> Clustered<SEALED> {
     fn of(cluster: Used<Cluster>) -> Self {
         Self { cluster, tag: next_tag() }
     }
 }
 
-impl Deployment for Clustered {
+impl<const SEALED: bool> Deployment for Clustered<SEALED> {
     fn start() -> Self {
-        Self::of(Used::Shared(cluster::shared()))
+        Self::of(Used::Shared(cluster::shared_if(SEALED)))
     }
 
     fn start_alone() -> Self {
-        Self::of(Used::Alone(Box::new(Cluster::start())))
+        let shape = if SEALED { cluster::Shape::USUAL.sealed(Flaw::None) } else { cluster::Shape::USUAL };
+        Self::of(Used::Alone(Box::new(Cluster::of(shape))))
     }
 
     fn url(&self) -> String {
@@ -284,7 +291,7 @@ impl Deployment for Clustered {
     }
 }
 
-impl Drop for Clustered {
+impl<const SEALED: bool> Drop for Clustered<SEALED> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             assert_nothing_left(&self.tag, &self.cluster.nodes.iter().collect::<Vec<_>>(), || self.leftovers());

@@ -33,6 +33,7 @@ pub mod member;
 pub mod oracle;
 pub mod papers;
 pub mod process;
+mod program;
 pub mod proxy;
 pub mod queue;
 pub mod quorum;

@@ -1,8 +1,10 @@
 //! One process of several that make up a deployment: a node, or a sentinel.
 
+use crate::papers::Papers;
+use crate::program::{usual, with_tls};
 use crate::proxy::Proxy;
 use crate::sentinel::Clock;
-use crate::server::{redis_program, signal};
+use crate::server::signal;
 use crate::threads::{LONG, eventually};
 use redis::FromRedisValue;
 use std::net::TcpListener;
@@ -27,6 +29,8 @@ pub struct Member {
     pub(crate) child: Option<Child>,
     /// Through which the other processes of the group reach it, if they do not do so directly.
     pub(crate) between: Option<Proxy>,
+    /// What it shows, if its port is for TLS.
+    papers: Option<Papers>,
     /// If it is not the machine's.
     pub(crate) clock: Option<Clock>,
     admin: Mutex<Option<redis::Connection>>,
@@ -74,6 +78,7 @@ impl Member {
             kind,
             child: None,
             between: None,
+            papers: None,
             clock: None,
             admin: Mutex::default(),
         }
@@ -84,13 +89,32 @@ impl Member {
         self.between = Some(Proxy::on_tcp(self.socket()));
     }
 
-    pub(crate) fn socket(&self) -> PathBuf {
+    /// Its port is for TLS from its next start on, and so is all that it asks of others.
+    pub(crate) fn seal(&mut self, papers: Papers) {
+        self.papers = Some(papers);
+    }
+
+    /// Others are shown these from its next start on.
+    pub fn show(&mut self, papers: &Papers) {
+        papers.put_into(&self.dir);
+    }
+
+    /// What of its settings is about its port.
+    fn port_settings(&self) -> String {
+        let Some(papers) = &self.papers else { return format!("port {}\n", self.port) };
+        let settings = papers.settings(&self.dir, self.port, true).into_iter();
+        let lines = settings.map(|(name, value)| format!("{name} {value}\n")).collect::<String>();
+        format!("{lines}tls-replication yes\ntls-cluster yes\n")
+    }
+
+    pub fn socket(&self) -> PathBuf {
         self.dir.join("socket")
     }
 
     pub(crate) fn configure(&self, lines: &str) {
-        let (port, host, dir, socket) = (self.port, self.host, self.dir.display(), self.socket().display().to_string());
-        let text = format!("port {port}\nbind {host}\nunixsocket {socket}\ndir {dir}\nlogfile log\n{lines}");
+        let (port, host, dir, socket) = (self.port_settings(), self.host, self.dir.display(), self.socket());
+        let socket = socket.display();
+        let text = format!("{port}bind {host}\nunixsocket {socket}\ndir {dir}\nlogfile log\n{lines}");
         std::fs::write(self.file(), text).unwrap();
     }
 
@@ -107,11 +131,11 @@ impl Member {
 
     pub(crate) fn spawn(&mut self) {
         assert!(self.child.is_none(), "{} is running", self.name);
-        let mut command = Command::new(redis_program());
+        let mut command = if self.papers.is_some() { with_tls() } else { usual() }.command();
         command.arg(self.file()).args(self.kind).current_dir(&self.dir);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.clock.iter().for_each(|clock| clock.put_ahead(&mut command));
-        self.child = Some(command.spawn().expect("redis-server or valkey-server is on the PATH"));
+        self.child = Some(command.spawn().expect("it runs"));
     }
 
     /// Starts it, also again after a [`kill`](Self::kill): with what it wrote into its file, and no data.
@@ -170,7 +194,13 @@ impl Member {
     }
 
     pub fn url(&self) -> String {
-        format!("redis://{}/", self.address())
+        let scheme = if self.papers.is_some() { "rediss" } else { "redis" };
+        format!("{scheme}://{}/", self.address())
+    }
+
+    /// Where this test asks it.
+    fn own_url(&self) -> String {
+        if self.papers.is_some() { format!("unix://{}", self.socket().display()) } else { self.url() }
     }
 
     pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
@@ -193,7 +223,7 @@ impl Member {
         admin: &mut Option<redis::Connection>,
         words: &[&str],
     ) -> redis::RedisResult<T> {
-        let mut connection = admin.take().map_or_else(|| connect(&self.url()), Ok)?;
+        let mut connection = admin.take().map_or_else(|| connect(&self.own_url()), Ok)?;
         let answer = redis::cmd(words[0]).arg(&words[1..]).query(&mut connection);
         if answer.as_ref().err().is_none_or(|error| error.code().is_some()) {
             *admin = Some(connection);

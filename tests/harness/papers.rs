@@ -1,7 +1,8 @@
 //! Certificates: an authority that the tests trust, and what it signs, rightly and wrongly.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
-use redlatch::Tls;
+use redlatch::{ClientBuilder, Tls};
+use std::path::Path;
 use std::sync::LazyLock;
 
 /// A chain and its key, both PEM.
@@ -9,6 +10,30 @@ use std::sync::LazyLock;
 pub struct Papers {
     pub chain: String,
     pub key: String,
+}
+
+impl Papers {
+    /// Puts them into a server's folder, where [`settings`](Self::settings) look for them.
+    pub(crate) fn put_into(&self, dir: &Path) {
+        for (file, text) in [("ca", &authority()), ("chain", &self.chain), ("key", &self.key)] {
+            std::fs::write(dir.join(file), text).unwrap();
+        }
+    }
+
+    /// Of a server that has them, and whose port is for TLS alone: nobody comes in unsealed but by its socket. It asks clients for
+    /// certificates, if it wants to.
+    pub(crate) fn settings(&self, dir: &Path, port: u16, asks: bool) -> [(&'static str, String); 6] {
+        self.put_into(dir);
+        let file = |name: &str| dir.join(name).display().to_string();
+        [
+            ("tls-port", port.to_string()),
+            ("port", "0".to_owned()),
+            ("tls-auth-clients", if asks { "yes" } else { "no" }.to_owned()),
+            ("tls-ca-cert-file", file("ca")),
+            ("tls-cert-file", file("chain")),
+            ("tls-key-file", file("key")),
+        ]
+    }
 }
 
 /// What is wrong with them.
@@ -71,4 +96,15 @@ pub fn papers(flaw: Flaw) -> Papers {
 /// What a client needs that trusts the tests' authority.
 pub fn trusting() -> Tls {
     Tls::new().ca(authority())
+}
+
+/// The same with a certificate of its own, for servers that ask for one.
+pub fn known() -> Tls {
+    let Papers { chain, key } = papers(Flaw::None);
+    trusting().client_certificate(chain, key)
+}
+
+/// A client of a deployment that is sealed, or is not.
+pub(crate) fn sealed_if(is_so: bool, builder: ClientBuilder) -> ClientBuilder {
+    if is_so { builder.tls(known()) } else { builder }
 }

@@ -7,6 +7,7 @@ mod member;
 
 pub use crate::member::Member;
 use crate::member::killed_in_the_end;
+use crate::papers::{Flaw, papers, sealed_if};
 use crate::threads::{LONG, eventually, ms};
 pub use apart::Cut;
 pub(crate) use clocks::Clock;
@@ -32,13 +33,15 @@ pub struct Shape {
     pub(crate) apart: bool,
     /// By how many ms the clock of each node is ahead of the machine's, of the first ones.
     pub(crate) ahead: [i64; 3],
+    /// What is wrong with the certificates of all processes, if they are reached and reach each other by TLS alone.
+    pub(crate) sealed: Option<Flaw>,
 }
 
 impl Shape {
     /// The usual one. Half of its time was too short on a busy machine: a node that has just been promoted, which closes the
     /// sentinels' connections, was replaced in its turn.
     pub const USUAL: Self =
-        Self { nodes: 3, sentinels: 3, down_after: Duration::from_secs(1), apart: false, ahead: [0; 3] };
+        Self { nodes: 3, sentinels: 3, down_after: Duration::from_secs(1), apart: false, ahead: [0; 3], sealed: None };
 
     /// The smallest that can replace its master, once.
     pub const SMALL: Self = Self { nodes: 2, sentinels: 1, ..Self::USUAL };
@@ -52,6 +55,16 @@ impl Shape {
 
     /// The same with nodes whose clocks differ by a hundredth of a lease of 2 s, where a library can be preloaded.
     pub const ASKEW: Self = Self { ahead: [0, 10, -10], ..Self::APART };
+
+    /// The same by TLS.
+    #[must_use]
+    pub const fn sealed(self, flaw: Flaw) -> Self {
+        Self { sealed: Some(flaw), ..self }
+    }
+
+    pub(crate) fn is_sealed(self) -> bool {
+        self.sealed.is_some()
+    }
 
     fn majority(self) -> usize {
         self.sentinels / 2 + 1
@@ -74,7 +87,7 @@ static NUMBER: AtomicUsize = AtomicUsize::new(0);
 /// that real ones would find out later. When it is dropped all are killed; if the test panics their logs are printed.
 pub struct Group {
     dir: PathBuf,
-    shape: Shape,
+    pub(crate) shape: Shape,
     pub nodes: Vec<Member>,
     pub sentinels: Vec<Member>,
 }
@@ -96,6 +109,8 @@ impl Group {
         let sentinel = |number| Member::new(&dir, format!("sentinel-{number}"), &["--sentinel"]);
         let mut group = Self { nodes, sentinels: (0..shape.sentinels).map(sentinel).collect(), shape, dir };
         group.nodes.iter_mut().filter(|_| shape.apart).for_each(Member::stand_apart);
+        let members = group.nodes.iter_mut().chain(&mut group.sentinels);
+        members.for_each(|member| shape.sealed.into_iter().for_each(|flaw| member.seal(papers(flaw))));
         group.set_clocks();
         group.start_nodes();
         group.start_sentinels();
@@ -156,17 +171,22 @@ impl Group {
 
     /// What a client is given to find the master.
     pub fn url(&self) -> String {
-        let hosts: Vec<_> = self.sentinels.iter().map(Member::address).collect();
-        format!("redis+sentinel://{}/{NAME}", hosts.join(","))
+        self.url_at(&self.sentinels)
     }
 
     /// The same of a client that is told of one sentinel alone.
     pub fn url_of(&self, sentinel: usize) -> String {
-        format!("redis+sentinel://{}/{NAME}", self.sentinels[sentinel].address())
+        self.url_at(&self.sentinels[sentinel..=sentinel])
+    }
+
+    fn url_at(&self, sentinels: &[Member]) -> String {
+        let scheme = if self.shape.is_sealed() { "rediss+sentinel" } else { "redis+sentinel" };
+        let hosts: Vec<_> = sentinels.iter().map(Member::address).collect();
+        format!("{scheme}://{}/{NAME}", hosts.join(","))
     }
 
     pub fn builder(&self) -> ClientBuilder {
-        Client::builder(&self.url())
+        sealed_if(self.shape.is_sealed(), Client::builder(&self.url()))
     }
 
     /// The node that a sentinel names; nothing while it does not answer.
@@ -255,13 +275,18 @@ impl Group {
 
 /// The one group of all tests of this program that leave it as it is. It is never dropped.
 pub fn shared() -> &'static Group {
-    static SHARED: OnceLock<(Group, Child)> = OnceLock::new();
+    shared_if(false)
+}
+
+/// The same, or that by TLS.
+pub(crate) fn shared_if(is_sealed: bool) -> &'static Group {
+    static SHARED: [OnceLock<(Group, Child)>; 2] = [const { OnceLock::new() }; 2];
     let start = || {
-        let group = Group::of(Shape::STEADY);
+        let group = Group::of(if is_sealed { Shape::STEADY.sealed(Flaw::None) } else { Shape::STEADY });
         let shell = killed_in_the_end(&group.dir, group.nodes.iter().chain(&group.sentinels));
         (group, shell)
     };
-    &SHARED.get_or_init(start).0
+    &SHARED[usize::from(is_sealed)].get_or_init(start).0
 }
 
 impl Drop for Group {

@@ -1,6 +1,8 @@
 //! The harness's servers: a private `redis-server` for one test, and the look at what is left on it in the end.
 
-use crate::papers::{self, Papers};
+use crate::papers::Papers;
+pub use crate::program::version;
+use crate::program::{Program, usual, with_tls};
 use crate::threads::eventually;
 use redis::FromRedisValue;
 use redlatch::{Client, ClientBuilder, ReentrantLock};
@@ -28,6 +30,7 @@ static NUMBER: AtomicUsize = AtomicUsize::new(0);
 pub struct Server {
     dir: PathBuf,
     port: u16,
+    program: &'static Program,
     settings: Vec<String>,
     /// The commands that have another name.
     hidden: &'static [&'static str],
@@ -66,16 +69,9 @@ impl Server {
     /// One whose TCP port is for TLS, and asks clients for certificates, if it wants to.
     pub fn start_with_tls(papers: &Papers, asks: bool) -> Self {
         let mut server = Self::new(free_port());
-        for (file, text) in [("ca", &papers::authority()), ("chain", &papers.chain), ("key", &papers.key)] {
-            std::fs::write(server.dir.join(file), text).unwrap();
-        }
-        let file = |name: &str| server.dir.join(name).display().to_string();
-        let (port, asks) = (server.port.to_string(), if asks { "yes" } else { "no" }.to_owned());
-        let [ca, chain, key] = ["ca", "chain", "key"].map(file);
-        let words = [("tls-port", port), ("port", "0".to_owned()), ("tls-auth-clients", asks)];
-        let files = [("tls-ca-cert-file", ca), ("tls-cert-file", chain), ("tls-key-file", key)];
-        let settings = words.into_iter().chain(files).flat_map(|(name, value)| [format!("--{name}"), value]);
-        server.settings = settings.collect();
+        server.program = with_tls();
+        let settings = papers.settings(&server.dir, server.port, asks).into_iter();
+        server.settings = settings.flat_map(|(name, value)| [format!("--{name}"), value]).collect();
         server.started()
     }
 
@@ -89,7 +85,8 @@ impl Server {
         let number = NUMBER.fetch_add(1, SeqCst);
         let dir = std::env::temp_dir().join(format!("redlatch-it-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory for the server");
-        Self { dir, port, settings: Vec::new(), hidden: &[], child: None, admin: Mutex::new(None) }
+        let (program, settings, admin) = (usual(), Vec::new(), Mutex::new(None));
+        Self { dir, port, program, settings, hidden: &[], child: None, admin }
     }
 
     fn started(mut self) -> Self {
@@ -111,14 +108,14 @@ impl Server {
 
     fn spawn(&mut self, per_key: Duration) {
         assert!(self.child.is_none(), "it is running");
-        let mut command = Command::new(redis_program());
+        let mut command = self.program.command();
         command.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--unixsocket"]).arg(self.socket());
         command.args(["--save", "", "--appendfsync", "always"]).args(&self.settings);
         command.args(["--key-load-delay", &per_key.as_micros().to_string()]);
         // With its folder: a server tries whether it can write there before it goes into its own.
         command.args(["--loglevel", "notice", "--logfile"]).arg(self.dir.join("log")).arg("--dir").arg(&self.dir);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.child = Some(command.spawn().expect("redis-server or valkey-server is on the PATH"));
+        self.child = Some(command.spawn().expect("it runs"));
     }
 
     /// Gives it so many keys to load.
@@ -343,30 +340,9 @@ impl Drop for Server {
     }
 }
 
-/// The server program: Redis, or Valkey where a system has only that.
-pub(crate) fn redis_program() -> &'static str {
-    static PROGRAM: std::sync::LazyLock<&str> = std::sync::LazyLock::new(|| {
-        let runs = |name: &&str| Command::new(name).arg("--version").stdout(Stdio::null()).status().is_ok();
-        ["redis-server", "valkey-server"].into_iter().find(runs).unwrap_or("redis-server")
-    });
-    *PROGRAM
-}
-
-/// The version of Redis that it is. Every Valkey counts as 7.0 at least, as which the first one began.
-pub fn version() -> (u32, u32) {
-    static VERSION: std::sync::LazyLock<(u32, u32)> = std::sync::LazyLock::new(|| {
-        let said = Command::new(redis_program()).arg("--version").output().unwrap().stdout;
-        let said = String::from_utf8(said).unwrap();
-        let mut parts = said.split_once(" v=").unwrap().1.split('.').map(|part| part.parse().unwrap_or_default());
-        (parts.next().unwrap(), parts.next().unwrap())
-    });
-    *VERSION
-}
-
 fn hidden(command: &str) -> String {
     format!("HIDDEN-{command}")
 }
-
 /// Sends a signal to a process that this test started.
 pub fn signal(name: &str, pid: u32) {
     assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());

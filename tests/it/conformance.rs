@@ -152,6 +152,9 @@ conformance! {
         sentinel: Sentinel;
         replicas: Replicas;
         cluster: Clustered;
+        sentinel_by_tls: Sentinel<true>;
+        replicas_by_tls: Replicas<true>;
+        cluster_by_tls: Clustered<true>;
     }
     at_places_of_their_own {
         quorum: QuorumLock = on_servers();

@@ -1,9 +1,11 @@
 //! TLS: who is trusted, what each certificate that is not says, and that a handshake ends in time.
 
+mod several;
+
 use crate::harness::papers::{Flaw, OTHER_HOST, Papers, authority, papers, trusting};
 use crate::server::Server;
-use crate::threads::{LONG, SOON, eventually, finish, spawn_asleep, timed};
-use redlatch::{Client, ClientBuilder, Error, RedLock, RedLockExt, ReentrantLock, Tls};
+use crate::threads::{LONG, SOON, eventually, finish, ms, spawn_asleep, timed};
+use redlatch::{Client, ClientBuilder, Error, MultiLock, RedLock, RedLockExt, ReentrantLock, Tls};
 
 fn server(flaw: Flaw) -> Server {
     Server::start_with_tls(&papers(flaw), false)
@@ -41,6 +43,16 @@ fn a_lock_is_taken_and_waited_for() {
     });
     let clients: String = server.ask(&["CLIENT", "LIST"]);
     assert!(clients.lines().filter(|line| line.contains("lib-name=redlatch") || line.contains(":0 ")).count() > 0);
+}
+
+/// More than a session buffers unless it is told to. Each try would fail, after the server read half of a command.
+#[test]
+fn many_long_names_go_in_one_command() {
+    let server = server(Flaw::None);
+    let locks = locks(builder(&server).outage_budget(ms(100)));
+    let names: Vec<_> = (0..200).map(|number| format!("{number:01000}")).collect();
+    let group = MultiLock::of(names.iter().map(|name| (&locks, name.as_str())));
+    group.guard().unwrap().unlock().unwrap();
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::rows::ROWS;
 use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 
 /// What a child is told, one value a line: the row, the user, where he logs in, another user of the same rules, where that one does,
 /// and the name of a lock in a slot that moves.
@@ -16,6 +17,9 @@ const SIGN: &str = "@@ ";
 
 /// So many at once wait more than they compute.
 const AT_ONCE: usize = 20;
+
+/// How long a server keeps its scripts.
+const FORGETFUL: Duration = Duration::from_millis(5);
 
 /// How it went.
 #[derive(Debug, Default)]
@@ -31,9 +35,14 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// Whether it went as if nothing were missing.
+    /// Whether it went as if nothing were missing, whatever the self-test says.
+    pub(crate) fn needs_nothing(&self) -> bool {
+        [self.failed.len(), self.logged.len(), self.refused.len()] == [0; 3]
+    }
+
+    /// The same, and the self-test says nothing.
     pub(crate) fn is_fine(&self) -> bool {
-        [self.failed.len(), self.logged.len(), self.refused.len(), self.told.len()] == [0; 4]
+        self.needs_nothing() && self.told.is_empty()
     }
 
     /// Whether the self-test says which rule is missing.
@@ -57,16 +66,25 @@ impl Trial {
     }
 }
 
-/// One for each of these sets of rules, in their order.
+/// One for each of these sets of rules, in their order. Servers forget their scripts all the time, so that each call needs what runs
+/// one for the first time.
 pub(crate) fn trials(row: usize, place: &Place, sets: &[Vec<&str>]) -> Vec<Trial> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let left = AtomicUsize::new(AT_ONCE.min(sets.len()));
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE.min(sets.len()) {
+        scope.spawn(|| {
+            while left.load(SeqCst) > 0 {
+                place.forget_scripts();
+                std::thread::sleep(FORGETFUL);
+            }
+        });
+        for _ in 0..left.load(SeqCst) {
             scope.spawn(|| {
                 while let Some((at, rules)) = Some(next.fetch_add(1, SeqCst)).and_then(|at| Some((at, sets.get(at)?))) {
                     let trial = trial(row, place, rules);
                     done.lock().unwrap().push((at, trial));
                 }
+                left.fetch_sub(1, SeqCst);
             });
         }
     });

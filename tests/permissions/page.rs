@@ -18,7 +18,7 @@ fn path() -> String {
 pub(crate) fn section(row: &Row, needed: &[(Rule, Trial)]) -> String {
     let rules: Vec<_> = needed.iter().map(|(rule, _)| rule.words.as_str()).collect();
     let mut text = format!("## {}\n\n```text\n{}\n```\n\n", row.title, line("app", ">secret", &rules));
-    text.push_str("| rule | what it is for | without it | what is said |\n| --- | --- | --- | --- |\n");
+    text.push_str("| rule | what it is for | without it | the self-test says, and a call or the log |\n| --- | --- | --- | --- |\n");
     for (rule, trial) in needed {
         let (failed, said) = (failed(trial), said(&rule.words, trial));
         writeln!(text, "| `{}` | {} | {failed} | {said} |", cell(&rule.words), rule.purpose).unwrap();
@@ -36,28 +36,37 @@ fn failed(trial: &Trial) -> String {
     match calls.len() {
         0 => "all calls work".to_owned(),
         count if count > 8 => "no lock is taken".to_owned(),
-        _ => calls.join(", ") + " fail",
+        _ => format!("fails: {}", calls.join(", ")),
     }
 }
 
-/// The words for `ACL SETUSER` if the self-test says them, and what is logged or told without it.
+/// Whether the self-test names the rule, and what is told or logged without a self-test.
 fn said(rule: &str, trial: &Trial) -> String {
-    let advice = trial.names(rule).then(|| "the self-test names it".to_owned());
+    let advice = trial.names(rule).then(|| format!("`ACL SETUSER app {}`", cell(rule)));
     let first = trial.failed.first().map(|(_, why)| why).or(trial.logged.first());
-    let first = first.map(|text| format!("`{}`", cell(&without_addresses(text))));
+    let first = first.map(|text| format!("`{}`", cell(&in_short(text))));
     let all: Vec<_> = advice.into_iter().chain(first).collect();
     if all.is_empty() { "nothing".to_owned() } else { all.join("; ") }
 }
 
-/// Each run has others.
-fn without_addresses(text: &str) -> String {
-    let word = |word: &str| {
-        let is_path = word.starts_with("/") || word.starts_with("127.0.0.1:");
-        let end = word.trim_end_matches(|letter| letter != ':' && letter != ',');
-        let tail = if word.ends_with([':', ',']) { &end[end.len() - 1..] } else { "" };
-        if is_path { format!("redis:6379{tail}") } else { word.to_owned() }
+/// Without what all refusals have in common, and what each run or each version of a script says in another way.
+fn in_short(text: &str) -> String {
+    let text = match text.split_once("\"Which permissions\": ") {
+        Some((_, rest)) => format!("NOPERM .. {rest}"),
+        None => text.to_owned(),
     };
-    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+    let text = text.split(" script: ").next().unwrap();
+    text.split(' ').map(without_address).collect::<Vec<_>>().join(" ")
+}
+
+fn without_address(word: &str) -> String {
+    let is_path = word.starts_with('/') || word.starts_with("127.0.0.1:");
+    let tail = word.chars().last().filter(|last| [':', ','].contains(last));
+    match word.find("redlatch_ear:") {
+        _ if is_path => format!("redis:6379{}", tail.map(String::from).unwrap_or_default()),
+        Some(_) => "\"redlatch_ear:..\",".to_owned(),
+        None => word.to_owned(),
+    }
 }
 
 pub(crate) fn write(sections: &[String]) {

@@ -96,6 +96,13 @@ impl Place {
         objects.filter(|object| version() >= (7, 2) || !object.starts_with("command client")).collect()
     }
 
+    /// Sentinels have none.
+    pub(crate) fn forget_scripts(&self) {
+        if !matches!(self, Self::Sentinels(_)) {
+            let _ = self.try_ask(&["SCRIPT", "FLUSH"]);
+        }
+    }
+
     /// What those leave who could not take back what they began.
     pub(crate) fn clear(&self) {
         if let Self::Servers(servers) = self {

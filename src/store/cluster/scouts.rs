@@ -195,7 +195,7 @@ impl Scouts {
         let (seeds, common) = (&self.routes.seeds, &self.routes.common);
         let target = Target { addr: place.addr(), login: seeds.login.clone(), part: Part::Candidate };
         let server = Server::new(target, &common.config, Arc::clone(&common.counters));
-        let exchange = self.exchange(place, &server).inspect(|answers| self.say_refused(place, answers));
+        let exchange = self.exchange(place, &server).inspect(|answers| self.say_refused(&server, answers));
         let said = exchange.and_then(|answers| Said::of(answers, place, &common.config.address_map));
         said.map_err(|error| {
             let failure = server.classify(&error, Moment::MAX).never_sent();
@@ -206,13 +206,17 @@ impl Scouts {
 
     /// Without epochs, or not knowing who is cut off, a client goes by the latest word. A proxy has none of that; a user can be
     /// granted it.
-    fn say_refused(&self, place: &Place, answers: &[Value]) {
+    fn say_refused(&self, server: &Server, answers: &[Value]) {
         let error = answers.iter().skip(1).find_map(|answer| match answer {
-            Value::ServerError(error) if error.code() == "NOPERM" => Some(error),
+            Value::ServerError(error) if error.code() == "NOPERM" => Some(RedisError::from(error.clone())),
             _ => None,
         });
         if let Some(error) = error.filter(|_| !self.refused.swap(true, Relaxed)) {
-            say!(warn, "{place} does not tell all of the cluster, so an old master may be asked for longer: {error}");
+            let (place, advice) = (server.address(), server.advice_on(&error));
+            say!(
+                warn,
+                "{place} does not tell all of the cluster, so an old master may be asked for longer: {error}{advice}"
+            );
         }
     }
 

@@ -66,7 +66,7 @@ impl Greeting {
         let lack = test.and_then(|rights| rights.lack(command, &error));
         match name_of(command) {
             b"CLIENT" if lack.is_none() && is_of_caller(command) => self.nameless = Some(error),
-            b"CLIENT" | b"EVAL" | b"EVALSHA" | b"PING" | b"SUBSCRIBE" | b"SSUBSCRIBE" => {}
+            b"CLIENT" | b"ASKING" | b"EVAL" | b"EVALSHA" | b"PING" | b"SUBSCRIBE" | b"SSUBSCRIBE" => {}
             b"UNSUBSCRIBE" | b"SUNSUBSCRIBE" => self.listens_on |= self.began,
             // Whoever listens may ask for nothing else.
             _ if self.listens_on => {}

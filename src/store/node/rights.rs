@@ -35,7 +35,7 @@ impl Rights {
     pub(super) fn of(config: &Config, dialect: Dialect) -> Self {
         let key = Key::new(config.naming, &config.key_prefix, PROBE);
         let mut probes = locking(&key, config, dialect);
-        if queues(config) {
+        if config.hand_off.queues {
             probes.extend(queueing(&key, config, dialect));
         }
         if config.strict {
@@ -91,6 +91,12 @@ impl Rights {
     }
 }
 
+/// The rule for a command that a server refuses, by its words; those of Redis 6 name no subcommand.
+pub(super) fn rule_in(refusal: &str) -> Option<String> {
+    let (_, rest) = refusal.rsplit_once("permissions to run the '")?;
+    rest.split_once('\'').map(|(command, _)| format!("+{command}"))
+}
+
 fn words_of(command: &Cmd) -> Vec<String> {
     let word = |arg| match arg {
         Arg::Simple(word) => Some(String::from_utf8_lossy(word).into_owned()),
@@ -138,7 +144,7 @@ fn listened(naming: Naming) -> &'static str {
 fn outside(config: &Config, dialect: Dialect) -> Vec<Probe> {
     let key = Key::new(config.naming, &config.key_prefix, HEARD);
     let mut channels = vec![(key.channel(), listened(config.naming))];
-    if queues(config) {
+    if config.hand_off.queues {
         channels.push((key.members(), "&redlatch_*"));
     }
     let (listen, leave) = match dialect {
@@ -147,12 +153,10 @@ fn outside(config: &Config, dialect: Dialect) -> Vec<Probe> {
     };
     let each = |command| channels.iter().map(move |(channel, rule)| probe(&[command, channel], rule));
     let nothing = "0".repeat(40);
+    // What is asked for behind it has no slot: it would be needed when one is moved, some day.
+    let asking = config.in_cluster.then(|| probe(&["ASKING"], ""));
     let before = [probe(&["EVALSHA", &nothing, "0"], ""), probe(&["PING"], "")];
-    before.into_iter().chain(each(listen)).chain(each(leave)).collect()
-}
-
-fn queues(config: &Config) -> bool {
-    config.hand_off.queues && config.naming == Naming::Redisson
+    asking.into_iter().chain(before).chain(each(listen)).chain(each(leave)).collect()
 }
 
 /// What any lock needs.

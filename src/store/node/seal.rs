@@ -18,6 +18,8 @@ impl Seal {
     /// Shakes hands, in the time that the socket has.
     pub(super) fn on(connector: &Connector, host: &str, socket: &mut (impl Read + Write)) -> Result<Self, RedisError> {
         let mut session = connector.session(host).map_err(|error| worded(&error))?;
+        // It would take 64 KiB at a time. What is written is in memory as it is, and is sent before more is written.
+        session.set_buffer_limit(None);
         while session.is_handshaking() {
             session.complete_io(socket).map_err(|error| explained(silent_is_said(error)))?;
         }

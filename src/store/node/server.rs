@@ -1,7 +1,7 @@
 //! One server: how to connect to it and log in, and what its errors mean.
 
 use super::greeting::Greeting;
-use super::rights::Rights;
+use super::rights::{Rights, rule_in};
 use super::sockets::Sockets;
 use super::stream::Stream;
 use super::{Broken, Failure, url};
@@ -88,6 +88,8 @@ pub(crate) struct Server {
     pub(super) replicas: Option<SyncReplicas>,
     sockets: Sockets,
     rights: Option<Rights>,
+    /// As whom the first connection logged in.
+    user: OnceCell<String>,
     /// What grants the user what it lacks, once that is known; empty if it lacks nothing.
     advice: OnceCell<String>,
 }
@@ -128,6 +130,7 @@ impl Server {
             replicas,
             sockets,
             rights,
+            user: OnceCell::new(),
             advice: OnceCell::new(),
         }
     }
@@ -168,12 +171,14 @@ impl Server {
         }
     }
 
-    /// How to grant what is missing, for a refusal for want of permission.
-    fn advice_on(&self, error: &RedisError) -> String {
-        match (self.advice.get(), code_of(error).as_deref()) {
-            (Some(advice), Some("NOPERM")) if !advice.is_empty() => format!("; {advice} grants what is missing"),
-            _ => String::new(),
-        }
+    /// How to grant what is missing, for a refusal for want of permission: all of it where that was asked for, or else what the server
+    /// names.
+    pub(crate) fn advice_on(&self, error: &RedisError) -> String {
+        let known = || self.advice.get().filter(|advice| !advice.is_empty()).cloned();
+        let user = self.user.get().map_or("default", String::as_str);
+        let named = || rule_in(&error.to_string()).map(|rule| format!("ACL SETUSER {user} {rule}"));
+        let advice = if code_of(error).as_deref() == Some("NOPERM") { known().or_else(named) } else { None };
+        advice.map_or_else(String::new, |advice| format!("; {advice} grants what is missing"))
     }
 
     /// What the server said when it was asked for all that locks need. Said once.
@@ -259,8 +264,10 @@ impl Server {
             Some(credentials) => credentials.user.clone(),
             None => self.target.login.username().map(str::to_owned),
         };
+        let user = user.unwrap_or_else(|| "default".to_owned());
+        let _ = self.user.set(user.clone());
         let tests = self.rights.is_some() && self.advice.get().is_none();
-        let (user, commands) = (user.unwrap_or_else(|| "default".to_owned()), self.handshake(who.as_ref(), tests));
+        let commands = self.handshake(who.as_ref(), tests);
         let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
         stream.send(&packed)?;
         let test = self.rights.as_ref().filter(|_| tests);

@@ -104,7 +104,10 @@ impl Stream {
         let mut attentive = Attentive { socket: &mut self.socket, bell, is_over: false };
         let next = match &mut self.seal {
             None => self.parser.parse_value(&mut attentive),
-            Some(seal) => self.parser.parse_value(Opened { seal, socket: &mut attentive }),
+            Some(seal) => {
+                let next = self.parser.parse_value(Opened { seal, socket: &mut attentive });
+                next.map_err(|error| seal.why(error))
+            }
         };
         match next {
             Err(_) if attentive.is_over => Ok(None),

@@ -4,7 +4,6 @@ use super::Cluster;
 use crate::member::BUS;
 use crate::proxy::{Address, Gate, Proxy, Step, pass};
 use crate::sentinel::Cut;
-use crate::server::version;
 use redlatch::{Client, ClientBuilder};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -47,7 +46,7 @@ impl Cluster {
         let Some(bus) = self.buses.get(node).map(Proxy::port) else { return String::new() };
         let (port, own) = (self.nodes[node].known_as(), format!("127.0.0.{}", node + 2));
         let source =
-            if version() < (7, 0) { format!("bind {own} 127.0.0.1") } else { format!("bind-source-addr {own}") };
+            if self.version() < (7, 0) { format!("bind {own} 127.0.0.1") } else { format!("bind-source-addr {own}") };
         format!("cluster-announce-port {port}\ncluster-announce-bus-port {bus}\n{source}\n")
     }
 

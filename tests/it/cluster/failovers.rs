@@ -2,6 +2,7 @@
 
 use super::{BOTH, MINUTE, locks_of, patient};
 use crate::harness::cluster::{Cluster, How, Shape};
+use crate::harness::papers::Flaw;
 use crate::harness::sentinel::Cut;
 use crate::proxy::Gate;
 use crate::threads::{LONG, Mark, SOON, eventually, finish, ms};
@@ -42,8 +43,8 @@ fn replicated(cluster: &Cluster, master: usize, name: &str) {
 }
 
 /// Whether the master is killed or told to give way, its replica has the hold, and those who wait hear of the release there.
-fn holds_and_waiters_go_over(told: ShardedPubsub, replace: impl FnOnce(&mut Cluster, usize)) {
-    let mut cluster = Cluster::start();
+fn holds_and_waiters_go_over(shape: Shape, told: ShardedPubsub, replace: impl FnOnce(&mut Cluster, usize)) {
+    let mut cluster = Cluster::of(shape);
     let name = cluster.name_at(0, 0);
     let other = cluster.name_at(1, 0);
     let (holder, waiters) = (patient(&cluster, told), [(); 4].map(|()| patient(&cluster, told)));
@@ -74,14 +75,21 @@ fn holds_and_waiters_go_over(told: ShardedPubsub, replace: impl FnOnce(&mut Clus
 #[test]
 fn holds_and_waiters_go_over_when_a_master_dies() {
     for told in BOTH {
-        holds_and_waiters_go_over(told, |cluster, node| cluster.nodes[node].kill());
+        holds_and_waiters_go_over(Shape::USUAL, told, |cluster, node| cluster.nodes[node].kill());
+    }
+}
+
+#[test]
+fn holds_and_waiters_go_over_by_tls_when_a_master_dies() {
+    for told in BOTH {
+        holds_and_waiters_go_over(Shape::USUAL.sealed(Flaw::None), told, |cluster, node| cluster.nodes[node].kill());
     }
 }
 
 #[test]
 fn holds_and_waiters_go_over_when_a_replica_is_told_to_take_over() {
     for told in BOTH {
-        holds_and_waiters_go_over(told, |cluster, node| {
+        holds_and_waiters_go_over(Shape::USUAL, told, |cluster, node| {
             let replica = cluster.replicas_of(node)[0];
             cluster.fail_over(replica, How::Orderly);
         });

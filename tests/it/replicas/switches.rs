@@ -1,7 +1,9 @@
 //! A master that is replaced by hand: what its clients do, and what becomes of holds and waiters.
 
 use super::{FOLLOWED, MINUTE, group, is_followed, locks_of, patient};
-use crate::harness::sentinel::{Group, Member};
+use crate::harness::by_hand::WITHOUT_SENTINELS;
+use crate::harness::papers::Flaw;
+use crate::harness::sentinel::{Group, Member, Shape};
 use crate::threads::{LONG, Mark, SOON, eventually, finish, spawn_asleep, timed};
 use redlatch::{HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
 use std::time::Duration;
@@ -17,8 +19,8 @@ fn all_wait(node: &Member) {
 }
 
 /// Whatever becomes of the old master, its replica has the hold, and those who wait hear of the release there.
-fn holds_and_waiters_go_over(replace: impl FnOnce(&mut Group)) {
-    let mut group = group();
+fn holds_and_waiters_go_over(shape: Shape, replace: impl FnOnce(&mut Group)) {
+    let mut group = Group::of(shape);
     let (holder, waiters) = (patient(&group), [(); WAITERS].map(|()| patient(&group)));
     std::thread::scope(|scope| {
         // Released when the test fails, too: those who wait would keep it from ending.
@@ -45,7 +47,7 @@ fn holds_and_waiters_go_over(replace: impl FnOnce(&mut Group)) {
 
 #[test]
 fn holds_and_waiters_go_over_when_a_replica_is_promoted_and_then_the_master_demoted() {
-    holds_and_waiters_go_over(|group| {
+    holds_and_waiters_go_over(WITHOUT_SENTINELS, |group| {
         group.nodes[1].promote();
         group.nodes[0].demote(&group.nodes[1]);
     });
@@ -53,7 +55,7 @@ fn holds_and_waiters_go_over_when_a_replica_is_promoted_and_then_the_master_demo
 
 #[test]
 fn holds_and_waiters_go_over_when_the_master_is_demoted_and_then_a_replica_promoted() {
-    holds_and_waiters_go_over(|group| {
+    holds_and_waiters_go_over(WITHOUT_SENTINELS, |group| {
         group.nodes[0].demote(&group.nodes[1]);
         group.nodes[1].promote();
     });
@@ -61,16 +63,18 @@ fn holds_and_waiters_go_over_when_the_master_is_demoted_and_then_a_replica_promo
 
 #[test]
 fn holds_and_waiters_go_over_when_the_master_dies_and_a_replica_is_promoted() {
-    holds_and_waiters_go_over(|group| {
-        group.nodes[0].kill();
-        group.nodes[1].promote();
-    });
+    for shape in [WITHOUT_SENTINELS, WITHOUT_SENTINELS.sealed(Flaw::None)] {
+        holds_and_waiters_go_over(shape, |group| {
+            group.nodes[0].kill();
+            group.nodes[1].promote();
+        });
+    }
 }
 
 /// It answers nobody, and is not waited for.
 #[test]
 fn holds_and_waiters_go_over_when_the_master_freezes_and_a_replica_is_promoted() {
-    holds_and_waiters_go_over(|group| {
+    holds_and_waiters_go_over(WITHOUT_SENTINELS, |group| {
         group.nodes[0].freeze();
         group.nodes[1].promote();
     });

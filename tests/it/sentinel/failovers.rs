@@ -1,7 +1,8 @@
 //! A master that is replaced: what its clients do, what becomes of holds and waiters, and that nobody believes the old one.
 
 use super::{MINUTE, eventually_free, locks_of, patient};
-use crate::harness::sentinel::Group;
+use crate::harness::papers::Flaw;
+use crate::harness::sentinel::{Group, Shape};
 use crate::threads::{LONG, Mark, SOON, eventually, finish, ms, timed};
 use redlatch::{HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -34,8 +35,8 @@ fn all_wait(group: &Group, waiters: usize) {
 }
 
 /// Whether the master is killed or told to give way, its replica has the hold, and those who wait hear of the release there.
-fn holds_and_waiters_go_over(replace: impl FnOnce(&mut Group)) {
-    let mut group = Group::start();
+fn holds_and_waiters_go_over(shape: Shape, replace: impl FnOnce(&mut Group)) {
+    let mut group = Group::of(shape);
     let (holder, waiters) = (patient(&group), [(); 4].map(|()| patient(&group)));
     std::thread::scope(|scope| {
         // Released when the test fails, too: those who wait would keep it from ending.
@@ -63,12 +64,17 @@ fn holds_and_waiters_go_over(replace: impl FnOnce(&mut Group)) {
 
 #[test]
 fn holds_and_waiters_go_over_when_the_master_dies() {
-    holds_and_waiters_go_over(|group| group.nodes[0].kill());
+    holds_and_waiters_go_over(Shape::USUAL, |group| group.nodes[0].kill());
+}
+
+#[test]
+fn holds_and_waiters_go_over_by_tls_when_the_master_dies() {
+    holds_and_waiters_go_over(Shape::USUAL.sealed(Flaw::None), |group| group.nodes[0].kill());
 }
 
 #[test]
 fn holds_and_waiters_go_over_when_the_master_is_told_to_give_way() {
-    holds_and_waiters_go_over(|group| group.fail_over(2));
+    holds_and_waiters_go_over(Shape::USUAL, |group| group.fail_over(2));
 }
 
 /// Nothing told those who wait: the one who held it is gone with the key.

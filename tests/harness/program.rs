@@ -1,0 +1,67 @@
+//! Which server program the harness starts.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+/// Redis, or Valkey.
+pub(crate) struct Program {
+    path: PathBuf,
+    /// The version of Redis that it is. Every Valkey counts as 7.0 at least, as which the first one began.
+    pub(crate) version: (u32, u32),
+}
+
+impl Program {
+    /// None if it does not run here.
+    fn of(path: PathBuf) -> Option<Self> {
+        let said = Command::new(&path).arg("--version").output().ok()?.stdout;
+        let said = String::from_utf8(said).ok()?;
+        let mut parts = said.split_once(" v=")?.1.split('.').map(|part| part.parse().unwrap_or_default());
+        Some(Self { path, version: (parts.next()?, parts.next()?) })
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        Command::new(&self.path)
+    }
+}
+
+/// Redis wherever it is, and then Valkey, for systems that have only that: on the PATH, and then where systems keep theirs.
+fn all() -> impl Iterator<Item = PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<_> = std::env::split_paths(&path).chain([PathBuf::from("/usr/bin")]).collect();
+    let named = move |name: &str| folders.iter().map(|folder| folder.join(name)).collect::<Vec<_>>();
+    ["redis-server", "valkey-server"].into_iter().flat_map(named).filter(|path| path.is_file())
+}
+
+/// That which all tests are about that need no TLS.
+pub(crate) fn usual() -> &'static Program {
+    static USUAL: LazyLock<Program> =
+        LazyLock::new(|| all().find_map(Program::of).expect("redis-server or valkey-server is on the PATH"));
+    &USUAL
+}
+
+/// The version of the usual one.
+pub fn version() -> (u32, u32) {
+    usual().version
+}
+
+/// The first one that was built with TLS: the servers of other versions that `scripts/faults` and `scripts/matrix` put first on the
+/// PATH are not. What a test shows with another program than the usual one is not of the version that the run is about: so that is
+/// printed, and `docs/faults.md` tells of that version that this was not shown on it.
+pub(crate) fn with_tls() -> &'static Program {
+    static SEALED: LazyLock<Program> = LazyLock::new(|| {
+        let found = all().filter(|path| speaks_tls(path)).find_map(Program::of);
+        found.expect("a redis-server or valkey-server with TLS is on the PATH or in /usr/bin")
+    });
+    if SEALED.path != usual().path {
+        println!("not shown: it is built without TLS");
+    }
+    &SEALED
+}
+
+/// By what the part of a server says that does it. The names of its settings are in newer servers without that part, too, which take
+/// them and do nothing (seen: Redis 8.2, Valkey 8.1 and 9.1).
+fn speaks_tls(program: &Path) -> bool {
+    let bytes = std::fs::read(program).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).contains("No tls-cert-file configured")
+}
