@@ -16,10 +16,10 @@ const CHILD: &str = "REDLATCH_TRIAL";
 const SIGN: &str = "@@ ";
 
 /// So many at once wait more than they compute.
-const AT_ONCE: usize = 20;
+const AT_ONCE: usize = 12;
 
 /// How long a server keeps its scripts.
-const FORGETFUL: Duration = Duration::from_millis(5);
+const FORGETFUL: Duration = Duration::from_millis(50);
 
 /// How it went.
 #[derive(Debug, Default)]

@@ -12,6 +12,9 @@ const LEASE: Duration = WATCHED;
 /// How long a wait may last that is not in vain, and what is waited for otherwise.
 const WAIT: Duration = Duration::from_secs(4);
 
+/// Of each of those who take a lock from each other.
+const TURNS: usize = 40;
+
 /// What nobody listens to any more is left after this.
 const LINGER: Duration = Duration::from_millis(2_500);
 
@@ -144,12 +147,13 @@ fn wait_in_vain(stage: &Stage) -> Done {
     Ok(waited.map(drop)?)
 }
 
-/// All clients take a lock from each other again and again.
+/// All clients take a lock from each other again and again, and give up each second wait soon, from the middle of the queue.
 fn crowd(stage: &Stage) -> Done {
     let name = stage.name("crowd");
     let turns = |locks: &Locks| {
-        (0..10).try_for_each(|_| {
-            if locks.lock().try_lock_for_with_lease(&name, WAIT, LEASE)? {
+        (0..TURNS).try_for_each(|turn| {
+            let wait = if turn % 2 == 0 { WAIT } else { ms(4) };
+            if locks.lock().try_lock_for_with_lease(&name, wait, LEASE)? {
                 std::thread::sleep(ms(5));
                 locks.lock().unlock(&name)?;
             }

@@ -35,7 +35,7 @@ impl Rights {
     pub(super) fn of(config: &Config, dialect: Dialect) -> Self {
         let key = Key::new(config.naming, &config.key_prefix, PROBE);
         let mut probes = locking(&key, config, dialect);
-        if config.hand_off.queues {
+        if queues(config, dialect) {
             probes.extend(queueing(&key, config, dialect));
         }
         if config.strict {
@@ -144,7 +144,7 @@ fn listened(naming: Naming) -> &'static str {
 fn outside(config: &Config, dialect: Dialect) -> Vec<Probe> {
     let key = Key::new(config.naming, &config.key_prefix, HEARD);
     let mut channels = vec![(key.channel(), listened(config.naming))];
-    if config.hand_off.queues {
+    if queues(config, dialect) {
         channels.push((key.members(), "&redlatch_*"));
     }
     let (listen, leave) = match dialect {
@@ -157,6 +157,11 @@ fn outside(config: &Config, dialect: Dialect) -> Vec<Probe> {
     let asking = config.in_cluster.then(|| probe(&["ASKING"], ""));
     let before = [probe(&["EVALSHA", &nothing, "0"], ""), probe(&["PING"], "")];
     asking.into_iter().chain(before).chain(each(listen)).chain(each(leave)).collect()
+}
+
+/// Whether processes queue: not where one node of many cannot count who listens.
+fn queues(config: &Config, dialect: Dialect) -> bool {
+    config.hand_off.queues && (!config.in_cluster || dialect == Dialect::Sharded)
 }
 
 /// What any lock needs.
