@@ -7,7 +7,7 @@ mod place;
 mod rows;
 mod rules;
 
-use crate::ablation::{Trial, trials};
+use crate::ablation::{Trial, assert_fine, trials};
 use crate::place::Place;
 use crate::rows::{At, ROWS, Row};
 use crate::rules::Rule;
@@ -45,7 +45,7 @@ fn each<T: Send>(numbers: &[usize], act: impl Fn(usize) -> T + Sync) -> Vec<T> {
 
 /// The rules without which something fails, is said or is refused, each with what that is; and with them alone nothing is.
 fn derive(number: usize) -> Vec<(Rule, Trial)> {
-    let (row, place) = (&ROWS[number], Place::start(&ROWS[number]));
+    let place = Place::start(&ROWS[number]);
     let all: Vec<_> = Rule::all().into_iter().filter(|rule| place.knows(&rule.words)).collect();
     let words: Vec<_> = all.iter().map(|rule| rule.words.as_str()).collect();
     let without = |missing: &str| words.iter().copied().filter(|word| *word != missing).collect::<Vec<_>>();
@@ -53,8 +53,7 @@ fn derive(number: usize) -> Vec<(Rule, Trial)> {
     let tried = trials(number, &place, &sets);
     let needed: Vec<_> = all.into_iter().zip(tried).filter(|(_, trial)| !trial.needs_nothing()).collect();
     let line: Vec<_> = needed.iter().map(|(rule, _)| rule.words.as_str()).collect();
-    let fine = trials(number, &place, &[line]).remove(0);
-    assert!(fine.is_fine(), "{}: {fine:#?}", row.title);
+    assert_fine(number, &place, &line);
     place.clear();
     needed
 }
@@ -68,8 +67,7 @@ fn known(place: &Place, row: &Row) -> Vec<&'static str> {
 /// With the line of the page and nothing more all calls work, and nothing is said or refused.
 fn assert_enough(number: usize) {
     let (row, place) = (&ROWS[number], Place::start(&ROWS[number]));
-    let fine = trials(number, &place, &[known(&place, row)]).remove(0);
-    assert!(fine.is_fine(), "{}: {fine:#?}", row.title);
+    assert_fine(number, &place, &known(&place, row));
     place.clear();
 }
 

@@ -32,7 +32,7 @@ fn cell(text: &str) -> String {
 }
 
 fn failed(trial: &Trial) -> String {
-    let calls: Vec<_> = trial.failed.iter().map(|(call, _)| call.as_str()).collect();
+    let calls: Vec<_> = refusals(trial).map(|(call, _)| call.as_str()).collect();
     match calls.len() {
         0 => "all calls work".to_owned(),
         count if count > 8 => "no lock is taken".to_owned(),
@@ -40,10 +40,15 @@ fn failed(trial: &Trial) -> String {
     }
 }
 
+/// The calls that failed for want of the rule, and not of time.
+fn refusals(trial: &Trial) -> impl Iterator<Item = &(String, String)> {
+    trial.failed.iter().filter(|(_, why)| why.contains("NOPERM"))
+}
+
 /// Whether the self-test names the rule, and what is told or logged without a self-test.
 fn said(rule: &str, trial: &Trial) -> String {
     let advice = trial.names(rule).then(|| format!("`ACL SETUSER app {}`", cell(rule)));
-    let first = trial.failed.first().map(|(_, why)| why).or(trial.logged.first());
+    let first = refusals(trial).next().map(|(_, why)| why).or(trial.logged.first());
     let first = first.map(|text| format!("`{}`", cell(&in_short(text))));
     let all: Vec<_> = advice.into_iter().chain(first).collect();
     if all.is_empty() { "nothing".to_owned() } else { all.join("; ") }
@@ -55,7 +60,9 @@ fn in_short(text: &str) -> String {
         Some((_, rest)) => format!("NOPERM .. {rest}"),
         None => text.to_owned(),
     };
-    let text = text.split(" script: ").next().unwrap();
+    // Its hash, and the line in it.
+    let end = text.find(", on @user_script").and_then(|end| text[..end].rfind(" script: "));
+    let text = &text[..end.unwrap_or(text.len())];
     text.split(' ').map(without_address).collect::<Vec<_>>().join(" ")
 }
 
