@@ -39,7 +39,7 @@ pub(crate) fn main<S>(
 
 /// Has all take turns after one round to warm up: the medians of each round, in the order of the contenders. Who goes
 /// first changes, because what is measured later finds a warmer server.
-fn take_turns(scale: Scale, contenders: &mut [Contender<'_>]) -> Outcome<Vec<Vec<f64>>> {
+pub(crate) fn take_turns(scale: Scale, contenders: &mut [Contender<'_>]) -> Outcome<Vec<Vec<f64>>> {
     for (_, pair, _) in contenders.iter_mut() {
         repeat(scale.pairs, pair)?;
     }

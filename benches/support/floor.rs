@@ -2,7 +2,7 @@
 
 use super::{Outcome, connect};
 use harness::lua;
-use redis::{Cmd, Connection};
+use redis::{Cmd, Connection, ConnectionLike};
 use std::time::Duration;
 
 /// What a lock is called on the wire.
@@ -21,8 +21,8 @@ const OWNER: &str = "01234567-89ab-cdef-0123-456789abcdef:1:12345";
 const LEASE: Duration = Duration::from_secs(30);
 
 /// The two scripts and nothing else.
-pub(crate) struct Floor {
-    connection: Connection,
+pub(crate) struct Floor<C = Connection> {
+    connection: C,
     acquire: String,
     release: String,
     owner: String,
@@ -30,24 +30,30 @@ pub(crate) struct Floor {
     deadline: u64,
 }
 
-impl Floor {
+impl Floor<Connection> {
     pub(crate) fn new(url: &str) -> Outcome<Self> {
-        Self::of(url, OWNER.to_owned(), LEASE, lua::script)
+        Self::on(connect(url)?)
     }
 
     /// At a master of a cluster, where unlocks are told to one shard.
     pub(crate) fn sharded(url: &str) -> Outcome<Self> {
         let translated = |name: &str| lua::script(name).replace("'PUBLISH'", "'SPUBLISH'");
-        Self::of(url, OWNER.to_owned(), LEASE, translated)
+        Self::of(connect(url)?, OWNER.to_owned(), LEASE, translated)
     }
 
     /// One of several that contend, so with an owner of its own.
     pub(crate) fn owned(url: &str, owner: String, lease: Duration) -> Outcome<Self> {
-        Self::of(url, owner, lease, lua::script)
+        Self::of(connect(url)?, owner, lease, lua::script)
+    }
+}
+
+impl<C: ConnectionLike> Floor<C> {
+    /// On whichever connection.
+    pub(crate) fn on(connection: C) -> Outcome<Self> {
+        Self::of(connection, OWNER.to_owned(), LEASE, lua::script)
     }
 
-    fn of(url: &str, owner: String, lease: Duration, text: impl Fn(&str) -> String) -> Outcome<Self> {
-        let mut connection = connect(url)?;
+    fn of(mut connection: C, owner: String, lease: Duration, text: impl Fn(&str) -> String) -> Outcome<Self> {
         let mut load = |name: &str| redis::cmd("SCRIPT").arg("LOAD").arg(text(name)).query(&mut connection);
         let (acquire, release) = (load("acquire")?, load("release")?);
         let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection)?;

@@ -77,6 +77,10 @@ impl Server {
         if stopped { Ok(()) } else { Err("the server cannot be stopped".into()) }
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     pub(crate) fn tcp(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }

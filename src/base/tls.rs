@@ -122,10 +122,12 @@ fn wrong(error: impl fmt::Display) -> Error {
 /// `Config` when there is none.
 fn certificates(pem: &[u8], given: &str) -> Result<Vec<CertificateDer<'static>>> {
     let what = |why: &str| {
-        Error::config(format!("Tls::{given} was given {why}: it takes PEM text, -----BEGIN CERTIFICATE-----"))
+        let right = "it takes PEM text, in which -----BEGIN CERTIFICATE----- is a line of its own";
+        Error::config(format!("Tls::{given} was given {why}: {right}"))
     };
     let all = CertificateDer::pem_slice_iter(pem).collect::<std::result::Result<Vec<_>, _>>();
-    match all.map_err(|error| what(&format!("what is not understood ({error})")))? {
+    // The parser shows the line that it does not understand, in which there may be a key.
+    match all.map_err(|_| what("what is not understood"))? {
         none if none.is_empty() => Err(what("no certificate")),
         some => Ok(some),
     }

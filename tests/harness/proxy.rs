@@ -95,8 +95,13 @@ impl Proxy {
 
     /// The same on a TCP port of 127.0.0.1.
     pub fn on_tcp(server: PathBuf) -> Self {
+        Self::on_tcp_before(Address::Path(server))
+    }
+
+    /// The same before a server that may be on a port, too.
+    pub fn on_tcp_before(server: Address) -> Self {
         let numbers = AtomicUsize::new(0);
-        Self::on_port(Address::Path(server), move |_| numbers.fetch_add(1, SeqCst))
+        Self::on_port(server, move |_| numbers.fetch_add(1, SeqCst))
     }
 
     /// The same for clients of which each connects from an address of its own, 127.0.0.2 and so on: what is said to be the

@@ -41,7 +41,7 @@ fn waiters_at_every_master_are_woken(family: Family, holder: Holder) {
 
 /// Both hold and wait while the lock's master gives way to its replica.
 fn waiters_are_woken_after_a_failover_by_hand(family: Family, holder: Holder) {
-    let setting = Setting::alone(family, holder);
+    let mut setting = Setting::alone(family, holder);
     let cluster = setting.servers.cluster.as_deref().unwrap();
     let (name, next) = (cluster.name_at(0, 0), cluster.replicas_of(0)[0]);
     let channel = family.channel(&name);
@@ -63,6 +63,8 @@ fn waiters_are_woken_after_a_failover_by_hand(family: Family, holder: Holder) {
     let woken = waited.after(freed);
     assert!(woken < LONG, "not woken: it came in after {woken:?}");
     setting.record("woken after a failover by hand", &format!("held twice over it; after {woken:.1?}"));
+    drop((holder, waiter));
+    setting.jvm.end_after_failover();
 }
 
 fn lock_and_unlock(side: &dyn Side, name: &str) -> Span {

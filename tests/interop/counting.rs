@@ -55,13 +55,14 @@ fn count_together(family: Family, start: &dyn Fn(&Server) -> Peer) {
 fn count_in_a_failover(family: Family, start: &dyn Fn(&Server) -> Peer) {
     let servers = Servers::start_alone();
     let cluster = servers.cluster.as_deref().unwrap();
-    count("2 + 2 processes count, failover by hand", family, &servers, start, |file| {
+    let jvms = count("2 + 2 processes count, failover by hand", family, &servers, start, |file| {
         let target = target(family);
         eventually(2 * LONG, "a quarter is counted", || number_in(file).is_some_and(|number| number >= target / 4));
         let replica = cluster.replicas_of(cluster.master_of(COUNTER))[0];
         cluster.fail_over(replica, How::Orderly);
         assert!(number_in(file).is_some_and(|number| number < target), "too late");
     });
+    jvms.into_iter().for_each(|mut jvm| jvm.end_after_failover());
 }
 
 fn target(family: Family) -> u32 {
@@ -82,14 +83,14 @@ impl Share {
     }
 }
 
-/// Something is done `meanwhile`, which is given the file.
+/// Something is done `meanwhile`, which is given the file. Gives the JVMs, which are done.
 fn count(
     case: &str,
     family: Family,
     servers: &Servers,
     start: &dyn Fn(&Server) -> Peer,
     meanwhile: impl FnOnce(&Path),
-) {
+) -> [Jvm; 2] {
     let target = target(family);
     let file = servers.news.socket().with_file_name("count");
     std::fs::write(&file, "0").unwrap();
@@ -110,6 +111,7 @@ fn count(
     let figures = format!("{target} in {took:.1?}; {}; {}", shares("JVMs", &java), shares("Rust processes", &rust));
     assert_eq!(counted, target, "increments were lost: {figures}");
     record(case, family, "all", &figures);
+    jvms
 }
 
 /// Lets everybody in when everybody waits at the gate, and gives what the threads of each JVM say.

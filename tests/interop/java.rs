@@ -102,6 +102,14 @@ impl Jvm {
         self.child.wait().unwrap();
     }
 
+    /// Ends it after a failover: SIGKILL, and whatever it logged. Redisson logs errors of its own connections when a master
+    /// gives way, and when it shuts down while it still connects to the old one; they say nothing of a lock.
+    pub(crate) fn end_after_failover(&mut self) {
+        self.kill();
+        eventually(LONG, "the log is complete", || Arc::strong_count(&self.log) == 1);
+        self.log.lock().unwrap().clear();
+    }
+
     /// What it logged since it was last asked, when there is something.
     pub(crate) fn complaint(&self) -> String {
         eventually(LONG, "the JVM logs something", || !self.log.lock().unwrap().is_empty());

@@ -4,6 +4,7 @@
 //! to repeat it with; the test to keep it goes where its subject is. So no seeds are kept.
 
 mod durations;
+mod given_secrets;
 mod model;
 mod names;
 mod secrets;

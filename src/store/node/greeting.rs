@@ -63,6 +63,9 @@ impl Greeting {
         if is_farewell(&error) {
             return Err(error);
         }
+        if is_of_nobody(&error) {
+            return Err(nobody());
+        }
         let lack = test.and_then(|rights| rights.lack(command, &error));
         match name_of(command) {
             b"CLIENT" if lack.is_none() && is_of_caller(command) => self.nameless = Some(error),
@@ -129,6 +132,16 @@ fn run_id_in(info: Value) -> Result<String, RedisError> {
 /// there. Whatever was sent first seems to be refused by it.
 fn is_farewell(error: &RedisError) -> bool {
     error.code() == Some("DENIED") || says_full(&error.to_string())
+}
+
+/// Whether nobody has logged in. A server may take the many words of the self-test for an attack then, and close the connection: of
+/// somebody who has not logged in it takes ten.
+fn is_of_nobody(error: &RedisError) -> bool {
+    error.code() == Some("NOAUTH") || error.to_string().contains("unauthenticated")
+}
+
+fn nobody() -> RedisError {
+    redis::make_extension_error("NOAUTH".to_owned(), Some("Authentication required.".to_owned()))
 }
 
 #[cfg(test)]

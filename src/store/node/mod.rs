@@ -5,6 +5,7 @@
 //! and its untyped errors never come into play.
 
 mod bell;
+mod codes;
 mod greeting;
 mod outage;
 mod pipeline;

@@ -10,7 +10,7 @@ use crate::base::key::{EPOCH, Key, Naming};
 use crate::base::script::Dialect;
 use redis::{Arg, Cmd, RedisError, Value};
 
-const SCRIPT: &str = include_str!("rights.lua");
+const SCRIPT: &str = include_str!("rights/probe.lua");
 
 /// The name of the lock that is asked for; nobody takes it.
 const PROBE: &str = "redlatch_probe";

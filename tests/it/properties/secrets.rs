@@ -22,12 +22,12 @@ const BETWEEN: [&str; 24] = [
 
 /// Words that must not be shown, and the password that they are part of.
 #[derive(Debug, Clone)]
-struct Password {
-    words: Vec<String>,
-    whole: String,
+pub(super) struct Password {
+    pub(super) words: Vec<String>,
+    pub(super) whole: String,
 }
 
-fn password() -> impl Strategy<Value = Password> {
+pub(super) fn password() -> impl Strategy<Value = Password> {
     let between = || vec(select(BETWEEN.to_vec()), 0..3).prop_map(|parts| parts.concat());
     vec((between(), "[a-zA-Z][a-zA-Z0-9]{7}"), 1..4).prop_map(|parts| Password {
         whole: parts.iter().map(|(between, word)| [&**between, word].concat()).collect(),
@@ -37,7 +37,7 @@ fn password() -> impl Strategy<Value = Password> {
 
 impl Password {
     /// As a URL should have it.
-    fn escaped(&self) -> String {
+    pub(super) fn escaped(&self) -> String {
         self.whole
             .bytes()
             .map(
@@ -53,11 +53,11 @@ impl Password {
         assert!(shown.is_none(), "{shown:?} of {:?} is shown: {text}", self.whole);
     }
 
-    fn assert_hidden_by(&self, shown: &dyn std::fmt::Debug) {
+    pub(super) fn assert_hidden_by(&self, shown: &dyn std::fmt::Debug) {
         self.assert_not_in(&format!("{shown:?} {shown:#?}"));
     }
 
-    fn assert_hidden_by_error(&self, error: &Error) {
+    pub(super) fn assert_hidden_by_error(&self, error: &Error) {
         let mut sources = Vec::new();
         let mut next = error.source();
         while let Some(source) = next {
@@ -68,14 +68,14 @@ impl Password {
     }
 
     /// That what fails does, and does not tell.
-    fn assert_hidden_by_failure<T>(&self, result: redlatch::Result<T>) -> Error {
+    pub(super) fn assert_hidden_by_failure<T>(&self, result: redlatch::Result<T>) -> Error {
         let Err(error) = result else { panic!("it should fail") };
         self.assert_hidden_by_error(&error);
         error
     }
 
     /// That nothing of this crate and those below it logged a word.
-    fn assert_not_logged(&self) {
+    pub(super) fn assert_not_logged(&self) {
         let lines = std::mem::take(&mut *LOG.0.lock().unwrap());
         lines.iter().for_each(|line| self.assert_not_in(line));
     }
@@ -99,7 +99,7 @@ impl log::Log for Log {
 }
 
 /// Keeps the log of this process, which the test should have for itself.
-fn keep_log() {
+pub(super) fn keep_log() {
     log::set_logger(&LOG).unwrap();
     log::set_max_level(log::LevelFilter::Trace);
 }
@@ -109,7 +109,7 @@ fn hasty(url: &str) -> ClientBuilder {
     Client::builder(url).response_timeout(ms(50)).connect_timeout(ms(50)).outage_budget(ms(20))
 }
 
-fn locks(password: &Password, builder: ClientBuilder) -> ReentrantLock {
+pub(super) fn locks(password: &Password, builder: ClientBuilder) -> ReentrantLock {
     password.assert_hidden_by(&builder);
     let locks = ReentrantLock::new(&builder.build().unwrap());
     password.assert_hidden_by(locks.client());
@@ -118,7 +118,7 @@ fn locks(password: &Password, builder: ClientBuilder) -> ReentrantLock {
 }
 
 /// Places where a password may be, or was put by mistake.
-const SHAPES: [&str; 14] = [
+pub(super) const SHAPES: [&str; 14] = [
     "redis://u:PASSWORD@127.0.0.1",
     "redis://:PASSWORD@127.0.0.1:1/3",
     "redis://u:PASSWORD@127.0.0.1:port",

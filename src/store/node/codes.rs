@@ -1,0 +1,91 @@
+//! The code of a refusal, which says what a caller knows of its command.
+
+use redis::RedisError;
+
+/// Errors that a script passes on from inside after it may have written, so their effect is not known.
+/// Every other code is raised before anything is done, by the server or by a script's first command.
+pub(super) fn may_have_written(code: &str) -> bool {
+    matches!(code, "NOPERM" | "ERR")
+}
+
+/// The code of an error, also of one that a server words anew because it happened inside of a script:
+///
+/// | server | `redis.call` | `redis.pcall` |
+/// | --- | --- | --- |
+/// | Redis 6 | `ERR Error running script (call to f_..): @user_script:1: @user_script: 1: -OOM ..` | `@user_script: 1: -OOM ..` |
+/// | the same, a permission | .. `@user_script: 1: The user executing the script can't ..` | from `@user_script:` on |
+/// | Redis 7.0, a permission | `ERR The user executing the script can't ..` | the same |
+/// | later ones and Valkey, a permission | `ERR ACL failure in script: User .. has no permissions ..` | the same |
+pub(super) fn code_of(error: &RedisError) -> Option<String> {
+    // Permissions come first: what follows names the user, whose name may hold any of the words below.
+    const WORDED: [(&str, &str); 8] = [
+        ("ACL failure in script", "NOPERM"),
+        ("The user executing the script can't", "NOPERM"),
+        ("NOPERM", "NOPERM"),
+        ("WRONGTYPE", "WRONGTYPE"),
+        ("OOM", "OOM"),
+        ("READONLY", "READONLY"),
+        ("MISCONF", "MISCONF"),
+        ("NOREPLICAS", "NOREPLICAS"),
+    ];
+    let code = error.code()?;
+    if !matches!(code, "ERR" | "@user_script:") {
+        return Some(code.to_owned());
+    }
+    let detail = error.detail().unwrap_or_default();
+    // The words of other errors repeat the command, and so a name that the caller chose.
+    let is_of_script = code != "ERR" || detail.contains("script");
+    let inner = WORDED.iter().find(|(sign, _)| is_of_script && detail.contains(sign));
+    Some(inner.map_or("ERR", |(_, inner)| inner).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error as it is read from the wire.
+    fn said(words: &str) -> RedisError {
+        redis::parse_redis_value(format!("-{words}\r\n").as_bytes()).unwrap().extract_error().unwrap_err()
+    }
+
+    /// What servers of 6.0.9 to 9.1.2 answered, and how the code reads that a caller gets.
+    const WORDED: [(&str, &str); 13] = [
+        ("ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not allowed", "OOM"),
+        ("ERR Error running script (call to f_1): @user_script:1: WRONGTYPE Operation against a key", "WRONGTYPE"),
+        ("ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -READONLY You can't", "READONLY"),
+        (
+            "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: The user executing the script can't run this command or subcommand",
+            "NOPERM",
+        ),
+        ("@user_script: 1: The user executing the script can't access at least one of the keys mentioned", "NOPERM"),
+        ("@user_script: 1: -MISCONF Redis is configured to save RDB snapshots", "MISCONF"),
+        ("@user_script: 1: -NOREPLICAS Not enough good replicas to write.", "NOREPLICAS"),
+        ("@user_script: 1: Write commands are not allowed after non deterministic commands.", "ERR"),
+        (
+            "ERR The user executing the script can't run this command or subcommand script: 1, on @user_script:1.",
+            "NOPERM",
+        ),
+        (
+            "ERR ACL failure in script: User app has no permissions to run the 'del' command script: 1, on @user_script:1.",
+            "NOPERM",
+        ),
+        ("ERR ACL failure in script: No permissions to access a key", "NOPERM"),
+        ("ERR ACL failure in script: User ROOM has no permissions to run the 'del' command", "NOPERM"),
+        ("ERR unknown command", "ERR"),
+    ];
+
+    #[test]
+    fn a_script_error_has_its_code_however_a_server_words_it() {
+        for (words, expected) in WORDED {
+            assert_eq!(code_of(&said(words)).as_deref(), Some(expected), "{words}");
+        }
+    }
+
+    #[test]
+    fn a_code_that_is_told_is_not_looked_for_in_the_words() {
+        let error = said("NOPERM User OOM has no permissions to run the 'eval' command");
+        assert_eq!(code_of(&error).as_deref(), Some("NOPERM"));
+        let error = said("ERR unknown command 'EVALSHA', with args beginning with: '1' 'ROOM:1'");
+        assert_eq!(code_of(&error).as_deref(), Some("ERR"));
+    }
+}
