@@ -165,7 +165,8 @@
 //!
 //! *My work can fail.* Then there are two results: `locks.execute_in_lock(name, work)??`.
 //!
-//! *Which permissions does a Redis user need?* These, with a name, password and key prefix of your own:
+//! *Which permissions does a Redis user need?* These, with a name, password and key prefix of your own; for each other kind,
+//! deployment and feature `docs/permissions.md` has a line, and what is said without each rule:
 //!
 //! ```text
 //! Redis 6.0:
@@ -182,7 +183,7 @@
 //! are served in no order, which is logged once; a name with braces of its own has its queue at `redlatch_queue:shop:..`,
 //! without another pair. A user who may `+hset` but neither `+pexpire` nor `+del` leaves a lock
 //! that never ends. Nodes that sentinels keep or that were given as replicas want `+role`, too, or each connection is refused; an
-//! [`app_name`](ClientBuilder::app_name) shows with `+client|setname`. Sentinels with users of their own: `+hello +ping
+//! [`app_name`](ClientBuilder::app_name) shows with `+client|setname`. Sentinels with users of their own: `+hello
 //! +sentinel|master +sentinel|get-master-addr-by-name +sentinel|sentinels +subscribe &+switch-master &+promoted-slave`.
 //! In a cluster `+cluster|slots +cluster|nodes +cluster|info +asking`, and with [sharded pub/sub](ClientBuilder::sharded_pubsub) `+ssubscribe
 //! +sunsubscribe +spublish`. With [`Naming::Jedis`] the channels are `&__red__lock:*`. A [`strict`](ClientBuilder::strict) client

@@ -15,7 +15,7 @@ use once_cell::sync::OnceCell;
 use parking_lot::{Condvar, Mutex};
 use redis::RedisError;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -72,6 +72,8 @@ struct State {
     running: bool,
     /// The thread was rung for and has not looked yet: once is enough for any number of waiters.
     rung: bool,
+    /// What refusals meant that were logged and have not ended: one line is enough for any number of names.
+    said: HashSet<&'static str>,
     closed: bool,
 }
 
@@ -343,12 +345,17 @@ impl Shared {
     /// Also of what is refused more cannot be known than now. What a node says from which the subscriber was led away counts
     /// for nothing.
     fn answered(&self, node: &Arc<Backend>, name: &str, confirmed: bool) {
-        if let Some(channel) = self.state.lock().channel_at(node, name) {
+        let mut state = self.state.lock();
+        if let Some(channel) = state.channel_at(node, name) {
             channel.confirmed.store(confirmed, SeqCst);
-            channel.refused_at = channel.refused_at.filter(|_| !confirmed);
+            let refused_before = channel.refused_at;
+            channel.refused_at = refused_before.filter(|_| !confirmed);
             channel.elsewhere &= !confirmed;
             if !mutant::is(Mutant::NoTryAfterConfirm) {
                 channel.missed();
+            }
+            if confirmed && refused_before.is_some() {
+                state.said.clear();
             }
         }
     }
@@ -378,8 +385,8 @@ impl Shared {
         self.tell_lost();
     }
 
-    /// Said once for each channel, as long as it is listened to. Who is told may leave another channel: this one's state
-    /// is not locked meanwhile.
+    /// Said once for all channels, until one of them is refused no more. Who is told may leave another channel: the state is not
+    /// locked meanwhile.
     fn refused(&self, node: &Arc<Backend>, name: &str, why: &str) {
         let mut state = self.state.lock();
         let Some(channel) = state.channel_at(node, name) else { return };
@@ -387,7 +394,8 @@ impl Shared {
         let ears = channel.ears.clone();
         drop(state);
         let meanings: Vec<_> = ears.iter().filter_map(|ear| ear.refused()).collect();
-        if let (Some(meaning), false) = (meanings.first(), is_known) {
+        let Some(meaning) = meanings.first().filter(|_| !is_known) else { return };
+        if self.state.lock().said.insert(meaning) {
             say!(warn, "the server refuses channel {name:?}, {meaning}: {why}");
         }
     }

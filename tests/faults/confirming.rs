@@ -86,7 +86,7 @@ fn fault_84_a_busy_lock_is_answered_at_once() {
 /// As behind some proxies: it is found when a connection is made, not with the first lock that nobody confirms.
 #[test]
 fn fault_85_a_server_without_wait_is_told_when_connecting() {
-    let server = Server::start_without_wait();
+    let server = Server::start_without(&["WAIT"]);
     let locks = locks_of(server.builder().sync_replicas(1, WAIT));
     let error = locks.client().ping(SOON).unwrap_err();
     assert!(error.to_string().to_lowercase().contains("wait"), "{error}");

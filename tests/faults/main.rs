@@ -26,6 +26,7 @@ mod fork;
 mod ghosts;
 mod inputs;
 mod limits;
+mod managed;
 mod misuse;
 mod names;
 mod network;

@@ -32,6 +32,8 @@ pub struct Server {
     port: u16,
     program: &'static Program,
     settings: Vec<String>,
+    /// The commands that have another name.
+    hidden: &'static [&'static str],
     child: Option<Child>,
     admin: Mutex<Option<redis::Connection>>,
 }
@@ -51,9 +53,12 @@ impl Server {
         Self::start_on(free_port(), &[])
     }
 
-    /// One that does not know the command WAIT.
-    pub fn start_without_wait() -> Self {
-        Self::start_on(0, &["--rename-command", "WAIT", ""])
+    /// One whose clients find none of these commands, as that of a managed service: only the test knows what they are called.
+    pub fn start_without(commands: &'static [&'static str]) -> Self {
+        let mut server = Self::new(0);
+        let rename = |command: &&str| ["--rename-command".to_owned(), (*command).to_owned(), hidden(command)];
+        (server.hidden, server.settings) = (commands, commands.iter().flat_map(rename).collect());
+        server.started()
     }
 
     /// A node of a cluster, which serves no slot yet.
@@ -80,7 +85,8 @@ impl Server {
         let number = NUMBER.fetch_add(1, SeqCst);
         let dir = std::env::temp_dir().join(format!("redlatch-it-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory for the server");
-        Self { dir, port, program: usual(), settings: Vec::new(), child: None, admin: Mutex::new(None) }
+        let (program, settings, admin) = (usual(), Vec::new(), Mutex::new(None));
+        Self { dir, port, program, settings, hidden: &[], child: None, admin }
     }
 
     fn started(mut self) -> Self {
@@ -218,7 +224,8 @@ impl Server {
 
     pub fn try_ask<T: FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
         let mut admin = self.admin.lock().unwrap();
-        redis::cmd(words[0]).arg(&words[1..]).query(admin.as_mut().expect("the server runs"))
+        let name = if self.hidden.contains(&words[0]) { hidden(words[0]) } else { words[0].to_owned() };
+        redis::cmd(&name).arg(&words[1..]).query(admin.as_mut().expect("the server runs"))
     }
 
     /// What is left of a key's time, in ms; -1: no end; -2: no key.
@@ -333,6 +340,9 @@ impl Drop for Server {
     }
 }
 
+fn hidden(command: &str) -> String {
+    format!("HIDDEN-{command}")
+}
 /// Sends a signal to a process that this test started.
 pub fn signal(name: &str, pid: u32) {
     assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());

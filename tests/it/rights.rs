@@ -132,3 +132,17 @@ fn with_all_that_is_listed_nothing_is_missing_and_nothing_is_left() {
         refused.iter().map(|entry| format!("{entry:?}")).filter(|entry| !entry.contains("cmd=client ")).collect();
     assert!(refused.is_empty(), "{refused:?}");
 }
+
+/// What is asked for is no lock that somebody could hold.
+#[test]
+fn a_lock_that_is_held_outlives_the_self_test_whatever_its_name() {
+    let server = Server::start();
+    let holder = server.locks();
+    for name in ["redlatch_probe", "redlatch_heard"] {
+        let guard = holder.guard(name).unwrap();
+        let other = server.locks();
+        assert!(!other.try_lock(name).unwrap());
+        guard.verify().unwrap();
+        guard.unlock().unwrap();
+    }
+}

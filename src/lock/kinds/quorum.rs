@@ -194,6 +194,8 @@ impl ClientBuilder<QuorumLock> {
     pub fn build(mut self) -> Result<QuorumLock> {
         check_count(self.urls.len())?;
         self.settings.pool_size.get_or_insert(CONNECTIONS);
+        // No node could say whose turn it is, so nobody needs permissions for that.
+        self.settings.hand_off.queues = false;
         self.read_schemes()?;
         let node_timeout = self.settings.node_timeout;
         let config = self.settings.derive()?;

@@ -122,7 +122,9 @@ pub(crate) fn says_master(role: &Value) -> Result<bool, RedisError> {
 fn run_id_in(info: Value) -> Result<String, RedisError> {
     let info: String = redis::from_redis_value(info)?;
     let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
-    let missing = || RedisError::from((ErrorKind::UnexpectedReturnType, "INFO server gives no run_id"));
+    let what = "INFO server gives no run_id, by which a strict client knows that it was started anew".to_owned();
+    let missing =
+        || RedisError::from((ServerErrorKind::ResponseError.into(), "An error was signalled by the server", what));
     run_id.map(str::to_owned).ok_or_else(missing)
 }
 

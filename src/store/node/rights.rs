@@ -9,10 +9,12 @@ use crate::base::config::Config;
 use crate::base::key::{EPOCH, Key, Naming};
 use crate::base::script::Dialect;
 use redis::{Arg, Cmd, RedisError, Value};
+use uuid::Uuid;
 
 const SCRIPT: &str = include_str!("rights/probe.lua");
 
-/// The name of the lock that is asked for; nobody takes it.
+/// What the name of the lock begins with that is asked for. It goes on with what nobody can have chosen for a lock, because some of
+/// the commands would end a lock that is there.
 const PROBE: &str = "redlatch_probe";
 
 /// The name of the lock whose channels are listened to for a moment; nobody publishes there.
@@ -33,9 +35,9 @@ pub(super) struct Rights {
 
 impl Rights {
     pub(super) fn of(config: &Config, dialect: Dialect) -> Self {
-        let key = Key::new(config.naming, &config.key_prefix, PROBE);
+        let key = Key::new(config.naming, &config.key_prefix, &format!("{PROBE}:{}", Uuid::new_v4()));
         let mut probes = locking(&key, config, dialect);
-        if queues(config) {
+        if queues(config, dialect) {
             probes.extend(queueing(&key, config, dialect));
         }
         if config.strict {
@@ -144,7 +146,7 @@ fn listened(naming: Naming) -> &'static str {
 fn outside(config: &Config, dialect: Dialect) -> Vec<Probe> {
     let key = Key::new(config.naming, &config.key_prefix, HEARD);
     let mut channels = vec![(key.channel(), listened(config.naming))];
-    if queues(config) {
+    if queues(config, dialect) {
         channels.push((key.members(), "&redlatch_*"));
     }
     let (listen, leave) = match dialect {
@@ -159,8 +161,9 @@ fn outside(config: &Config, dialect: Dialect) -> Vec<Probe> {
     asking.into_iter().chain(before).chain(each(listen)).chain(each(leave)).collect()
 }
 
-fn queues(config: &Config) -> bool {
-    config.hand_off.queues && config.naming == Naming::Redisson
+/// Whether processes queue: not where one node of many cannot count who listens.
+fn queues(config: &Config, dialect: Dialect) -> bool {
+    config.hand_off.queues && (!config.in_cluster || dialect == Dialect::Sharded)
 }
 
 /// What any lock needs.
@@ -183,7 +186,7 @@ fn locking(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
 /// What processes need to queue.
 fn queueing(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
     let (queue, mark, members) = (key.queue_parts().concat(), key.mark_parts().concat(), key.members());
-    let rule = |whole: &str| format!("~{}*", whole.split(PROBE).next().unwrap_or_default());
+    let rule = |whole: &str| format!("~{}*", whole.rsplit_once(PROBE).map_or("", |(before, _)| before));
     let (of_queue, of_mark) = (rule(&queue), rule(&mark));
     let count = if dialect == Dialect::Sharded { "SHARDNUMSUB" } else { "NUMSUB" };
     let publish = if dialect == Dialect::Sharded { "SPUBLISH" } else { "PUBLISH" };

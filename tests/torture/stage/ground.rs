@@ -41,7 +41,7 @@ impl Servers {
 }
 
 pub(super) enum Ground {
-    One(Server),
+    One(Box<Server>),
     Group(Box<Party>),
     Cluster(Box<Shards>),
 }
@@ -58,7 +58,7 @@ impl Ground {
         reaper::watch(server.pid());
         reaper::tidy(server.socket().parent().expect("a directory"));
         let _: String = server.ask(GRANT);
-        Self::One(server)
+        Self::One(Box::new(server))
     }
 
     /// Has every server that grants locks do something.

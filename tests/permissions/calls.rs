@@ -1,0 +1,192 @@
+//! All that a program does with locks, by a user who lacks a rule or none.
+
+use crate::rows::{At, Row};
+use harness::threads::{SOON, WATCHED, finish, ms, spawn_asleep};
+use redlatch::{LockGuard, MultiLock, QuorumLock, RedLock, RedLockExt, ReentrantLock, Result};
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+/// What a call cannot give back is over by itself soon; a strict client takes no longer lease.
+const LEASE: Duration = WATCHED;
+
+/// How long a wait may last that is not in vain, and what is waited for otherwise.
+const WAIT: Duration = Duration::from_secs(4);
+
+/// Of each of those who take a lock from each other.
+const TURNS: usize = 40;
+
+/// What nobody listens to any more is left after this.
+const LINGER: Duration = Duration::from_millis(2_500);
+
+/// The locks of one client.
+enum Locks {
+    Of(ReentrantLock),
+    OfSeveral(QuorumLock),
+}
+
+impl Locks {
+    fn connect(row: &Row, urls: &[String], self_test: bool) -> Result<Self> {
+        if row.at == At::Servers {
+            return Row::quorum(urls, self_test).build().map(Self::OfSeveral);
+        }
+        row.builder(urls, self_test).build().map(|client| Self::Of(ReentrantLock::new(&client)))
+    }
+
+    fn lock(&self) -> &dyn RedLock {
+        match self {
+            Self::Of(lock) => lock,
+            Self::OfSeveral(lock) => lock,
+        }
+    }
+
+    fn ping(&self) -> Result<()> {
+        match self {
+            Self::Of(lock) => lock.client().ping(SOON).map(drop),
+            Self::OfSeveral(lock) => lock.ping(SOON).map(drop),
+        }
+    }
+
+    fn renewals(&self) -> u64 {
+        match self {
+            Self::Of(lock) => lock.client().stats().renewals,
+            Self::OfSeveral(lock) => lock.stats().renewals,
+        }
+    }
+}
+
+/// The clients of one user.
+struct Stage {
+    clients: [Locks; 3],
+    user: String,
+    /// In a slot of a cluster that is on its way to another node.
+    moving: Option<String>,
+}
+
+type Done = std::result::Result<(), Box<dyn Error>>;
+type Call = (&'static str, fn(&Stage) -> Done);
+
+/// Those that listen come first: what they listen to is left while the others are made.
+const CALLS: &[Call] = &[
+    ("`ping`", |stage| Ok(stage.clients[0].ping()?)),
+    ("a wait", wait),
+    ("a wait in vain", wait_in_vain),
+    ("waits of several", crowd),
+    ("a renewal", renew),
+    ("`lock`", |stage| Ok(stage.first().lock_with_lease(&stage.name("lock"), LEASE)?)),
+    ("`unlock`", |stage| Ok(stage.first().unlock(&stage.name("lock"))?)),
+    ("a lock that is held", reenter),
+    ("`extend`", |stage| Ok(stage.guard("extend")?.extend(LEASE)?)),
+    ("`verify`", |stage| Ok(stage.first().verify(&*stage.guard("verify")?).map(drop)?)),
+    ("`is_locked`", |stage| Ok(stage.first().is_locked(&stage.name("looked-at")).map(drop)?)),
+    ("`remaining_time_to_live`", |stage| Ok(stage.first().remaining_time_to_live(&stage.name("it")).map(drop)?)),
+    ("`force_unlock`", |stage| Ok(stage.first().force_unlock(&stage.name("lock-2")).map(drop)?)),
+    ("`MultiLock`", group),
+    ("a slot that moves", |stage| stage.moving.iter().try_for_each(|name| pair(stage.first(), name))),
+];
+
+/// What each call that fails says, in their order.
+pub(crate) fn all(row: &Row, urls: &[String], user: &str, moving: &str) -> Vec<(&'static str, String)> {
+    let clients = [(); 3].map(|()| Locks::connect(row, urls, false).unwrap());
+    let moving = (!moving.is_empty()).then(|| moving.to_owned());
+    let stage = Stage { clients, user: user.to_owned(), moving };
+    let failed = CALLS.iter().filter_map(|(name, call)| Some((*name, call(&stage).err()?.to_string()))).collect();
+    std::thread::sleep(LINGER);
+    failed
+}
+
+/// What a client with the self-test says to its first call, if that is refused.
+pub(crate) fn first(row: &Row, urls: &[String], user: &str) -> Option<String> {
+    let locks = Locks::connect(row, urls, true).unwrap();
+    pair(locks.lock(), &format!("{user}-first")).err().map(|error| error.to_string())
+}
+
+impl Stage {
+    fn first(&self) -> &dyn RedLock {
+        self.clients[0].lock()
+    }
+
+    fn name(&self, of: &str) -> String {
+        format!("{}-{of}", self.user)
+    }
+
+    fn guard(&self, of: &str) -> Result<LockGuard<'_, dyn RedLock + '_>> {
+        let guard = self.first().request(&self.name(of)).lease(LEASE).guard()?;
+        Ok(guard.expect("it waits for it"))
+    }
+}
+
+fn pair(locks: &dyn RedLock, name: &str) -> Done {
+    locks.lock_with_lease(name, LEASE)?;
+    Ok(locks.unlock(name)?)
+}
+
+/// A second client gets the lock when the first one unlocks it, and not by a poll.
+fn wait(stage: &Stage) -> Done {
+    let name = stage.name("wait");
+    stage.first().lock_with_lease(&name, LEASE)?;
+    std::thread::scope(|scope| {
+        let waiter = spawn_asleep(scope, || {
+            let got = stage.clients[1].lock().try_lock_for_with_lease(&name, WAIT, LEASE)?;
+            if got { stage.clients[1].lock().unlock(&name).map(|()| true) } else { Ok(false) }
+        });
+        std::thread::sleep(ms(300));
+        let unlocked = stage.first().unlock(&name);
+        let got = finish(waiter).0?;
+        unlocked?;
+        if got { Ok(()) } else { Err("nobody was woken".into()) }
+    })
+}
+
+/// A second client waits, and goes without the lock.
+fn wait_in_vain(stage: &Stage) -> Done {
+    let name = stage.name("vain");
+    stage.first().lock_with_lease(&name, LEASE)?;
+    let waiting = || stage.clients[1].lock().try_lock_for(&name, ms(100));
+    let waited = std::thread::scope(|scope| finish(scope.spawn(waiting)));
+    stage.first().unlock(&name)?;
+    Ok(waited.map(drop)?)
+}
+
+/// All clients take a lock from each other again and again, and give up each second wait soon, from the middle of the queue.
+fn crowd(stage: &Stage) -> Done {
+    let name = stage.name("crowd");
+    let turns = |locks: &Locks| {
+        (0..TURNS).try_for_each(|turn| {
+            let wait = if turn % 2 == 0 { WAIT } else { ms(4) };
+            if locks.lock().try_lock_for_with_lease(&name, wait, LEASE)? {
+                std::thread::sleep(ms(5));
+                locks.lock().unlock(&name)?;
+            }
+            Ok(())
+        })
+    };
+    std::thread::scope(|scope| {
+        let each = stage.clients.each_ref().map(|locks| scope.spawn(move || turns(locks)));
+        let results: Vec<Result<()>> = each.into_iter().map(finish).collect();
+        Ok(results.into_iter().collect::<Result<()>>()?)
+    })
+}
+
+fn renew(stage: &Stage) -> Done {
+    let (name, before, start) = (stage.name("renewed"), stage.clients[0].renewals(), Instant::now());
+    stage.first().lock(&name)?;
+    while stage.clients[0].renewals() == before && start.elapsed() < WAIT {
+        std::thread::sleep(ms(10));
+    }
+    let is_renewed = stage.clients[0].renewals() > before;
+    stage.first().unlock(&name)?;
+    if is_renewed { Ok(()) } else { Err("it was not renewed".into()) }
+}
+
+fn reenter(stage: &Stage) -> Done {
+    let guard = stage.guard("held")?;
+    pair(stage.first(), &stage.name("held"))?;
+    Ok(guard.unlock()?)
+}
+
+fn group(stage: &Stage) -> Done {
+    let names = ["group-1", "group-2"].map(|name| stage.name(name));
+    let all = MultiLock::of(names.map(|name| (stage.first(), name)));
+    all.lock_with_lease(LEASE)?;
+    Ok(all.unlock()?)
+}

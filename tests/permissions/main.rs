@@ -1,0 +1,98 @@
+//! The permissions that users need: `docs/permissions.md`, written by `scripts/permissions` from what servers refuse.
+
+mod ablation;
+mod calls;
+mod page;
+mod place;
+mod rows;
+mod rules;
+
+use crate::ablation::{Trial, assert_fine, trials};
+use crate::place::Place;
+use crate::rows::{At, ROWS, Row};
+use crate::rules::Rule;
+use harness::server::version;
+use harness::threads::finish;
+
+/// Tells the tests to write the page and not to compare it.
+const WRITE: &str = "REDLATCH_WRITE_PERMISSIONS";
+
+/// So many rows at once wait more than they compute.
+const AT_ONCE: usize = 3;
+
+/// Each row by ablation.
+#[test]
+fn the_page_is_written() {
+    if std::env::var_os(WRITE).is_none() {
+        return;
+    }
+    let numbers: Vec<_> = (0..ROWS.len()).collect();
+    let mut sections = Vec::new();
+    for some in numbers.chunks(AT_ONCE) {
+        sections.extend(each(some, |number| page::section(&ROWS[number], &derive(number))));
+    }
+    page::write(&sections);
+}
+
+/// What comes of each of these rows, at once.
+fn each<T: Send>(numbers: &[usize], act: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let act = &act;
+    std::thread::scope(|scope| {
+        let rows: Vec<_> = numbers.iter().map(|number| scope.spawn(move || act(*number))).collect();
+        rows.into_iter().map(finish).collect()
+    })
+}
+
+/// The rules without which something fails, is said or is refused, each with what that is; and with them alone nothing is.
+fn derive(number: usize) -> Vec<(Rule, Trial)> {
+    let place = Place::start(&ROWS[number]);
+    let all: Vec<_> = Rule::all().into_iter().filter(|rule| place.knows(&rule.words)).collect();
+    let words: Vec<_> = all.iter().map(|rule| rule.words.as_str()).collect();
+    let without = |missing: &str| words.iter().copied().filter(|word| *word != missing).collect::<Vec<_>>();
+    let sets: Vec<_> = words.iter().map(|missing| without(missing)).collect();
+    let tried = trials(number, &place, &sets);
+    let needed: Vec<_> = all.into_iter().zip(tried).filter(|(_, trial)| !trial.needs_nothing()).collect();
+    let line: Vec<_> = needed.iter().map(|(rule, _)| rule.words.as_str()).collect();
+    assert_fine(number, &place, &line);
+    place.clear();
+    needed
+}
+
+/// The line of the page, but for what servers of this version do not know, and with what sentinels want that are older.
+fn known(place: &Place, row: &Row) -> Vec<&'static str> {
+    let older = (row.at == At::Sentinels && version() < (7, 2)).then_some("+hello");
+    page::line_of(row).into_iter().chain(older).filter(|rule| place.knows(rule)).collect()
+}
+
+/// With the line of the page and nothing more all calls work, and nothing is said or refused.
+fn assert_enough(number: usize) {
+    let (row, place) = (&ROWS[number], Place::start(&ROWS[number]));
+    assert_fine(number, &place, &known(&place, row));
+    place.clear();
+}
+
+#[test]
+fn each_line_of_the_page_is_enough() {
+    each(&(0..ROWS.len()).collect::<Vec<_>>(), assert_enough);
+}
+
+/// The one that is pasted most often.
+#[test]
+fn each_rule_of_the_first_line_is_named_when_it_is_missing() {
+    let place = Place::start(&ROWS[0]);
+    let line = known(&place, &ROWS[0]);
+    let without = |missing: &str| line.iter().copied().filter(|word| *word != missing).collect::<Vec<_>>();
+    let sets: Vec<_> = line.iter().map(|missing| without(missing)).collect();
+    for (rule, trial) in line.iter().zip(trials(0, &place, &sets)) {
+        // The library's name is nothing that anybody has to be told of.
+        let is_told = trial.names(rule) || *rule == "+client|setinfo";
+        assert!(is_told && !trial.needs_nothing(), "{rule}: {trial:#?}");
+    }
+    place.clear();
+}
+
+/// What one trial runs in a process of its own, whose log nothing else writes.
+#[test]
+fn one_trial() {
+    ablation::child();
+}

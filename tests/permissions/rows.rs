@@ -1,0 +1,66 @@
+//! The rows: each kind of lock, deployment and feature that asks for rules of its own.
+
+use harness::threads::{WATCHED, ms};
+use redlatch::{Client, ClientBuilder, HandOff, Naming, QuorumLock, ShardedPubsub};
+
+/// Where a user logs in whose rules are tried.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum At {
+    Server,
+    Servers,
+    Replicas,
+    Sentinel,
+    /// At the sentinels themselves.
+    Sentinels,
+    Cluster,
+}
+
+pub(crate) struct Row {
+    pub(crate) title: &'static str,
+    pub(crate) at: At,
+    pub(crate) set: fn(ClientBuilder) -> ClientBuilder,
+}
+
+const fn row(title: &'static str, at: At, set: fn(ClientBuilder) -> ClientBuilder) -> Row {
+    Row { title, at, set }
+}
+
+pub(crate) const ROWS: &[Row] = &[
+    row("`ReentrantLock`, `MultiLock`: one server", At::Server, |builder| builder),
+    row("the same with `HandOff::off()`", At::Server, |builder| builder.hand_off(HandOff::off())),
+    row("the same with `Naming::Jedis`", At::Server, |builder| builder.naming(Naming::Jedis)),
+    row("the same with `strict`", At::Server, |builder| builder.strict(true)),
+    row("the same with an `app_name`, and a database of its own", At::Server, |builder| builder.app_name("app")),
+    row("`QuorumLock`: each server", At::Servers, |builder| builder),
+    row("`ReentrantLock`, `MultiLock`: each node of `.replicas`", At::Replicas, |builder| builder),
+    row("the same with `sync_replicas`", At::Replicas, |builder| builder.sync_replicas(1, ms(200))),
+    row("`ReentrantLock`, `MultiLock`: each node that sentinels keep", At::Sentinel, |builder| builder),
+    row("the same with a user of its own: each sentinel", At::Sentinels, |builder| builder),
+    row("`ReentrantLock`, `MultiLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| builder),
+    row("the same without sharded pub/sub", At::Cluster, |builder| builder.sharded_pubsub(ShardedPubsub::Off)),
+];
+
+impl Row {
+    /// A client that logs in there.
+    pub(crate) fn builder(&self, urls: &[String], self_test: bool) -> ClientBuilder {
+        let builder = match self.at {
+            At::Replicas => Client::builder(&urls[0]).replicas(&urls[1..]),
+            _ => Client::builder(&urls[0]),
+        };
+        (self.set)(usual(builder)).self_test(self_test)
+    }
+
+    /// A client that logs in to each of several servers.
+    pub(crate) fn quorum(urls: &[String], self_test: bool) -> ClientBuilder<QuorumLock> {
+        usual(QuorumLock::builder(urls)).self_test(self_test)
+    }
+
+    /// The database that its users are in.
+    pub(crate) fn database(&self) -> &'static str {
+        if self.title.contains("database") { "&db=1" } else { "" }
+    }
+}
+
+fn usual<B>(builder: ClientBuilder<B>) -> ClientBuilder<B> {
+    builder.key_prefix("shop:").watchdog_timeout(WATCHED).outage_budget(ms(1_000)).poll_cap(ms(20_000))
+}
