@@ -37,9 +37,10 @@ impl Place {
         place
     }
 
-    /// Whether servers of this version and kind know a rule.
+    /// Whether servers of this version and kind know a rule. Those of 6.2 give a new user all channels, and then no other.
     pub(crate) fn knows(&self, rule: &str) -> bool {
-        self.try_ask(&["ACL", "SETUSER", "nobody", rule]).is_ok()
+        let before = if rule.starts_with('&') { "resetchannels" } else { "resetkeys" };
+        self.try_ask(&["ACL", "SETUSER", "nobody", before, rule]).is_ok()
     }
 
     fn ask(&self, words: &[&str]) -> Vec<Value> {

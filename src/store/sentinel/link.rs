@@ -49,7 +49,8 @@ impl<'a> Link<'a> {
         let mut subscribe = redis::cmd("SUBSCRIBE");
         // It is confirmed by what a sentinel tells unasked, so the answer to a second command shows that there was no error. That is
         // one which is refused to nobody: its own refusal would be taken for the answer to the first.
-        let packed = [subscribe.arg(&CHANNELS).get_packed_command(), redis::cmd("HELLO").get_packed_command()].concat();
+        let packed =
+            [subscribe.arg(&CHANNELS).get_packed_command(), redis::cmd("HELLO").arg(3).get_packed_command()].concat();
         let said = link.exchange(&packed, 1).map_err(failed)?;
         if let Some(Value::ServerError(error)) = said.first() {
             link.exchange(&[], 1).map_err(failed)?;
