@@ -183,8 +183,8 @@
 //! are served in no order, which is logged once; a name with braces of its own has its queue at `redlatch_queue:shop:..`,
 //! without another pair. A user who may `+hset` but neither `+pexpire` nor `+del` leaves a lock
 //! that never ends. Nodes that sentinels keep or that were given as replicas want `+role`, too, or each connection is refused; an
-//! [`app_name`](ClientBuilder::app_name) shows with `+client|setname`. Sentinels with users of their own: `+hello
-//! +sentinel|master +sentinel|get-master-addr-by-name +sentinel|sentinels +subscribe &+switch-master &+promoted-slave`.
+//! [`app_name`](ClientBuilder::app_name) shows with `+client|setname`. Sentinels with users of their own:
+//! `+sentinel|master +sentinel|get-master-addr-by-name +sentinel|sentinels +subscribe &+switch-master &+promoted-slave`.
 //! In a cluster `+cluster|slots +cluster|nodes +cluster|info +asking`, and with [sharded pub/sub](ClientBuilder::sharded_pubsub) `+ssubscribe
 //! +sunsubscribe +spublish`. With [`Naming::Jedis`] the channels are `&__red__lock:*`. A [`strict`](ClientBuilder::strict) client
 //! needs `+get +set +info` in any case, and [`sync_replicas`](ClientBuilder::sync_replicas) `+wait`.

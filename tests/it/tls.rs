@@ -3,9 +3,11 @@
 mod several;
 
 use crate::harness::papers::{Flaw, OTHER_HOST, Papers, authority, papers, trusting};
+use crate::proxy::{Address, Flow, Proxy, Step};
 use crate::server::Server;
 use crate::threads::{LONG, SOON, eventually, finish, ms, spawn_asleep, timed};
 use redlatch::{Client, ClientBuilder, Error, MultiLock, RedLock, RedLockExt, ReentrantLock, Tls};
+use std::sync::{Arc, Mutex};
 
 fn server(flaw: Flaw) -> Server {
     Server::start_with_tls(&papers(flaw), false)
@@ -53,6 +55,31 @@ fn many_long_names_go_in_one_command() {
     let names: Vec<_> = (0..200).map(|number| format!("{number:01000}")).collect();
     let group = MultiLock::of(names.iter().map(|name| (&locks, name.as_str())));
     group.guard().unwrap().unlock().unwrap();
+}
+
+/// Its server sends no certificate then, which is most of what it says first.
+#[test]
+fn the_next_connection_of_a_client_resumes_the_session() {
+    let server = server(Flaw::None);
+    let (proxy, first_said) = (Proxy::on_tcp_before(Address::Port(server.port())), Arc::new(Mutex::new(Vec::new())));
+    let noted = Arc::clone(&first_said);
+    proxy.set(move |number, flow, data| {
+        let mut first_said = noted.lock().unwrap();
+        if flow == Flow::Reply && first_said.len() == number {
+            first_said.push(data.len());
+        }
+        vec![Step::Send(data.to_vec())]
+    });
+    let [holder, waiter] = [server.tls_url(), format!("rediss://127.0.0.1:{}/", proxy.port())]
+        .map(|url| locks(Client::builder(&url).tls(trusting())));
+    waiter.lock("ours").unwrap();
+    holder.lock("n").unwrap();
+    // Whoever waits listens, on a connection of its own.
+    assert!(!waiter.try_lock_for("n", SOON / 4).unwrap());
+    holder.unlock("n").unwrap();
+    waiter.unlock("ours").unwrap();
+    let first_said = first_said.lock().unwrap().clone();
+    assert!(first_said.len() > 1 && first_said[1..].iter().all(|bytes| 2 * bytes < first_said[0]), "{first_said:?}");
 }
 
 #[test]

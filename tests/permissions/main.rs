@@ -58,11 +58,10 @@ fn derive(number: usize) -> Vec<(Rule, Trial)> {
     needed
 }
 
-/// The line of the page, but for what servers of this version do not know, and with what sentinels want that are older.
+/// The line of the page, but for what servers of this version do not know.
 fn known(place: &Place, row: &Row) -> Vec<&'static str> {
-    let older = (row.at == At::Sentinels && version() < (7, 2)).then_some("+hello");
     let is_known = |rule: &&str| place.knows(rule) && (version() >= (7, 2) || *rule != "+client|setinfo");
-    page::line_of(row).into_iter().chain(older).filter(is_known).collect()
+    page::line_of(row).into_iter().filter(is_known).collect()
 }
 
 /// Sentinels have users from 6.2 on, and clusters pub/sub of a shard from 7.0 on.
