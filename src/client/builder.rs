@@ -60,7 +60,8 @@ impl<T> ClientBuilder<T> {
 
     /// Whether the first connection to each server asks whether the user may do all that locks need, in the handshake's round trip and
     /// without writing anything. Default: it does. What is missing is logged once, and told by each call that is refused, as the
-    /// words for `ACL SETUSER` that grant it.
+    /// words for `ACL SETUSER` that grant it. The lock that it asks for has the [key prefix](Self::key_prefix) and a name that nobody
+    /// else has: for a user whose rules are for names rather than for a prefix, and a client that has none, it is to be switched off.
     pub fn self_test(mut self, on: bool) -> Self {
         self.settings.skips_self_test = !on;
         self
