@@ -157,4 +157,5 @@ fn fault_108_a_password_that_is_rotated_under_load_fails_no_call() {
         is_over.store(true, SeqCst);
         workers.into_iter().for_each(finish);
     });
+    println!("20 passwords, {} pairs", pairs.load(SeqCst));
 }
