@@ -76,3 +76,20 @@ fn credentials_are_given_once_and_shown_never() {
     assert_eq!(format!("{:?}", Credentials::new("u", "Sesame")), "Credentials(..)");
     assert!(!format!("{:?}", Client::builder("redis://h").credentials(ask)).contains("Sesame"));
 }
+
+/// Such a server repeats what it does not know.
+#[test]
+fn a_server_without_the_command_to_log_in_shows_no_password() {
+    let server = Server::start_without(&["AUTH"]);
+    let ask = || Ok::<_, std::io::Error>(Credentials::new("app", format!("Sesame{}", "0".repeat(500))));
+    let (by_url, asked) =
+        (Client::builder(&server.url_as("app", "Sesame")), Client::builder(&server.url()).credentials(ask));
+    for builder in [by_url, asked] {
+        let error = locks(builder).lock("n").unwrap_err();
+        assert!(matches!(&error, Error::Refused { code, .. } if code == "ERR"), "{error:?}");
+        assert!(
+            error.to_string().contains("refuses AUTH") && !format!("{error} {error:?}").contains("Sesame"),
+            "{error}"
+        );
+    }
+}
