@@ -1,9 +1,11 @@
 //! Who a client logs in as, where that changes while it runs.
 
+use parking_lot::Mutex;
 use std::error::Error;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
 
 /// A user and a password, or a token in its place. Its `Debug` shows neither.
 #[derive(Clone, PartialEq, Eq)]
@@ -35,19 +37,31 @@ pub(crate) type Refusal = Box<dyn Error + Send + Sync>;
 
 /// Asked for each connection.
 #[derive(Clone)]
-pub(crate) struct Source(Arc<dyn Fn() -> Result<Credentials, Refusal> + Send + Sync>);
+pub(crate) struct Source {
+    callback: Arc<dyn Fn() -> Result<Credentials, Refusal> + Send + Sync>,
+    /// Who asks it right now.
+    asking: Arc<Mutex<Vec<ThreadId>>>,
+}
 
 impl Source {
     pub(crate) fn new<E: Into<Refusal>>(ask: impl Fn() -> Result<Credentials, E> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(move || ask().map_err(Into::into)))
+        Self { callback: Arc::new(move || ask().map_err(Into::into)), asking: Arc::default() }
     }
 
-    /// It runs on whichever thread connects, which a panic of it must not end.
+    /// It runs on whichever thread connects, which a panic of it must not end. A call of it to the client that asks would wait for
+    /// itself if it needed a connection, too.
     ///
     /// # Errors
     /// What the callback says.
     pub(crate) fn ask(&self) -> Result<Credentials, Refusal> {
-        catch_unwind(AssertUnwindSafe(|| (self.0)())).unwrap_or_else(|_| Err("the callback panicked".into()))
+        let me = thread::current().id();
+        if self.asking.lock().contains(&me) {
+            return Err("the callback uses the client that asks it".into());
+        }
+        self.asking.lock().push(me);
+        let said = catch_unwind(AssertUnwindSafe(|| (self.callback)()));
+        self.asking.lock().retain(|other| *other != me);
+        said.unwrap_or_else(|_| Err("the callback panicked".into()))
     }
 }
 

@@ -186,8 +186,8 @@ impl Connector {
     /// # Errors
     /// When the host is none that a certificate could name.
     pub(crate) fn session(&self, host: &str) -> std::result::Result<ClientConnection, rustls::Error> {
-        let of_host =
-            || ServerName::try_from(host.to_owned()).map_err(|error| rustls::Error::General(error.to_string()));
+        let unfit = "no certificate could name this host as it is written: give its name by Tls::server_name";
+        let of_host = || ServerName::try_from(host.to_owned()).map_err(|_| rustls::Error::General(unfit.to_owned()));
         let name = self.name.clone().map_or_else(of_host, Ok)?;
         ClientConnection::new(Arc::clone(&self.config), name)
     }

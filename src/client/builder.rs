@@ -73,7 +73,7 @@ impl<T> ClientBuilder<T> {
     /// Where the server refuses what it gave (`WRONGPASS`), it is asked again within the time to connect, after 20, 100 and 500 ms:
     /// whoever changes a password in two places does not do so at once. What it fails with is told as
     /// [`Unavailable`](Error::Unavailable), and it is asked again as a server would be that is out of reach. It may block, but
-    /// calls wait for it. Sentinels are not logged in to by it.
+    /// calls wait for it, beyond their deadlines, too; so it should use no lock of this client. Sentinels are not logged in to by it.
     ///
     /// ```no_run
     /// use redlatch::{Client, Credentials};

@@ -37,6 +37,8 @@ fn fault_104_each_certificate_that_is_not_accepted_is_told_why() {
         (Flaw::OtherHost, "is of another host"),
         (Flaw::SignedThemselves, "signed itself"),
         (Flaw::Foreign, "an authority that is not trusted here"),
+        (Flaw::OfAnAuthority, "make one with basicConstraints=CA:FALSE"),
+        (Flaw::Nameless, "make one with a subjectAltName"),
     ];
     for (flaw, words) in expected {
         let server = server(flaw);

@@ -46,6 +46,10 @@ pub enum Flaw {
     SignedThemselves,
     /// Of an authority that nobody trusts.
     Foreign,
+    /// An authority's own, as `openssl req -x509` makes it.
+    OfAnAuthority,
+    /// With a common name alone.
+    Nameless,
 }
 
 /// Of a host that is not where the tests' servers are.
@@ -76,17 +80,22 @@ pub fn authority() -> String {
 
 /// For `127.0.0.1`, if nothing is wrong with them.
 pub fn papers(flaw: Flaw) -> Papers {
-    let hosts = if flaw == Flaw::OtherHost { vec![OTHER_HOST.to_owned()] } else { vec!["127.0.0.1".to_owned()] };
+    let hosts = match flaw {
+        Flaw::OtherHost => vec![OTHER_HOST.to_owned()],
+        Flaw::Nameless => Vec::new(),
+        _ => vec!["127.0.0.1".to_owned()],
+    };
     let mut params = CertificateParams::new(hosts).unwrap();
     params.distinguished_name.push(DnType::CommonName, "a server");
     match flaw {
         Flaw::Expired => params.not_after = date_time_ymd(2020, 1, 1),
         Flaw::NotYetValid => params.not_before = date_time_ymd(2100, 1, 1),
+        Flaw::OfAnAuthority => params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained),
         _ => {}
     }
     let key = new_key();
     let certificate = match flaw {
-        Flaw::SignedThemselves => params.self_signed(&key),
+        Flaw::SignedThemselves | Flaw::OfAnAuthority => params.self_signed(&key),
         Flaw::Foreign => params.signed_by(&key, &FOREIGN.0),
         _ => params.signed_by(&key, &TRUSTED.0),
     };

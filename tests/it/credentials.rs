@@ -1,10 +1,10 @@
 //! Credentials that a callback gives, and that change while locks are in use.
 
 use crate::server::Server;
-use crate::threads::{SOON, ms, timed};
+use crate::threads::{LONG, SOON, eventually, ms, timed};
 use redlatch::{Client, ClientBuilder, Credentials, Error, RedLock, ReentrantLock};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// What the program believes to be the password.
 #[derive(Clone, Default)]
@@ -75,4 +75,37 @@ fn credentials_are_given_once_and_shown_never() {
     assert!(Client::builder("redis://h").credentials(ask).build().is_ok());
     assert_eq!(format!("{:?}", Credentials::new("u", "Sesame")), "Credentials(..)");
     assert!(!format!("{:?}", Client::builder("redis://h").credentials(ask)).contains("Sesame"));
+}
+
+/// Such a server repeats what it does not know.
+#[test]
+fn a_server_without_the_command_to_log_in_shows_no_password() {
+    let server = Server::start_without(&["AUTH"]);
+    let ask = || Ok::<_, std::io::Error>(Credentials::new("app", format!("Sesame{}", "0".repeat(500))));
+    let (by_url, asked) =
+        (Client::builder(&server.url_as("app", "Sesame")), Client::builder(&server.url()).credentials(ask));
+    for builder in [by_url, asked] {
+        let error = locks(builder).lock("n").unwrap_err();
+        assert!(matches!(&error, Error::Refused { code, .. } if code == "ERR"), "{error:?}");
+        assert!(
+            error.to_string().contains("refuses AUTH") && !format!("{error} {error:?}").contains("Sesame"),
+            "{error}"
+        );
+    }
+}
+
+/// It would wait for itself, and whoever called for it, without an end.
+#[test]
+fn a_callback_that_locks_by_its_own_client_fails() {
+    let server = Server::start();
+    set_password(&server, "right");
+    let own: Arc<OnceLock<ReentrantLock>> = Arc::default();
+    let its = Arc::clone(&own);
+    let ask = move || its.get().map_or(Ok(()), |locks| locks.lock("token")).map(|()| Credentials::new("app", "right"));
+    let locks = locks(Client::builder(&server.url()).outage_budget(ms(100)).credentials(ask));
+    own.set(locks.clone()).unwrap();
+    let asked = std::thread::spawn(move || locks.lock("n").unwrap_err().to_string());
+    eventually(LONG, "the callback fails", || asked.is_finished());
+    let error = asked.join().unwrap();
+    assert!(error.contains("the callback uses the client that asks it"), "{error}");
 }

@@ -175,3 +175,16 @@ fn a_logger_may_use_the_client_that_logs() {
         server.clear();
     });
 }
+
+/// It cannot know what the locks of a client without a prefix are called.
+#[test]
+fn who_may_lock_some_names_is_told_that_the_rule_is_for_any() {
+    alone(|| {
+        log_all(&Buffered);
+        let server = Server::start();
+        let url = server.let_in("app", "secret", "+@all &* ~order:* ~redlatch_queue:* ~redlatch_turn:*");
+        let locks = ReentrantLock::new(&Client::builder(&url).build().unwrap());
+        locks.guard("order:1").unwrap().unlock().unwrap();
+        assert_eq!(lines_with("since there is no key_prefix): ACL SETUSER app ~*"), 1);
+    });
+}

@@ -3,7 +3,8 @@
 mod several;
 
 use crate::server::Server;
-use redlatch::{Client, ClientBuilder, Error, RedLock, RedLockExt, ReentrantLock};
+use redlatch::{Client, ClientBuilder, Credentials, Error, RedLock, RedLockExt, ReentrantLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What the documentation of the crate says to paste for this server: the line after the one that names its version.
@@ -145,4 +146,54 @@ fn a_lock_that_is_held_outlives_the_self_test_whatever_its_name() {
         assert!(holder.is_locked(name).unwrap());
         guard.unlock().unwrap();
     }
+}
+
+/// The rules that an error says grant what is missing, and for whom, as they would be pasted.
+fn advice_in(error: &Error) -> String {
+    let text = error.to_string();
+    let advice = text.split_once("ACL SETUSER ").and_then(|(_, advice)| advice.split_once(" grants"));
+    advice.map(|(advice, _)| advice.to_owned()).expect(&text)
+}
+
+#[test]
+fn what_is_to_be_pasted_grants_the_prefix_and_nothing_that_it_only_resembles() {
+    let server = Server::start();
+    for (prefix, other) in
+        [("st*r:", "star:n"), ("q?:", "qq:n"), ("x[1]:", "x1:n"), ("b\\*:", "b*:n"), ("a b\n:", "ab:n")]
+    {
+        let url = server.let_in("app", "secret", "+@all &*");
+        let locks = || ReentrantLock::new(&Client::builder(&url).key_prefix(prefix).build().unwrap());
+        let advice = advice_in(&locks().lock("n").unwrap_err());
+        server.ask::<String>(&[&["ACL", "SETUSER"], advice.split(' ').collect::<Vec<_>>().as_slice()].concat());
+        locks().guard("n").unwrap().unlock().unwrap();
+        let bare = ReentrantLock::new(&Client::builder(&url).build().unwrap());
+        assert!(bare.lock(other).is_err(), "{advice}");
+    }
+}
+
+/// Else redis-cli takes all that follows for one word.
+#[test]
+fn a_user_with_a_quote_in_the_name_is_quoted() {
+    let server = Server::start();
+    let url = server.let_in("it's", "secret", "+@all -pexpire ~* &*");
+    let error = ReentrantLock::new(&Client::builder(&url).build().unwrap()).lock("n").unwrap_err();
+    assert_eq!(advice_in(&error), "\"it's\" +pexpire");
+}
+
+/// A callback may give another user after a while, as where two take turns.
+#[test]
+fn each_user_is_told_what_that_user_lacks() {
+    let server = Server::start();
+    for (user, rule) in [("one", "-pexpire"), ("two", "-hset")] {
+        server.let_in(user, "secret", &format!("+@all {rule} ~* &*"));
+    }
+    let user = Arc::new(Mutex::new("one"));
+    let its = Arc::clone(&user);
+    let ask = move || Ok::<_, std::io::Error>(Credentials::new(*its.lock().unwrap(), "secret"));
+    let locks = ReentrantLock::new(&Client::builder(&server.url()).credentials(ask).build().unwrap());
+    assert_eq!(advice_in(&locks.lock("n").unwrap_err()), "one +pexpire");
+    server.clear();
+    *user.lock().unwrap() = "two";
+    server.ask::<i64>(&["CLIENT", "KILL", "USER", "one"]);
+    assert_eq!(advice_in(&locks.lock("n").unwrap_err()), "two +hset");
 }

@@ -118,3 +118,16 @@ fn settings_that_do_not_work_are_told() {
     let mixed = Client::builder("rediss://h").replicas(["redis://i"]).build().unwrap_err().to_string();
     assert!(mixed.contains("some of the servers' URLs ask for TLS"), "{mixed}");
 }
+
+/// The system takes some numbers for addresses that are neither names nor addresses to a certificate.
+#[test]
+fn a_host_that_no_certificate_could_name_is_told_what_to_do() {
+    let server = server(Flaw::None);
+    let url = server.tls_url().replace("127.0.0.1", "127.1");
+    assert_told(
+        &locks(Client::builder(&url).tls(trusting())),
+        "could name this host as it is written: give its name by",
+    );
+    let named = locks(Client::builder(&url).tls(trusting().server_name("127.0.0.1")));
+    named.guard("n").unwrap().unlock().unwrap();
+}

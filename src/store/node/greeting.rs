@@ -63,6 +63,7 @@ impl Greeting {
         if is_farewell(&error) {
             return Err(error);
         }
+        let error = discreet(command, error);
         if is_of_nobody(&error) {
             return Err(nobody());
         }
@@ -132,6 +133,19 @@ fn run_id_in(info: Value) -> Result<String, RedisError> {
 /// there. Whatever was sent first seems to be refused by it.
 fn is_farewell(error: &RedisError) -> bool {
     error.code() == Some("DENIED") || says_full(&error.to_string())
+}
+
+/// A server that knows no AUTH, or not under that name, repeats what it was given; a long password not to its end.
+fn discreet(command: &Cmd, error: RedisError) -> RedisError {
+    let (words, said) = (command.args_iter().collect::<Vec<_>>(), error.detail().unwrap_or_default());
+    let repeats = |word: &[u8]| said.contains("with args") || said.contains(&*String::from_utf8_lossy(word));
+    match words.as_slice() {
+        [Arg::Simple(b"AUTH"), .., Arg::Simple(password)] if repeats(password) => {
+            let what = "it refuses AUTH, in words that repeat the password: is the command renamed or disabled?";
+            redis::make_extension_error(error.code().unwrap_or("ERR").to_owned(), Some(what.to_owned()))
+        }
+        _ => error,
+    }
 }
 
 /// Whether nobody has logged in. A server may take the many words of the self-test for an attack then, and close the connection: of

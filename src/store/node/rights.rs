@@ -42,7 +42,7 @@ impl Rights {
         }
         if config.strict {
             let epoch = format!("{}{EPOCH}", config.key_prefix);
-            let rule = format!("~{}*", config.key_prefix);
+            let rule = rule_for_all(&config.key_prefix);
             probes.extend([probe(&["GET", &epoch], &rule), probe(&["SET", &epoch, "0", "NEITHER"], &rule)]);
         }
         Self { probes, outside: outside(config, dialect) }
@@ -130,6 +130,21 @@ impl Lack {
     }
 }
 
+/// The rule for all keys that begin so, to be pasted as one word: what has a meaning in a pattern is escaped, and what divides
+/// words, or begins a quoted one in redis-cli, is left open.
+fn rule_for_all(beginning: &str) -> String {
+    let mut rule = "~".to_owned();
+    for character in beginning.chars() {
+        match character {
+            '*' | '?' | '[' | '\\' => rule.extend(['\\', character]),
+            '"' | '\'' => rule.push('?'),
+            _ if character.is_ascii_whitespace() || character.is_ascii_control() => rule.push('?'),
+            _ => rule.push(character),
+        }
+    }
+    rule + "*"
+}
+
 fn probe(words: &[&str], place: &str) -> Probe {
     Probe { words: words.iter().map(|word| (*word).to_owned()).collect(), place: place.to_owned() }
 }
@@ -168,7 +183,7 @@ fn queues(config: &Config, dialect: Dialect) -> bool {
 
 /// What any lock needs.
 fn locking(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
-    let (full, channel, rule) = (key.full(), key.channel(), format!("~{}*", config.key_prefix));
+    let (full, channel, rule) = (key.full(), key.channel(), rule_for_all(&config.key_prefix));
     let listened = listened(config.naming);
     let publish = if dialect == Dialect::Sharded { "SPUBLISH" } else { "PUBLISH" };
     vec![
@@ -186,12 +201,12 @@ fn locking(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
 /// What processes need to queue.
 fn queueing(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
     let (queue, mark, members) = (key.queue_parts().concat(), key.mark_parts().concat(), key.members());
-    let rule = |whole: &str| format!("~{}*", whole.rsplit_once(PROBE).map_or("", |(before, _)| before));
+    let rule = |whole: &str| rule_for_all(whole.rsplit_once(PROBE).map_or("", |(before, _)| before));
     let (of_queue, of_mark) = (rule(&queue), rule(&mark));
     let count = if dialect == Dialect::Sharded { "SHARDNUMSUB" } else { "NUMSUB" };
     let publish = if dialect == Dialect::Sharded { "SPUBLISH" } else { "PUBLISH" };
     vec![
-        probe(&["HKEYS", key.full()], &format!("~{}*", config.key_prefix)),
+        probe(&["HKEYS", key.full()], &rule_for_all(&config.key_prefix)),
         probe(&["GET", &mark], &of_mark),
         probe(&["SET", &mark, "0", "NEITHER"], &of_mark),
         probe(&["EXISTS", &queue], &of_queue),

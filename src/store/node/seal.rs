@@ -89,6 +89,7 @@ fn meaning(error: &Error) -> String {
         Error::InvalidCertificate(wrong) => meaning_of_certificate(wrong),
         Error::AlertReceived(alert) => meaning_of_alert(*alert),
         Error::InvalidMessage(_) => "it does not speak TLS: is this the port for it, or is redis:// meant?".to_owned(),
+        Error::General(what) => format!("TLS fails: {what}"),
         other => format!("TLS fails: {other}"),
     }
 }
@@ -102,6 +103,15 @@ fn meaning_of_certificate(wrong: &CertificateError) -> String {
         E::Other(OtherError(inner)) if inner.is::<SignedItself>() => {
             "its certificate signed itself: give it by Tls::ca, if it is the right one"
         }
+        E::Other(OtherError(inner)) if inner.downcast_ref() == Some(&webpki::Error::CaUsedAsEndEntity) => {
+            "its certificate is that of an authority, which no server may show: make one with basicConstraints=CA:FALSE"
+        }
+        E::Other(OtherError(inner)) if inner.downcast_ref() == Some(&webpki::Error::UnsupportedCertVersion) => {
+            "its certificate is of version 1, which names no host: make one with a subjectAltName"
+        }
+        E::NotValidForNameContext { presented, .. } if presented.is_empty() => {
+            "its certificate names no host, for a common name does not count: make one with a subjectAltName"
+        }
         E::NotValidForName | E::NotValidForNameContext { .. } => {
             return format!("its certificate is of another host ({wrong}): give its name by Tls::server_name");
         }
@@ -113,9 +123,13 @@ fn meaning_of_certificate(wrong: &CertificateError) -> String {
 fn meaning_of_alert(alert: AlertDescription) -> String {
     use AlertDescription as A;
     match alert {
-        A::CertificateRequired | A::HandshakeFailure => {
+        A::CertificateRequired => {
             format!("it ends the handshake ({alert:?}): it may want a certificate, see Tls::client_certificate")
         }
+        A::HandshakeFailure => format!(
+            "it ends the handshake ({alert:?}): it may want a certificate, see Tls::client_certificate, or other ciphers"
+        ),
+        A::ProtocolVersion => format!("it ends the handshake ({alert:?}): it speaks neither TLS 1.2 nor 1.3"),
         A::UnknownCA | A::BadCertificate | A::CertificateExpired | A::CertificateRevoked | A::CertificateUnknown => {
             format!("it does not accept the certificate of this client ({alert:?})")
         }

@@ -15,7 +15,7 @@ use crate::base::script::Dialect;
 use crate::base::stats::Counters;
 use crate::base::time::{Clock, Moment};
 use crate::base::tls::Connector;
-use once_cell::sync::OnceCell;
+use parking_lot::Mutex;
 use redis::{Cmd, ConnectionAddr, RedisConnectionInfo, RedisError};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -89,10 +89,25 @@ pub(crate) struct Server {
     pub(super) replicas: Option<SyncReplicas>,
     sockets: Sockets,
     rights: Option<Rights>,
-    /// As whom the first connection logged in.
-    user: OnceCell<String>,
-    /// What grants the user what it lacks, once that is known; empty if it lacks nothing.
-    advice: OnceCell<String>,
+    login: Mutex<Login>,
+}
+
+/// As whom the last connection logged in: a callback may give other users after a while.
+#[derive(Default)]
+struct Login {
+    user: Option<String>,
+    is_tested: bool,
+    /// The rules that the user lacked who was tested last.
+    missing: Option<String>,
+}
+
+impl Login {
+    fn advice(&self, rules: &str) -> String {
+        let user = self.user.as_deref().unwrap_or("default");
+        // redis-cli takes them for the beginning of a quoted word, wherever they are.
+        let is_quoted = user.contains(['"', '\'']);
+        if is_quoted { format!("ACL SETUSER {user:?} {rules}") } else { format!("ACL SETUSER {user} {rules}") }
+    }
 }
 
 /// A new connection that is logged in, and what its server said of itself.
@@ -131,8 +146,7 @@ impl Server {
             replicas,
             sockets,
             rights,
-            user: OnceCell::new(),
-            advice: OnceCell::new(),
+            login: Mutex::default(),
         }
     }
 
@@ -175,24 +189,37 @@ impl Server {
     /// How to grant what is missing, for a refusal for want of permission: all of it where that was asked for, or else what the server
     /// names.
     pub(crate) fn advice_on(&self, error: &RedisError) -> String {
-        let known = || self.advice.get().filter(|advice| !advice.is_empty()).cloned();
-        let user = self.user.get().map_or("default", String::as_str);
-        let named = || rule_in(&error.to_string()).map(|rule| format!("ACL SETUSER {user} {rule}"));
-        let advice = if code_of(error).as_deref() == Some("NOPERM") { known().or_else(named) } else { None };
-        advice.map_or_else(String::new, |advice| format!("; {advice} grants what is missing"))
+        let login = self.login.lock();
+        let known = || login.missing.clone().filter(|missing| login.is_tested && !missing.is_empty());
+        let named = || rule_in(&error.to_string());
+        let rules = if code_of(error).as_deref() == Some("NOPERM") { known().or_else(named) } else { None };
+        rules.map_or_else(String::new, |rules| format!("; {} grants what is missing", login.advice(&rules)))
     }
 
-    /// What the server said when it was asked for all that locks need. Said once.
+    /// Whether the self-test is to be made as this user.
+    fn is_untested(&self, user: &str) -> bool {
+        let mut login = self.login.lock();
+        if login.user.as_deref() != Some(user) {
+            (login.user, login.is_tested) = (Some(user.to_owned()), false);
+        }
+        !login.is_tested
+    }
+
+    /// What the server said when it was asked for all that locks need. Said once, and again of a user who lacks something else.
     fn note_rights(&self, greeting: &Greeting, user: &str) {
-        let missing = greeting.missing.iter().collect::<BTreeSet<_>>().into_iter().map(String::as_str);
-        let missing = missing.collect::<Vec<_>>().join(" ");
-        let advice = if missing.is_empty() { missing } else { format!("ACL SETUSER {user} {missing}") };
-        let address = &self.target.addr;
-        if self.advice.set(advice.clone()).is_err() {
+        let missing: BTreeSet<_> = greeting.missing.iter().map(String::as_str).collect();
+        // Only the prefix tells what all locks are called.
+        let any =
+            if missing.contains("~*") { " (~* is for locks of any name, since there is no key_prefix)" } else { "" };
+        let missing = missing.into_iter().collect::<Vec<_>>().join(" ");
+        let login = Login { user: Some(user.to_owned()), is_tested: true, missing: Some(missing.clone()) };
+        let (advice, address) = (login.advice(&missing), &self.target.addr);
+        let before = std::mem::replace(&mut *self.login.lock(), login);
+        if before.missing.as_ref() == Some(&missing) {
             return;
         }
-        if !advice.is_empty() {
-            say!(warn, "user {user:?} may not do all that locks need at {address}: {advice}");
+        if !missing.is_empty() {
+            say!(warn, "user {user:?} may not do all that locks need at {address}{any}: {advice}");
         }
         if let Some(error) = &greeting.nameless {
             say!(warn, "{address} gives this client no name, so CLIENT LIST does not show it: {error}");
@@ -259,15 +286,13 @@ impl Server {
 
     fn connect_as(&self, who: Option<Credentials>, until: Moment) -> Result<Greeted, RedisError> {
         let (address, tls) = (&self.target.addr, self.tls.as_ref());
-        let mut stream = Stream::connect(address, tls, self.response_timeout, &self.clock, until)?;
-        self.sockets.add(stream.socket());
+        let mut stream = Stream::connect(address, tls, &self.sockets, self.response_timeout, &self.clock, until)?;
         let user = match &who {
             Some(credentials) => credentials.user.clone(),
             None => self.target.login.username().map(str::to_owned),
         };
         let user = user.unwrap_or_else(|| "default".to_owned());
-        let _ = self.user.set(user.clone());
-        let tests = self.rights.is_some() && self.advice.get().is_none();
+        let tests = self.is_untested(&user) && self.rights.is_some();
         let commands = self.handshake(who.as_ref(), tests);
         let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
         stream.send(&packed)?;
@@ -380,5 +405,23 @@ mod tests {
         let kind = |kind: redis::ServerErrorKind| RedisError::from((kind.into(), "An error"));
         assert_eq!(server.classify(&kind(redis::ServerErrorKind::ReadOnly), Moment(5)).applied(), Applied::No);
         assert_eq!(server.classify(&kind(redis::ServerErrorKind::NoPerm), Moment(5)).applied(), Applied::Unknown);
+    }
+
+    /// Its session is being agreed on with somebody who says nothing.
+    #[cfg(feature = "tls")]
+    #[test]
+    fn a_server_that_is_retired_ends_the_handshake_that_is_under_way() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let connect_timeout = Duration::from_secs(20);
+        let tls = crate::Tls::new().connector().ok();
+        let config = Config { tls, connect_timeout, ..Settings::default().derive().unwrap() };
+        let url = format!("redis://{}", silent.local_addr().unwrap());
+        let server = Arc::new(Server::new(Target::of(&url).unwrap(), &config, Arc::default()));
+        let connecting = Arc::clone(&server);
+        let connecting = std::thread::spawn(move || connecting.connect(Moment(u64::MAX)).map(drop));
+        std::io::Read::read(&mut silent.accept().unwrap().0, &mut [0]).unwrap();
+        let (began, _) = (std::time::Instant::now(), server.retire());
+        assert!(connecting.join().unwrap().is_err());
+        assert!(began.elapsed() < connect_timeout / 2);
     }
 }

@@ -6,6 +6,7 @@
 use super::LEAST_TO_CONNECT;
 use super::bell::Bell;
 use super::seal::{Seal, explained};
+use super::sockets::Sockets;
 use crate::base::time::{Clock, Moment};
 use crate::base::tls::Connector;
 use redis::io::tcp::socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
@@ -29,10 +30,12 @@ pub(crate) struct Stream {
 impl Stream {
     /// Connects by then, TLS included. The look-up of a host name is not bounded: the system offers no way.
     ///
-    /// `user_timeout` is how long sent data may stay unacknowledged.
+    /// `user_timeout` is how long sent data may stay unacknowledged. Its socket is among the `open` ones before anything is said on
+    /// it, so that whoever closes those ends its handshake, too.
     pub(super) fn connect(
         address: &ConnectionAddr,
         tls: Option<&Connector>,
+        open: &Sockets,
         user_timeout: Duration,
         clock: &Clock,
         until: Moment,
@@ -51,16 +54,12 @@ impl Stream {
             _ => return Err((ErrorKind::InvalidClientConfig, "this version knows no such address").into()),
         };
         let mut socket = Bounded::new(socket, clock.clone(), until.max(clock.now().plus(LOOK)));
+        open.add(&socket.socket);
         let seal = match (tls, address) {
             (Some(tls), ConnectionAddr::Tcp(host, _)) => Some(Seal::on(tls, host, &mut socket)?),
             _ => None,
         };
         Ok(Self { socket, seal, parser: Parser::new() })
-    }
-
-    /// What it goes through, for who closes it from another thread.
-    pub(super) fn socket(&self) -> &Arc<TcpStream> {
-        &self.socket.socket
     }
 
     /// When all that follows has to be over, as seen from now.
