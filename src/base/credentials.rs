@@ -1,6 +1,6 @@
 //! Who a client logs in as, where that changes while it runs.
 
-use parking_lot::Mutex;
+use crate::base::sync::Mutex;
 use std::error::Error;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -413,13 +413,14 @@ mod tests {
     fn a_server_that_is_retired_ends_the_handshake_that_is_under_way() {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let connect_timeout = Duration::from_secs(20);
-        let tls = crate::Tls::new().connector().ok();
+        let tls = Some(crate::Tls::new().connector().unwrap());
         let config = Config { tls, connect_timeout, ..Settings::default().derive().unwrap() };
         let url = format!("redis://{}", silent.local_addr().unwrap());
         let server = Arc::new(Server::new(Target::of(&url).unwrap(), &config, Arc::default()));
         let connecting = Arc::clone(&server);
         let connecting = std::thread::spawn(move || connecting.connect(Moment(u64::MAX)).map(drop));
-        std::io::Read::read(&mut silent.accept().unwrap().0, &mut [0]).unwrap();
+        let mut heard = silent.accept().unwrap().0;
+        std::io::Read::read(&mut heard, &mut [0]).unwrap();
         let (began, _) = (std::time::Instant::now(), server.retire());
         assert!(connecting.join().unwrap().is_err());
         assert!(began.elapsed() < connect_timeout / 2);
