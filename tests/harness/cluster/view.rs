@@ -2,6 +2,7 @@
 
 use super::{Cluster, number_of};
 use crate::member::Member;
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 /// How many there are.
@@ -36,6 +37,7 @@ pub struct Known {
     flags: Vec<String>,
     pub master: Option<usize>,
     slots: Vec<RangeInclusive<u16>>,
+    epoch: u64,
     is_linked: bool,
 }
 
@@ -43,10 +45,11 @@ impl Known {
     /// A line of `CLUSTER NODES`. A slot that is being moved is a word in brackets at its end.
     fn parse(line: &str) -> Option<Self> {
         let words: Vec<_> = line.split_whitespace().collect();
-        let [id, _, flags, master, _, _, _, link, slots @ ..] = &words[..] else { return None };
+        let [id, _, flags, master, _, _, epoch, link, slots @ ..] = &words[..] else { return None };
         let flags = flags.split(',').map(str::to_owned).collect();
         let slots = slots.iter().filter_map(|word| range(word)).collect();
-        Some(Self { node: number_of(id)?, flags, master: number_of(master), slots, is_linked: *link == "connected" })
+        let (epoch, is_linked) = (epoch.parse().ok()?, *link == "connected");
+        Some(Self { node: number_of(id)?, flags, master: number_of(master), slots, epoch, is_linked })
     }
 
     fn is(&self, flag: &str) -> bool {
@@ -74,6 +77,13 @@ impl Known {
     fn part(&self) -> (usize, Option<usize>, &[RangeInclusive<u16>]) {
         (self.node, self.master, &self.slots)
     }
+}
+
+/// Whether no two masters have the same config epoch, as those may who took over at once. One of them takes a higher one when they hear
+/// of each other; if it was replaced meanwhile it gets its slots back by that.
+fn differ(view: &[Known]) -> bool {
+    let masters = || view.iter().filter(|known| known.is_master() && !known.slots.is_empty());
+    masters().map(|known| known.epoch).collect::<BTreeSet<_>>().len() == masters().count()
 }
 
 fn range(word: &str) -> Option<RangeInclusive<u16>> {
@@ -159,7 +169,9 @@ impl Cluster {
         let running: Vec<_> = self.nodes.iter().filter(|node| node.is_running()).collect();
         let views: Vec<_> = running.iter().map(|node| self.seen_by(node)).collect();
         let parts = |view: &[Known]| view.iter().map(Known::part).eq(views[0].iter().map(Known::part));
-        let agrees = |view: &Vec<Known>| view.len() == running.len() && view.iter().all(Known::is_well) && parts(view);
+        let agrees = |view: &Vec<Known>| {
+            view.len() == running.len() && view.iter().all(Known::is_well) && parts(view) && differ(view)
+        };
         let works = |node: &&Member| node.serves() && (node.says_master() || node.follows());
         views.iter().all(agrees) && running.iter().all(works)
     }
