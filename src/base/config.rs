@@ -7,6 +7,7 @@ use crate::base::time::Lease;
 use crate::base::tls::{Connector, Wanted};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Whether an inner level of a lock is told to the server.
@@ -220,6 +221,8 @@ pub(crate) struct Config {
     pub(crate) credentials: Option<Source>,
     /// What a user may not do is not asked for in the first handshake.
     pub(crate) skips_self_test: bool,
+    /// A kind of lock that has tokens was made: the first handshake after that asks for what those need.
+    pub(crate) has_tokens: Arc<AtomicBool>,
     pub(crate) tls: Option<Connector>,
 }
 
@@ -249,6 +252,7 @@ impl Settings {
             in_cluster: self.in_cluster,
             credentials: self.credentials,
             skips_self_test: self.skips_self_test,
+            has_tokens: Arc::default(),
             tls,
         };
         config.check(watchdog)?;

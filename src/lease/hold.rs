@@ -215,6 +215,26 @@ impl Hold {
         self.inner.tenure.owner()
     }
 
+    /// The token of a [`FencedLock`](crate::FencedLock)'s hold: greater than that of every hold of this lock before it, whoever
+    /// had that. The same on each level and for as long as the hold is known, also once it is over; `None` for other kinds.
+    ///
+    /// Hand it to what the lock protects with each write, and let that refuse a smaller one than it has seen.
+    ///
+    /// ```no_run
+    /// use redlatch::{Client, FencedLock, RedLockExt};
+    ///
+    /// let locks = FencedLock::new(&Client::connect("redis://127.0.0.1/")?);
+    /// let guard = locks.guard("order:42")?;
+    /// let first = guard.token();
+    /// guard.unlock()?;
+    /// assert!(locks.guard("order:42")?.token() > first);
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    #[must_use]
+    pub fn token(&self) -> Option<u64> {
+        self.inner.tenure.token()
+    }
+
     /// How many nodes of a [`QuorumLock`](crate::QuorumLock) confirmed the hold when they were last asked, and how
     /// many nodes there are; `None` for other kinds, but with [`sync_replicas`](crate::ClientBuilder::sync_replicas) how many
     /// replicas confirmed it when that was last asked for, and how many had to.

@@ -99,6 +99,8 @@ pub(crate) struct Tenure {
     nodes: Nodes,
     /// How many replicas confirmed it last, and how many had to: in one word, zero where none have to.
     replicas: AtomicU64,
+    /// What it was given with the lock, of a kind that gives tokens; zero: nothing.
+    token: AtomicU64,
     open_until: AtomicU64,
     lease_until: AtomicU64,
 }
@@ -124,6 +126,7 @@ impl Tenure {
             audience: AtomicU8::new(UNKNOWN),
             nodes: Nodes::default(),
             replicas: AtomicU64::new(0),
+            token: AtomicU64::new(0),
             open_until: AtomicU64::new(0),
             lease_until: AtomicU64::new(0),
         }
@@ -153,6 +156,16 @@ impl Tenure {
     pub(crate) fn replicas(&self) -> Option<(usize, usize)> {
         let word = self.replicas.load(SeqCst);
         (word != 0).then_some(((word >> 32) as usize, (word & u64::from(u32::MAX)) as usize))
+    }
+
+    /// It was granted with this token. Before the word says that it is held.
+    pub(crate) fn note_token(&self, token: u64) {
+        self.token.store(token, SeqCst);
+    }
+
+    pub(crate) fn token(&self) -> Option<u64> {
+        let token = self.token.load(SeqCst);
+        (token != 0).then_some(token)
     }
 
     /// Tells tenures apart, and orders those that are due at the same moment.

@@ -1,0 +1,13 @@
+-- Counts a lock's tokens on: one more than the last, or the time in us if that is greater, so that they grow though the counter is
+-- lost. The token, in digits; nil and an error, with nothing written, when what is stored is no number that leaves another token below
+-- 2^53, beyond which numbers here are not exact. `now` is that of the stale check.
+local function next_token(counter)
+  local stored = redis.call('GET', counter) or '0'
+  if not string.find(stored, '^%d+$') or tonumber(stored) >= 2 ^ 53 - 1 then
+    return nil, redis.error_reply('TOKEN the counter of the tokens holds no whole number below 2^53 - 1')
+  end
+  local token = string.format('%.0f', math.max(tonumber(stored) + 1, now))
+  redis.call('SET', counter, token)
+  return token
+end
+

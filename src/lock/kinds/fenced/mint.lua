@@ -1,0 +1,10 @@
+-- Counts the tokens of a lock on, for who has taken the lock without one, because its counter is at another node.
+--
+-- preludes stale, next_token
+-- KEYS[1]  the counter of the tokens: string
+-- ARGV[1]  deadline of this attempt, us on the server's clock
+-- reply    text: the token; error STALE <server us>; error TOKEN: the counter is no counter, and nothing was done
+local counter = KEYS[1]
+
+local token, wrong = next_token(counter)
+return token or wrong
