@@ -38,6 +38,8 @@ pub(crate) type Callback = Arc<dyn Fn(LostHold) + Send + Sync>;
 /// One namespace of locks and its accounting: a client has one, and so has a lock in memory.
 pub(crate) struct Space {
     pub(crate) id: Uuid,
+    /// Where the map of threads has the holds of kinds that threads share: a thread may have one beside a hold that it has alone.
+    shared: Uuid,
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) watchdog: Watchdog,
@@ -57,6 +59,7 @@ impl Space {
         let id = Uuid::new_v4();
         Self {
             id,
+            shared: Uuid::new_v4(),
             watchdog: Watchdog::new(config.watchdog_lease, config.max_hold, Clock::Boot),
             sweeper: Sweeper::new(Clock::Boot),
             freed: Arc::new(Freed::new(Clock::Boot)),
@@ -77,6 +80,17 @@ impl Space {
     pub(crate) fn is_forked(&self) -> bool {
         // A guard tells once, and each operation has to be told.
         self.fork.clone().detected_fork()
+    }
+
+    /// Where the map of threads has holds that are shared, or those that are not.
+    pub(crate) fn ground(&self, shared: bool) -> Uuid {
+        if shared { self.shared } else { self.id }
+    }
+
+    /// How many holds there are, and how many calls that may have to wait.
+    fn census(&self) -> (usize, usize) {
+        let [alone, shared] = [self.id, self.shared].map(|ground| registry().census(ground));
+        (alone.0 + shared.0, alone.1 + shared.1)
     }
 
     /// First in every operation that may use the wire or change a count.
@@ -138,8 +152,8 @@ impl Space {
             freed.free_again(&sweeper, is_meant);
             moves.tell();
         });
-        let id = self.id;
-        let in_use = Arc::new(move || registry().census(id) != (0, 0));
+        let grounds = [self.id, self.shared];
+        let in_use = Arc::new(move || grounds.iter().any(|ground| registry().census(*ground) != (0, 0)));
         Ok(Common { config, counters, worker: pool_worker()?, moved, in_use })
     }
 
@@ -167,7 +181,7 @@ impl Space {
 
     /// In a forked child the map may be locked for ever, so only the counts are given there.
     pub(crate) fn stats(&self, outage: Option<Duration>) -> Stats {
-        let holds = if self.is_forked() { 0 } else { registry().census(self.id).0 };
+        let holds = if self.is_forked() { 0 } else { self.census().0 };
         self.counters.snapshot(holds, outage)
     }
 
@@ -181,15 +195,16 @@ impl Space {
         if self.is_forked() || !self.shutdown.begin() {
             return;
         }
-        registry().wake_all(self.id);
-        let holds = registry().holds(self.id);
+        let grounds = [self.id, self.shared];
+        grounds.iter().for_each(|ground| registry().wake_all(*ground));
+        let holds: Vec<_> = grounds.iter().flat_map(|ground| registry().holds(*ground)).collect();
         holds.iter().for_each(end);
         let span = self.config.outage_budget.max(self.config.watchdog_lease.span());
         closing::free_all(&holds, self.config.pool_size as usize, &self.clock, self.clock.now().plus(span));
         for hold in holds {
             self.sweep_open(&hold);
             hold.close(true);
-            registry().clear(self.id, &hold);
+            registry().clear(self.ground(hold.kind().shared), &hold);
         }
         self.watchdog.close();
         self.sweeper.close();

@@ -278,6 +278,7 @@ pub use lease::tenure::LossCause;
 pub use lock::{FencedLock, LocalRedLock, QuorumLock, RedisRedLock, ReentrantLock};
 pub use lock::{GroupGuard, GroupHold, GroupRequest, MultiLock};
 pub use lock::{Guard, LockAction, LockGuard, OwnedGuard, RedLock, RedLockExt, Request, Terms};
+pub use lock::{ReadLock, ReadWriteLock, WriteLock};
 
 /// The README's example is compiled with the doc tests.
 #[cfg(doctest)]

@@ -172,6 +172,14 @@ impl Registry {
         self.with(space, hold.tenure().key().full(), |entry| entry.open(hold, until));
     }
 
+    /// Nobody may come to share a tenure any more.
+    pub(crate) fn shut(&self, space: Uuid, key: &str) {
+        self.look_mut(space, key, |entry| {
+            entry.seat.shut(None);
+            Some(())
+        });
+    }
+
     /// Passes the tenure of the current thread's hold on to a parked thread, or leaves it to who shares it, without the wire. The hold is then
     /// released. False when that cannot be: then the wire has to be told.
     pub(crate) fn pass_on(&self, space: Uuid, hold: &Hold, bounds: &HandOff, lease: Duration) -> bool {

@@ -223,6 +223,8 @@ pub(crate) struct Config {
     pub(crate) skips_self_test: bool,
     /// A kind of lock that has tokens was made: the first handshake after that asks for what those need.
     pub(crate) has_tokens: Arc<AtomicBool>,
+    /// The same for read-write locks.
+    pub(crate) has_sides: Arc<AtomicBool>,
     pub(crate) tls: Option<Connector>,
 }
 
@@ -253,6 +255,7 @@ impl Settings {
             credentials: self.credentials,
             skips_self_test: self.skips_self_test,
             has_tokens: Arc::default(),
+            has_sides: Arc::default(),
             tls,
         };
         config.check(watchdog)?;

@@ -70,12 +70,23 @@ impl Deref for FullKey<'_> {
     }
 }
 
+/// Which part of a lock the holds of a kind are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// All of it.
+    Whole,
+    /// One of the readers of a read-write lock, or its writer.
+    Read,
+    Write,
+}
+
 /// The names of one lock. Up to 23 bytes of key are kept inside; a longer one is shared by all clones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Key {
     full: SmolStr,
     prefix: usize,
     naming: Naming,
+    side: Side,
 }
 
 impl Key {
@@ -85,7 +96,12 @@ impl Key {
 
     /// The same for a key that has been joined.
     pub(crate) fn of(naming: Naming, prefix: &str, full: FullKey<'_>) -> Self {
-        Self { full: full.keep(), prefix: prefix.len(), naming }
+        Self { full: full.keep(), prefix: prefix.len(), naming, side: Side::Whole }
+    }
+
+    /// The same for one side of a read-write lock.
+    pub(crate) fn of_side(self, side: Side) -> Self {
+        Self { side, ..self }
     }
 
     /// The key on the server: prefix and resource.
@@ -110,6 +126,9 @@ impl Key {
 
     /// Where unlock messages are published, in parts: who sends them one after the other needs no text of the whole.
     pub(crate) fn channel_parts(&self) -> [&str; 3] {
+        if self.side != Side::Whole {
+            return self.beside("redisson_rwlock:{");
+        }
         let (before, after) = self.naming.around(self.full.contains('{'));
         [before, &self.full, after]
     }
@@ -132,6 +151,34 @@ impl Key {
     /// The counter of a fenced lock's tokens, as Redisson names it whatever the channel's name is.
     pub(crate) fn token_parts(&self) -> [&str; 3] {
         self.beside("redisson_lock_token:{")
+    }
+
+    /// What stands behind an owner id in the name of its field.
+    pub(crate) fn field_end(&self) -> &'static str {
+        if self.side == Side::Write { ":write" } else { "" }
+    }
+
+    /// The mark of writers that wait (docs/protocol.md, 16).
+    pub(crate) fn writers_parts(&self) -> [&str; 3] {
+        self.beside("redlatch_writer:{")
+    }
+
+    /// Whether readers wait, or have the turn.
+    pub(crate) fn readers_parts(&self) -> [&str; 3] {
+        self.beside("redlatch_readers:{")
+    }
+
+    /// What the time-outs of its read holds begin with.
+    pub(crate) fn timeouts_parts(&self) -> [&str; 3] {
+        match self.full.contains('{') {
+            true => ["", &self.full, ":"],
+            false => ["{", &self.full, "}:"],
+        }
+    }
+
+    /// The time-out of the read hold with this owner id.
+    pub(crate) fn timeout(&self, owner: &str) -> String {
+        [self.timeouts_parts().concat().as_str(), owner, ":rwlock_timeout:1"].concat()
     }
 
     /// The channel that each client of ours listens to beside that of the unlock messages, so that others can be counted.
@@ -159,17 +206,18 @@ impl Key {
 }
 
 /// What the keys beside a lock begin with.
-const BESIDE: [&str; 3] = ["redlatch_queue:", "redlatch_turn:", "redisson_lock_token:"];
+const BESIDE: [&str; 5] =
+    ["redlatch_queue:", "redlatch_turn:", "redlatch_writer:", "redlatch_readers:", "redisson_lock_token:"];
 
 /// Where strict clients keep what they know of the server, after their prefix.
 pub(crate) const EPOCH: &str = "redlatch:epoch";
 
 /// Not where strict clients, whatever their prefix is, keep their epoch: a lock there would keep all of them from locking.
-/// And not where the queue or the tokens of another lock are.
+/// And not where the queue, a mark or the tokens of another lock are.
 pub(crate) fn check_key(full: &str) -> Result<()> {
     if let Some(taken) = BESIDE.iter().find(|taken| full.starts_with(*taken)) {
         return Err(Error::config(format!(
-            "the key {full:?} is taken: {taken} is where locks have their queues or tokens, choose another name"
+            "the key {full:?} is taken: {taken} is where locks have their queues, marks or tokens, choose another name"
         )));
     }
     let is_of_a_slot = || full.match_indices(EPOCH).any(|(at, _)| full[at + EPOCH.len()..].starts_with(":{"));
@@ -205,6 +253,11 @@ mod tests {
         assert_eq!(channel(Naming::Redisson, "n"), "redisson_lock__channel:{n}");
         assert_eq!(channel(Naming::Redisson, "{a}b"), "redisson_lock__channel:{a}b");
         assert_eq!(channel(Naming::Jedis, "{a}b"), "__red__lock:{a}b");
+        let read = |naming, name| Key::new(naming, "", name).of_side(Side::Read);
+        assert_eq!(read(Naming::Jedis, "n").channel(), "redisson_rwlock:{n}");
+        assert_eq!(read(Naming::Redisson, "{a}b").channel(), "redisson_rwlock:{a}b");
+        assert_eq!(read(Naming::Redisson, "n").timeout("u:1:2"), "{n}:u:1:2:rwlock_timeout:1");
+        assert_eq!(read(Naming::Redisson, "{a}b").timeout("u:1:2"), "{a}b:u:1:2:rwlock_timeout:1");
     }
 
     #[test]
@@ -239,7 +292,10 @@ mod tests {
             let key = Key::new(Naming::Redisson, "", name);
             let parts =
                 [key.channel_parts(), key.queue_parts(), key.mark_parts(), key.members_parts(), key.tag_parts()];
-            let parts = parts.iter().chain([&key.token_parts()]).copied().collect::<Vec<_>>();
+            let of_sides = key.clone().of_side(Side::Read);
+            let timeout = key.timeout("a:1:1");
+            let sides = [of_sides.channel_parts(), key.writers_parts(), key.readers_parts(), [&timeout, "", ""]];
+            let parts = parts.iter().chain(&sides).chain([&key.token_parts()]).copied().collect::<Vec<_>>();
             let together = parts.iter().all(|parts| slot_of(&parts.concat()) == slot_of(name));
             assert_eq!(key.is_in_one_slot(), together, "{name}");
         }

@@ -136,9 +136,13 @@ impl Tenure {
         &self.key
     }
 
-    /// The field on the wire.
     pub(crate) fn owner(&self) -> &str {
         &self.owner
+    }
+
+    /// The field on the wire, in parts.
+    pub(crate) fn field(&self) -> [&str; 3] {
+        [&self.owner, self.key.field_end(), ""]
     }
 
     /// At which nodes of a quorum it is.

@@ -63,7 +63,7 @@ impl Engine {
         if let Some(held) = keys.iter().position(|key| self.is_siblings(key.full())) {
             return Ok(self.group_busy(held));
         }
-        if !keys.iter().all(|key| registry().is_idle(self.space.id, key.full())) {
+        if !keys.iter().all(|key| registry().is_idle(self.ground(), key.full())) {
             return Ok(Together::Apart);
         }
         let patience = self.patience(resources.first().unwrap_or(&"")).on(terms);
@@ -89,7 +89,7 @@ impl Engine {
     /// Whether another thread of this process surely holds a lock.
     fn is_siblings(&self, key: &str) -> bool {
         let me = current_thread();
-        registry().believed(self.space.id, key).iter().any(|hold| hold.is_valid() && hold.thread() != me)
+        registry().believed(self.ground(), key).iter().any(|hold| hold.is_valid() && hold.thread() != me)
     }
 
     fn group_busy(&self, taken: usize) -> Together {
@@ -130,7 +130,7 @@ impl Engine {
         let fits = |hold: &&Hold| {
             self.check_own(hold).is_ok()
                 && last(hold)
-                && !registry().is_awaited(self.space.id, hold.tenure().key().full())
+                && !registry().is_awaited(self.ground(), hold.tenure().key().full())
         };
         holds.iter().all(fits)
     }

@@ -31,7 +31,7 @@ impl Engine {
     /// One level of the current thread's hold.
     pub(crate) fn unlock(&self, resource: &str) -> Result<()> {
         let key = self.space.full_key(resource)?;
-        let hold = registry().find(self.space.id, &key, current_thread());
+        let hold = registry().find(self.ground(), &key, current_thread());
         hold.map_or_else(|| Err(Error::not_held(resource)), |hold| self.release_one(&hold))
     }
 
@@ -98,7 +98,7 @@ impl Engine {
         let config = &self.space.config;
         let lease = config.watchdog_lease.span();
         (config.hand_off.is_on() || self.kind.shared)
-            && registry().pass_on(self.space.id, hold, &config.hand_off, lease)
+            && registry().pass_on(self.ground(), hold, &config.hand_off, lease)
     }
 
     fn release_last(&self, hold: &Hold) -> Result<()> {
@@ -205,12 +205,12 @@ impl Engine {
     /// The hold of a tenure that ended is over: nobody finds it, and the next waiter may go.
     fn bury(&self, hold: &Hold, released: bool) {
         hold.close(released);
-        registry().clear(self.space.id, hold);
+        registry().clear(self.ground(), hold);
     }
 
     /// Tells the world of a loss, once.
     pub(super) fn announce(&self, tenure: &Arc<Tenure>, cause: LossCause) {
-        for hold in registry().lose(self.space.id, tenure) {
+        for hold in registry().lose(self.ground(), tenure) {
             // First the callback's queue: who hears of it by another way may drop the client at once.
             let lost = hold.loss(cause);
             self.space.report(lost.clone());
@@ -222,19 +222,19 @@ impl Engine {
     /// Frees the lock at the store, and ends at once whatever this process holds or is about to hold: which of it
     /// came after the force unlock at the store cannot be told, so none of it is believed.
     pub(crate) fn force_unlock(&self, resource: &str) -> Result<bool> {
-        let key = self.space.key(resource)?;
+        let key = self.key(resource)?;
         let result = self.patience(resource).persist(|answer_by| self.primitive.force_unlock(&key, answer_by));
         if !matches!(&result, Err(error) if error.applied() == Applied::No) {
             self.space.note_forced();
             self.end_current(key.full());
         }
-        registry().wake(self.space.id, key.full());
+        registry().wake(self.ground(), key.full());
         // Free after an attempt that was not answered: that one may have freed it.
         result.map(|(was_locked, doubt)| was_locked || doubt)
     }
 
     fn end_current(&self, key: &str) {
-        for hold in registry().believed(self.space.id, key) {
+        for hold in registry().believed(self.ground(), key) {
             hold.tenure().lose();
             self.lost(hold.tenure(), LossCause::Removed);
             self.sweep_now(hold.tenure());

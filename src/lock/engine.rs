@@ -9,18 +9,20 @@ use super::queue::Manner;
 use super::wait::Outcome;
 use crate::base::config::{Asked, Reentry};
 use crate::base::error::{Applied, Error, Result};
+use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::base::time::{Lease, Moment};
 use crate::base::unwind::survives_a_panic;
 use crate::client::Space;
 use crate::lease::hold::{Hold, HoldState};
 use crate::lease::tenure::{Keeper, LossCause, Standing, Tenure};
-use crate::registry::registry;
+use crate::registry::{current_thread, registry};
 use crate::store::Health;
 use crate::store::node::Failure;
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 use std::time::Duration;
+use uuid::Uuid;
 
 #[cfg(test)]
 mod tests;
@@ -57,6 +59,19 @@ impl Engine {
 
     pub(super) fn strong_keeper(&self) -> Option<Arc<dyn Keeper>> {
         self.strong().map(|me| me as Arc<dyn Keeper>)
+    }
+
+    /// Where the map of threads has its holds.
+    pub(super) fn ground(&self) -> Uuid {
+        self.space.ground(self.kind.shared)
+    }
+
+    /// The names of a lock.
+    ///
+    /// # Errors
+    /// As [`Space::key`].
+    pub(super) fn key(&self, resource: &str) -> Result<Key> {
+        self.space.key(resource).map(|key| self.primitive.names(key))
     }
 
     /// How long a call goes on asking the store, until something else is said.
@@ -110,7 +125,7 @@ impl Engine {
         }
         self.note_renewed(tenure, asked);
         let hold = Hold::new(self.space.id, self.kind, Arc::clone(tenure), self.keeper(), asked.is_renewed());
-        registry().settle(self.space.id, tenure.key().shared(), &hold);
+        registry().settle(self.ground(), tenure.key().shared(), &hold);
         // A force unlock of another thread may have freed what was just acquired. It is counted before it looks into the
         // map, and this looks at the count after it is in the map: so one of the two sees the other.
         if self.space.forced() != forced {
@@ -121,8 +136,8 @@ impl Engine {
         self.keep(&hold)
             .and_then(|()| self.space.check_not_shut(hold.resource()))
             .inspect_err(|_| self.give_back(&hold))?;
-        if self.kind.shared && asked == Asked::Usual {
-            registry().open(self.space.id, &hold, tenure.acquire_sent().plus(self.space.config.hand_off.within));
+        if self.kind.shared && asked == Asked::Usual && self.hold_beside(tenure.key().full()).is_none() {
+            registry().open(self.ground(), &hold, tenure.acquire_sent().plus(self.space.config.hand_off.within));
         }
         Ok(Some(hold))
     }
@@ -233,6 +248,24 @@ impl Engine {
         )))
     }
 
+    /// What the current thread has of a lock besides, alone if this kind shares, and shared if it does not. A tenure that was acquired
+    /// beside one is never open to others, who have no such hold.
+    fn hold_beside(&self, key: &str) -> Option<Hold> {
+        registry().find(self.space.ground(!self.kind.shared), key, current_thread())
+    }
+
+    /// A thread that has a lock by another kind would wait for itself.
+    ///
+    /// # Errors
+    /// `Config` if it has.
+    pub(super) fn check_own_way(&self, key: &str) -> Result<()> {
+        let in_force = |hold: &Hold| matches!(hold.state(), HoldState::Held | HoldState::Suspect);
+        match self.hold_beside(key).filter(in_force) {
+            Some(hold) if !self.primitive.goes_with(hold.kind()) => self.check_kind(&hold),
+            _ => Ok(()),
+        }
+    }
+
     /// Asks the store, for one response time-out, by the renewal's script: a demoted master still answers reads, and that
     /// script always writes (docs/protocol.md, 3). It leaves the depth alone, which another thread may change meanwhile.
     pub(crate) fn verify(&self, hold: &Hold) -> Result<bool> {
@@ -250,7 +283,7 @@ impl Engine {
 
     pub(crate) fn hold_of(&self, resource: &str, thread: ThreadId) -> Option<Hold> {
         let key = self.space.full_key(resource).ok()?;
-        registry().find(self.space.id, &key, thread).filter(|hold| hold.is_of_kind(self.kind))
+        registry().find(self.ground(), &key, thread).filter(|hold| hold.is_of_kind(self.kind))
     }
 
     pub(crate) fn is_locked(&self, resource: &str) -> Result<bool> {
@@ -262,7 +295,7 @@ impl Engine {
     }
 
     fn time_to_live(&self, resource: &str) -> Result<Option<Option<Duration>>> {
-        let key = self.space.key(resource)?;
+        let key = self.key(resource)?;
         let (left, _) = self.patience(resource).persist(|answer_by| self.primitive.time_to_live(&key, answer_by))?;
         Ok(left)
     }

@@ -165,7 +165,7 @@ impl Keeper for Engine {
         }
         // Nobody publishes in memory.
         if swept.is_ok() && self.primitive.is_of_this_process() {
-            registry().wake(self.space.id, tenure.key().full());
+            registry().wake(self.ground(), tenure.key().full());
         }
         swept.map_err(|failure| failure.into_error(tenure.key().resource()))
     }

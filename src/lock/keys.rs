@@ -4,6 +4,7 @@ mod answers;
 mod group;
 mod on_its_way;
 mod spread;
+mod telling;
 
 use super::primitive::{GroupPrimitive, Primitive, Renewed, Take, heard};
 use super::queue::{Manner, Queue, Ticket};
@@ -15,10 +16,11 @@ use crate::base::script::{Script, scripts};
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Lease, Moment};
 use crate::client::Space;
-use crate::lease::tenure::{Audience, Tenure};
-use crate::store::Store;
+use crate::lease::tenure::Tenure;
 use crate::store::node::{Answer, Arg, Failure, Grants, Lane, Limits, Reply, Request, Verb};
-use answers::{Freed, prolongs, takes};
+use crate::store::{Answers, Store};
+use answers::Freed;
+pub(super) use answers::{prolongs, takes};
 use arrayvec::ArrayVec;
 use on_its_way::may_ask;
 use std::sync::Arc;
@@ -77,7 +79,7 @@ static REENTRANTLY: Acquire = Acquire {
 };
 
 /// As many arguments as a re-entry has at most.
-type ProlongArgs<'a> = ArrayVec<Arg<'a>, 7>;
+pub(super) type ProlongArgs<'a> = ArrayVec<Arg<'a>, 7>;
 
 /// As many arguments as an acquire has at most.
 type AcquireArgs<'a> = ArrayVec<Arg<'a>, 13>;
@@ -127,7 +129,7 @@ impl Keys {
         self.attempt(script, keys, args, limits, Some(grants), may_ask(script))
     }
 
-    fn attempt(
+    pub(super) fn attempt(
         &self,
         script: &'static Script,
         keys: &[&str],
@@ -138,25 +140,6 @@ impl Keys {
     ) -> Result<Answer, Failure> {
         let request = Request { grants, may_ask, ..Request::new(Verb::Script(script), keys, args) };
         self.store.attempt(Lane::Calls, &request, limits)
-    }
-
-    /// What a script that frees says. That waiters were not told is logged once: they find out by polling.
-    fn freed(&self, key: &Key, answer: &Answer, number: i64) -> Freed {
-        let freed = Freed::of(number);
-        if freed.is_done() && self.is_told_elsewhere(key, answer, freed) {
-            self.tell_where_they_listen(key);
-            return Freed::Untold;
-        }
-        if freed == Freed::Untold && !self.unheard.swap(true, Relaxed) {
-            let channel = key.channel();
-            say!(warn, "the server refuses to publish on {channel:?}, so waiters poll: grant this user the channel");
-        }
-        freed
-    }
-
-    /// One of those who were told may be this client itself. Of whom a store does not count there may be any number.
-    fn were_others_told(&self, key: &Key, told: i64) -> bool {
-        told > 1 || !self.store.counts_listeners() || (told == 1 && !self.store.hears(&key.channel()))
     }
 
     /// Sends the acquire of a kind: its own script, in strict mode behind the quarantine.
@@ -257,61 +240,37 @@ impl Keys {
         Take::Acquired(*sent)
     }
 
-    /// The last level of a lock that others may wait for.
-    fn release_in_turn(
-        &self,
-        queue: &Queue,
-        tenure: &Tenure,
-        args: [Arg<'_>; 3],
-        answer_by: Moment,
-    ) -> Result<bool, Failure> {
-        let key = tenure.key();
-        let args = ArrayVec::<_, 10>::from_iter(args.into_iter().chain(queue.releasing(tenure)));
-        let answer = self.call(&RELEASE_IN_TURN, key, &args, answer_by)?;
-        queue.note_trip(&answer);
-        let Reply::Array(said) = &answer.reply else {
-            return Ok(self.freed(key, &answer, answer.reply.number()?).is_done());
-        };
-        let told = queue.told(key, said)?;
-        let freed = self.freed(key, &answer, told.all);
-        match told.in_order {
-            true => tenure.note_audience(Audience::Queue),
-            false => self.note_audience(tenure, freed),
-        }
-        if let (false, Freed::Told(all), Some(Audience::Others)) = (told.in_order, freed, tenure.audience()) {
-            queue.note_bystanders(key, all);
-        }
-        Ok(freed.is_done())
-    }
-
-    /// Who was told of a final release: it may be somebody who waits.
-    fn note_audience(&self, tenure: &Tenure, freed: Freed) {
-        if let Freed::Told(told) = freed {
-            let others = self.were_others_told(tenure.key(), told);
-            tenure.note_audience(if others { Audience::Others } else { Audience::Nobody });
-            self.queue.iter().for_each(|queue| match others {
-                true => queue.note_told(tenure.key(), told),
-                false => queue.note_alone(tenure.key()),
-            });
-        }
-    }
-
     /// Of scripts that prolong, the one for this client, and its first arguments, which are for all of its keys.
-    fn prolonging(&self, by: [&'static Script; 2], lease: Lease) -> (&'static Script, ProlongArgs<'_>) {
+    pub(super) fn prolonging(&self, by: [&'static Script; 2], lease: Lease) -> (&'static Script, ProlongArgs<'_>) {
         let mut args = ProlongArgs::new();
         args.extend([Arg::Deadline, Arg::Number(lease.millis())]);
         args.extend(self.quiet_args().into_iter().flatten());
         (by[usize::from(self.epoch.is_some())], args)
     }
 
+    /// Sends one to several keys, with so many arguments for all of them.
+    pub(super) fn prolong_each(
+        &self,
+        lane: Lane,
+        script: &'static Script,
+        keys: &[&str],
+        (shared, args): (usize, &[Arg<'_>]),
+        limits: Limits,
+    ) -> Result<Answers, Failure> {
+        // More than a deadline and a lease is of the epoch, which is beside the keys.
+        let (grants, may_ask) = (Some(prolongs as Grants), shared == 2);
+        let request = Request { grants, may_ask, ..Request::new(Verb::Script(script), keys, args) };
+        self.store.attempt_all(lane, &request, shared, limits)
+    }
+
     /// Strict mode: what a script needs to know of the epoch.
-    fn quiet_args(&self) -> Option<[Arg<'_>; 3]> {
+    pub(super) fn quiet_args(&self) -> Option<[Arg<'_>; 3]> {
         let (epoch, quarantine) = self.epoch.as_ref()?;
         let key = if self.in_cluster { Arg::InSlot(epoch) } else { Arg::Text(epoch) };
         Some([key, Arg::RunId, Arg::Number(*quarantine)])
     }
 
-    fn ask(&self, command: &'static str, key: &str, answer_by: Moment) -> Result<Reply, Failure> {
+    pub(super) fn ask(&self, command: &'static str, key: &str, answer_by: Moment) -> Result<Reply, Failure> {
         let keys = [key];
         let request = Request::new(Verb::Command(command), &keys, &[]);
         Ok(self.store.attempt(Lane::Calls, &request, any_time(answer_by))?.reply)
@@ -324,7 +283,7 @@ impl Keys {
 }
 
 /// Limits of a command that does no harm however late it is executed.
-fn any_time(answer_by: Moment) -> Limits {
+pub(super) fn any_time(answer_by: Moment) -> Limits {
     Limits { answer_by, execute_within: Duration::MAX }
 }
 
@@ -345,7 +304,7 @@ impl Primitive for Keys {
         answer_by: Moment,
     ) -> Result<Option<Moment>, Failure> {
         let (script, mut args) = self.prolonging([&REENTER, &REENTER_STRICT], lease);
-        args.extend([Arg::Text(tenure.owner()), Arg::Number(count as u64)]);
+        args.extend([Arg::Parts(tenure.field()), Arg::Number(count as u64)]);
         let limits = Limits { answer_by, execute_within: lease.validity() };
         let answer = match self.ask_for(script, &[tenure.key().full()], &args, limits, prolongs) {
             Err(failure) if failure.is_on_its_way() => self.reenter_on_its_way(tenure, count, lease, limits),
@@ -358,12 +317,10 @@ impl Primitive for Keys {
         let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
         let (script, first) = self.prolonging([&RENEW, &RENEW_STRICT], lease);
         let shared = first.len();
-        let owners = tenures.iter().map(|tenure| Arg::Text(tenure.owner()));
+        let owners = tenures.iter().map(|tenure| Arg::Parts(tenure.field()));
         let args: Vec<_> = first.into_iter().chain(owners).collect();
-        let grants = Some(prolongs as Grants);
-        let request = Request { grants, may_ask: may_ask(script), ..Request::new(Verb::Script(script), &keys, &args) };
         let limits = Limits { answer_by, execute_within: lease.validity() };
-        let answers = self.store.attempt_all(lane, &request, shared, limits)?;
+        let answers = self.prolong_each(lane, script, &keys, (shared, &args), limits)?;
         let held = tenures.iter().zip(answers).map(|(tenure, answer)| {
             let answer = match answer {
                 Err(failure) if failure.is_on_its_way() => self.renew_on_its_way(lane, tenure, lease, limits),

@@ -17,6 +17,7 @@
 //! | `keys.rs` and `keys/` | the primitive of locks that are keys of a store, also of a quorum's node; its scripts |
 //! | `kinds/reentrant.rs` | [`ReentrantLock`] at one store |
 //! | `kinds/fenced.rs` and `kinds/fenced/` | [`FencedLock`], the same with a token for each hold |
+//! | `kinds/read_write.rs` and `kinds/read_write/` | [`ReadWriteLock`], readers together or a writer alone |
 //! | `kinds/quorum.rs` and `kinds/quorum/` | [`QuorumLock`], the Redlock algorithm over several stores |
 //! | `kinds/local.rs` and `kinds/local/` | [`LocalRedLock`] in memory, and what its calls are told to meet |
 //! | `multi.rs` and `multi/` | [`MultiLock`], several of any kinds taken as one |
@@ -77,6 +78,7 @@ pub use guard::{Guard, LockAction, LockGuard, OwnedGuard, Request};
 pub use kinds::fenced::FencedLock;
 pub use kinds::local::LocalRedLock;
 pub use kinds::quorum::QuorumLock;
+pub use kinds::read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use kinds::reentrant::{RedisRedLock, ReentrantLock};
 pub use multi::{GroupGuard, GroupHold, GroupRequest, MultiLock};
 pub use patience::Terms;

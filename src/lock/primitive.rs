@@ -2,6 +2,7 @@
 
 use super::queue::{Manner, Queue, Ticket};
 use crate::base::key::Key;
+use crate::base::kind::Kind;
 use crate::base::say::say;
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Lease, Moment};
@@ -58,6 +59,21 @@ pub(crate) trait GroupPrimitive {
 /// The contract: every method is idempotent for the same tenure and count, answers by `answer_by` (a command once
 /// sent gets 200 ms beyond it), and reports as [`Failure::Unknown`] whatever may have been executed unanswered.
 pub(crate) trait Primitive: Send + Sync {
+    /// The names of a lock, as the kind has them.
+    fn names(&self, key: Key) -> Key {
+        key
+    }
+
+    /// Whether a thread may have a hold of this kind under a name that it holds by the other.
+    fn goes_with(&self, _: &Kind) -> bool {
+        false
+    }
+
+    /// Whether a call that waits leaves something at the store, which its release takes away.
+    fn leaves_a_mark(&self) -> bool {
+        false
+    }
+
     /// Takes the lock for the tenure, or confirms that it has it. A kind that ends a tenure which it could not take
     /// gets one with a new owner id for the next attempt.
     ///

@@ -49,13 +49,14 @@ fn look_and_wait(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Result<O
     let patience = engine.patience(resource).on(terms);
     patience.stop.check()?;
     let tries = terms.wait.is_zero();
-    match registry().glance(engine.space.id, &name, engine.takes(asked)) {
+    match registry().glance(engine.ground(), &name, engine.takes(asked)) {
         Some(Entered::Mine(hold)) => return deepen(engine, &hold, asked, patience).map(|()| Some(hold)),
         Some(Entered::Granted(hold)) if engine.accept(&hold)? => return Ok(Some(hold)),
         Some(Entered::Sibling) if tries => return Ok(busy(engine)),
         _ => {}
     }
-    let key = &engine.space.key_of(name);
+    engine.check_own_way(&name)?;
+    let key = &engine.primitive.names(engine.space.key_of(name));
     if tries { try_now(engine, key, &patience, asked) } else { wait(engine, key, patience, asked) }
 }
 
@@ -86,7 +87,7 @@ fn wait(engine: &Engine, key: &Key, patience: Patience<'_>, asked: Asked) -> Res
     let (config, stop, contention) = (&engine.space.config, &patience.stop, &Contention::new(&engine.space.counters));
     let call = &Call { config, stop, contention, semaphore: &waiter.semaphore };
     let backing = &Siblings { engine, patience };
-    let line = Line { registry: registry(), space: engine.space.id, key, waiter, call, backing };
+    let line = Line { registry: registry(), space: engine.ground(), key, waiter, call, backing };
     line.wait(|| call.contend(&mut TenureBid::new(engine, key, patience, asked)))
 }
 
@@ -210,6 +211,9 @@ impl Bid for TenureBid<'_> {
         if let Some(ticket) = self.ticket.get().filter(|ticket| ticket.may_be_queued()) {
             self.engine.leave_queue(ticket, Some(self.engine.space.clock.now()));
             self.engine.leave_queue(ticket, self.open_until);
+        }
+        if self.engine.primitive.leaves_a_mark() {
+            self.engine.sweep_now(&self.tenure);
         }
     }
 }

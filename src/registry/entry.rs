@@ -26,7 +26,8 @@ use std::time::Duration;
 /// Kept means: somebody parked can take it and is on the way, so that it is never forgotten.
 ///
 /// A tenure of a kind that shares is open for a while: it is granted to those who are parked in front, and who comes
-/// while nobody waits has it too. Its last holder ends it.
+/// while nobody waits has it too. Its last holder ends it. Beside it others may have one of their own, so the head of the line
+/// contends whoever has the lock.
 #[derive(Default)]
 pub(super) struct ThreadEntry {
     pub(super) seat: Seat,
@@ -59,7 +60,7 @@ impl ThreadEntry {
         if let Some(hold) = takes.and_then(|kind| self.join(kind, thread)) {
             return Some(Entered::Granted(hold));
         }
-        self.seat.in_force().next().filter(|hold| hold.is_valid()).map(|_| Entered::Sibling)
+        self.seat.in_force().next().filter(|hold| hold.is_valid() && !hold.kind().shared).map(|_| Entered::Sibling)
     }
 
     /// What a thread that comes can have without a word to the server: the kept tenure, or a share of one that nobody
@@ -96,13 +97,11 @@ impl ThreadEntry {
 
     /// A thread acquired the lock on the wire.
     pub(super) fn settle(&mut self, hold: &Hold) {
-        self.retire();
+        if !hold.kind().shared {
+            // Out of the way; they stay while their threads still have to unlock them.
+            self.lost.extend(self.seat.empty());
+        }
         self.seat.settle(hold);
-    }
-
-    /// Takes the holds in force out of the way; they stay while their threads still have to unlock them.
-    fn retire(&mut self) {
-        self.lost.extend(self.seat.empty());
     }
 
     /// Opens the tenure of a hold until then: those in front of the line who can share it do.
@@ -212,9 +211,7 @@ impl ThreadEntry {
     pub(super) fn lose(&mut self, tenure: &Arc<Tenure>) -> Vec<Hold> {
         let of_tenure = |hold: &&Hold| Arc::ptr_eq(hold.tenure(), tenure);
         let holds = self.lost.iter().chain(self.seat.in_force()).filter(of_tenure).cloned().collect();
-        if self.seat.is_of(tenure) {
-            self.retire();
-        }
+        self.lost.extend(self.seat.lose(tenure));
         self.line.wake_head();
         self.promote();
         holds

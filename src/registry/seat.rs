@@ -10,14 +10,14 @@ use crate::lease::tenure::{Audience, Standing, Tenure};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The holds of one lock, all on one tenure.
+/// The holds of one lock, all on one tenure; but of a kind that shares, on any number of them.
 ///
 /// | state | `hold` | `kept` | sharers | leads to |
 /// | --- | --- | --- | --- | --- |
 /// | empty | none | no | none | held, by an acquire on the wire |
 /// | held | of the thread that has it | no | none | kept; shared, if its kind shares; empty |
 /// | kept | of the thread that released it last | yes | none | held, by the next thread; empty |
-/// | shared | of one of the threads that have it | no | of the others | held, when one is left; empty, by a loss |
+/// | shared | of one of the threads that have it, the last that acquired on the wire at first | no | of the others, on its tenure or on one of their own | held, when one is left; empty, by a loss |
 ///
 /// Held and shared last until somebody notices that the tenure is lost, and while its release is under way.
 #[derive(Default)]
@@ -37,8 +37,8 @@ pub(super) struct Seat {
 #[derive(Default)]
 struct Shared {
     sharers: Vec<Hold>,
-    /// Who comes before may share the tenure.
-    open_until: Option<Moment>,
+    /// The tenure that may be shared by who comes before then.
+    open: Option<(u64, Moment)>,
 }
 
 /// While nobody outside of this process listens, the bounds of passing on are so many times as wide.
@@ -49,9 +49,10 @@ impl Seat {
         self.hold.is_none()
     }
 
-    /// Held, kept, or being released right now: whoever contended would only find it busy.
+    /// Held, kept, or being released right now: whoever contended would only find it busy. Not of a kind that shares: one
+    /// that cannot have the tenure gets its own.
     pub(super) fn is_occupied(&self) -> bool {
-        self.hold.as_ref().is_some_and(|hold| {
+        self.hold.as_ref().filter(|hold| !hold.kind().shared).is_some_and(|hold| {
             matches!(hold.tenure().standing(), Standing::Held | Standing::Suspect | Standing::Ended)
         })
     }
@@ -79,30 +80,46 @@ impl Seat {
         self.hold.as_ref().is_some_and(|current| current.is(hold))
     }
 
-    pub(super) fn is_of(&self, tenure: &Arc<Tenure>) -> bool {
-        self.hold.as_ref().is_some_and(|hold| Arc::ptr_eq(hold.tenure(), tenure))
-    }
-
-    /// A thread acquired the lock on the wire; what was there before has been [emptied](Self::empty).
+    /// A thread acquired the lock on the wire; what was there before has been [emptied](Self::empty), or is shared.
     pub(super) fn settle(&mut self, hold: &Hold) {
-        self.hold = Some(hold.clone());
+        if let Some(before) = self.hold.replace(hold.clone()) {
+            self.shared.get_or_insert_default().sharers.push(before);
+        }
         (self.passes, self.turn_since) = (0, None);
     }
 
-    /// Takes what was lost out of the way: the holds that their threads still have to unlock.
+    /// Takes the holds of a tenure that was lost out of the way: those that their threads still have to unlock.
+    pub(super) fn lose(&mut self, tenure: &Arc<Tenure>) -> Vec<Hold> {
+        let is_of = |hold: &Hold| Arc::ptr_eq(hold.tenure(), tenure);
+        if !self.holds().any(is_of) {
+            return Vec::new();
+        }
+        let shared = self.shared.take();
+        let open = shared.as_ref().and_then(|shared| shared.open).filter(|(serial, _)| *serial != tenure.serial());
+        let others = shared.map_or_else(Vec::new, |shared| shared.sharers);
+        let (lost, mut stay): (Vec<_>, Vec<_>) = self.hold.take().into_iter().chain(others).partition(is_of);
+        (self.alone, self.kept, self.hold) = (false, false, stay.pop());
+        if self.hold.is_some() {
+            self.shared = Some(Box::new(Shared { sharers: stay, open }));
+        }
+        lost.into_iter().filter(is_owed).collect()
+    }
+
+    /// The same for whatever there is.
     pub(super) fn empty(&mut self) -> impl Iterator<Item = Hold> + use<> {
         self.alone &= self.hold.is_none();
         self.kept = false;
         let sharers = self.shared.take().map_or_else(Vec::new, |shared| shared.sharers);
-        self.hold.take().into_iter().chain(sharers).filter(|hold| hold.count() > 0 && !hold.is_orphan())
+        self.hold.take().into_iter().chain(sharers).filter(is_owed)
     }
 
     /// The outermost level of a hold is gone, and with it the tenure, though others that share it have not noticed yet.
     /// Whether its thread still counted it.
     pub(super) fn clear(&mut self, hold: &Hold) -> bool {
         let was_kept = self.is_current(hold) && self.kept;
+        self.shut(Some(hold.tenure()));
         if self.is_current(hold) {
-            (self.hold, self.kept) = (self.shut().and_then(|shared| shared.sharers.pop()), false);
+            (self.hold, self.kept) = (self.shared.as_mut().and_then(|shared| shared.sharers.pop()), false);
             self.alone = hold.tenure().audience() == Some(Audience::Nobody);
         }
         self.forget_sharer(|sharer| sharer.is(hold));
@@ -115,12 +132,17 @@ impl Seat {
         }
     }
 
-    /// Nobody may come to share the tenure any more.
-    fn shut(&mut self) -> Option<&mut Shared> {
-        let shared = self.shared.as_deref_mut()?;
-        shared.open_until = None;
-        Some(shared)
+    /// Nobody may come to share the tenure any more, or any.
+    pub(super) fn shut(&mut self, tenure: Option<&Arc<Tenure>>) {
+        if let Some(shared) = &mut self.shared {
+            shared.open.take_if(|(serial, _)| tenure.is_none_or(|tenure| tenure.serial() == *serial));
+        }
     }
+}
+
+/// Whether a thread still has to unlock it.
+fn is_owed(hold: &Hold) -> bool {
+    hold.count() > 0 && !hold.is_orphan()
 }
 
 /// Passing on: one thread after the other has the tenure.
@@ -166,14 +188,15 @@ impl Seat {
     /// Lets threads share the tenure of this hold that come before then.
     pub(super) fn open(&mut self, hold: &Hold, until: Moment) {
         if self.is_current(hold) {
-            self.shared.get_or_insert_default().open_until = Some(until);
+            self.shared.get_or_insert_default().open = Some((hold.tenure().serial(), until));
         }
     }
 
     /// A thread comes to a tenure that is open, and has it too.
     pub(super) fn share(&mut self, kind: &'static Kind, thread: ThreadId) -> Option<Hold> {
-        let open_until = self.shared.as_ref()?.open_until?;
-        let first = self.in_force().next().filter(|first| first.is_of_kind(kind) && first.tenure().is_watched())?;
+        let (serial, open_until) = self.shared.as_ref()?.open?;
+        let is_open = |hold: &&Hold| hold.tenure().serial() == serial && hold.is_of_kind(kind);
+        let first = self.in_force().find(is_open).filter(|first| first.tenure().is_watched())?;
         if first.tenure().standing() != Standing::Held || first.tenure().now() >= open_until {
             return None;
         }
@@ -187,10 +210,9 @@ impl Seat {
     ///
     /// Of a tenure that was lost nobody just leaves: each has to be told.
     pub(super) fn leave_or_shut(&mut self, hold: &Hold) -> bool {
-        if self.sharers().is_empty() {
-            if self.is_current(hold) {
-                self.shut();
-            }
+        let is_other = |one: &Hold| !one.is(hold) && Arc::ptr_eq(one.tenure(), hold.tenure());
+        if !self.holds().any(is_other) {
+            self.shut(Some(hold.tenure()));
             return false;
         }
         if !hold.is_valid() || !self.holds().any(|one| one.is(hold)) {

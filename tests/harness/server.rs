@@ -340,9 +340,9 @@ impl Drop for Server {
     }
 }
 
-/// Whether it is on a server for ever, by design: the counter of a fenced lock.
+/// Whether it is on a server by design: for ever, the counter of a fenced lock; for a while, that somebody waited to read.
 pub fn stays(key: &str) -> bool {
-    key.starts_with("redisson_lock_token:")
+    key.starts_with("redisson_lock_token:") || key.starts_with("redlatch_readers:")
 }
 
 fn hidden(command: &str) -> String {

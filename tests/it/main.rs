@@ -35,6 +35,7 @@ mod planned;
 mod properties;
 mod published;
 mod quorum;
+mod read_write;
 mod regressions;
 mod renewed_lease;
 mod replicas;

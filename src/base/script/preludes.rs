@@ -8,6 +8,7 @@ const PRELUDES: &[(&str, &str)] = &[
     ("epoch", include_str!("preludes/epoch.lua")),
     ("next_token", include_str!("preludes/next_token.lua")),
     ("tell", include_str!("preludes/tell.lua")),
+    ("readers", include_str!("preludes/readers.lua")),
     ("tell_first", include_str!("preludes/tell_first.lua")),
 ];
 

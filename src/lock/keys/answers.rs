@@ -4,7 +4,7 @@ use crate::store::node::Reply;
 
 /// What a script that frees a lock says.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Freed {
+pub(in crate::lock) enum Freed {
     NotHeld,
     /// Done, but the server refuses to publish.
     Untold,
@@ -22,7 +22,7 @@ impl Freed {
         }
     }
 
-    pub(super) fn is_done(self) -> bool {
+    pub(in crate::lock) fn is_done(self) -> bool {
         self != Self::NotHeld
     }
 }
@@ -33,7 +33,7 @@ pub(in crate::lock) fn takes(reply: &Reply) -> bool {
 }
 
 /// Whether a lock was found, of one or of several.
-pub(super) fn prolongs(reply: &Reply) -> bool {
+pub(in crate::lock) fn prolongs(reply: &Reply) -> bool {
     match reply {
         Reply::Array(each) => each.iter().any(prolongs),
         one => *one == Reply::Number(1),

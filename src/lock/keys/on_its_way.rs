@@ -4,10 +4,7 @@
 //! key alone. A key beside the lock that was made there would be in the way of the one that has still to come, and the move
 //! would end with an error: so only scripts are sent that touch no more than they name.
 
-use super::{
-    ACQUIRE, Freed, Keys, LEAVE, REENTER, REENTER_STRICT, RELEASE_IN_TURN, RENEW, RENEW_STRICT, any_time, prolongs,
-    takes,
-};
+use super::{ACQUIRE, Freed, Keys, LEAVE, REENTER, REENTER_STRICT, RELEASE_IN_TURN, RENEW, any_time, prolongs, takes};
 use crate::base::key::Key;
 use crate::base::mutant::{self, Mutant};
 use crate::base::script::Script;
@@ -15,8 +12,8 @@ use crate::base::time::{Clock, Lease};
 use crate::lease::tenure::Tenure;
 use crate::store::node::{Answer, Arg, Failure, GRACE, Lane, Limits, Reply, Request, Verb};
 
-/// Scripts that touch more keys than they name, besides those that acquire.
-static BESIDE: [&Script; 4] = [&REENTER_STRICT, &RENEW_STRICT, &RELEASE_IN_TURN, &LEAVE];
+/// Scripts that touch more keys than they name, besides those that acquire or renew.
+static BESIDE: [&Script; 3] = [&REENTER_STRICT, &RELEASE_IN_TURN, &LEAVE];
 
 /// Whether a script may be sent to where its slot is on its way.
 pub(super) fn may_ask(script: &'static Script) -> bool {
@@ -28,13 +25,19 @@ impl Keys {
     /// grants nothing before the slot has arrived: what the other node grants now it could not say there, for a key beside the lock
     /// would keep the slot from moving on.
     pub(super) fn acquire_on_its_way(&self, tenure: &Tenure, lease: Lease, limits: Limits) -> Result<Answer, Failure> {
-        if let Some((_, quarantine)) = self.epoch.as_ref().filter(|_| !mutant::is(Mutant::GrantsOnItsWay)) {
-            self.say_quiet("is moving a slot elsewhere", *quarantine);
-            let reply = Reply::Number(i64::try_from(*quarantine).unwrap_or(i64::MAX));
-            return Ok(Answer { reply, sent: Clock::Boot.now(), confirmed: None, on_its_way: true });
+        if let Some(quiet) = self.quiet_on_its_way() {
+            return Ok(quiet);
         }
         let args = [Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(1)];
         self.ask_for(&ACQUIRE, &[tenure.key().full()], &args, limits, takes)
+    }
+
+    /// What a strict client takes for an answer there.
+    pub(in crate::lock) fn quiet_on_its_way(&self) -> Option<Answer> {
+        let (_, quarantine) = self.epoch.as_ref().filter(|_| !mutant::is(Mutant::GrantsOnItsWay))?;
+        self.say_quiet("is moving a slot elsewhere", *quarantine);
+        let reply = Reply::Number(i64::try_from(*quarantine).unwrap_or(i64::MAX));
+        Some(Answer { reply, sent: Clock::Boot.now(), confirmed: None, on_its_way: true })
     }
 
     /// Strict mode, while the slot is on its way: nothing says which process serves until it has arrived, and until then
@@ -47,7 +50,7 @@ impl Keys {
         limits: Limits,
     ) -> Result<Answer, Failure> {
         let (keys, args) =
-            ([tenure.key().full()], [Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner())]);
+            ([tenure.key().full()], [Arg::Deadline, Arg::Number(lease.millis()), Arg::Parts(tenure.field())]);
         let request = Request { grants: Some(prolongs), ..Request::new(Verb::Script(&RENEW), &keys, &args) };
         let answer = self.store.attempt(lane, &request, limits)?;
         answer.one_each(1)?.pop().unwrap_or_else(|| Err(Failure::not_understood()))
@@ -61,7 +64,7 @@ impl Keys {
         lease: Lease,
         limits: Limits,
     ) -> Result<Answer, Failure> {
-        let (owner, count) = (Arg::Text(tenure.owner()), Arg::Number(count as u64));
+        let (owner, count) = (Arg::Parts(tenure.field()), Arg::Number(count as u64));
         let args = [Arg::Deadline, Arg::Number(lease.millis()), owner, count];
         self.ask_for(&REENTER, &[tenure.key().full()], &args, limits, prolongs)
     }

@@ -3,4 +3,5 @@
 pub(super) mod fenced;
 pub(super) mod local;
 pub(super) mod quorum;
+pub(super) mod read_write;
 pub(super) mod reentrant;

@@ -3,8 +3,8 @@
 --
 -- reply    1: done, nobody was told; 2: done, but the server refuses to publish;
 --          from 3 on: done, and two less than that many connections were told
-local function tell(channel)
-  local told = redis.pcall('PUBLISH', channel, '0')
+local function tell(channel, payload)
+  local told = redis.pcall('PUBLISH', channel, payload or '0')
   if told == 0 then
     return 1
   end

@@ -1,0 +1,144 @@
+//! [`ReadWriteLock`]: Redisson's `RReadWriteLock` on one store, readers together or a writer alone (docs/protocol.md, 16).
+
+mod reads;
+mod sides;
+mod writes;
+
+use crate::base::error::Result;
+use crate::base::kind::Kind;
+use crate::client::Client;
+use crate::lock::RedLock;
+use crate::lock::engine::Engine;
+use crate::lock::forward::answered_by;
+use crate::lock::primitive::Primitive;
+use reads::Reads;
+use sides::Sides;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use writes::Writes;
+
+/// Threads of a process share a read tenure.
+static READ: Kind = Kind { name: "read lock", passed_on: false, shared: true };
+
+/// Its thread may read, too, and goes on with that when another one would write already.
+static WRITE: Kind = Kind { name: "write lock", passed_on: false, shared: false };
+
+/// Locks with two sides, shared on the wire with Redisson's `RReadWriteLock`: any number may [`read`](Self::read) at the same time,
+/// and who has [`write`](Self::write) is alone. Each side is a [`RedLock`].
+///
+/// ```no_run
+/// use redlatch::{Client, ReadWriteLock, RedLock, RedLockExt};
+///
+/// let prices = ReadWriteLock::new(&Client::connect("redis://127.0.0.1/")?);
+///
+/// let guard = prices.read().guard("prices")?;      // beside other readers, of this process and others
+/// guard.unlock()?;
+///
+/// prices.write().lock("prices")?;                  // alone
+/// prices.read().lock("prices")?;                   // the thread that writes may read, too
+/// prices.write().unlock("prices")?;                // and then others may read beside it
+/// prices.read().unlock("prices")?;
+/// # Ok::<(), redlatch::Error>(())
+/// ```
+///
+/// * A thread that reads and asks to write would wait for itself: that is an [`Error::Config`](crate::Error::Config) at once.
+/// * Readers of one process share a hold at the server, as far as [`HandOff::within`](crate::HandOff::within) goes.
+/// * A writer that waits keeps new readers out, and readers that waited for a writer come before the next one, among programs on this
+///   library. Those on Redisson come as they come.
+/// * A reader is lost if its time-out is lost, a key of its own beside the lock: run locks on a server that evicts nothing.
+/// * The name may not be that of a lock of another kind, which excludes both sides.
+#[derive(Clone)]
+pub struct ReadWriteLock {
+    client: Client,
+    read: ReadLock,
+    write: WriteLock,
+}
+
+/// The side of a [`ReadWriteLock`] that any number may have at the same time.
+#[derive(Clone)]
+pub struct ReadLock {
+    client: Client,
+    engine: Arc<Engine>,
+}
+
+/// The side of a [`ReadWriteLock`] that one thread has alone.
+#[derive(Clone)]
+pub struct WriteLock {
+    client: Client,
+    engine: Arc<Engine>,
+}
+
+impl ReadWriteLock {
+    /// The locks of a client.
+    #[must_use]
+    pub fn new(client: &Client) -> Self {
+        client.space().config.has_sides.store(true, SeqCst);
+        let read = engine_of(client, &READ, Reads::new);
+        let write = engine_of(client, &WRITE, Writes::new);
+        Self {
+            client: client.clone(),
+            read: ReadLock { client: client.clone(), engine: read },
+            write: WriteLock { client: client.clone(), engine: write },
+        }
+    }
+
+    /// The locks of a new client with default settings; see [`Client::connect`] for the URL.
+    ///
+    /// # Errors
+    /// [`Error::Config`](crate::Error::Config) for a URL that is not understood. Nothing is connected yet.
+    pub fn connect(url: &str) -> Result<Self> {
+        Client::connect(url).map(|client| Self::new(&client))
+    }
+
+    /// The client that these locks were made on.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The side of readers.
+    #[must_use]
+    pub fn read(&self) -> &ReadLock {
+        &self.read
+    }
+
+    /// The side of the writer.
+    #[must_use]
+    pub fn write(&self) -> &WriteLock {
+        &self.write
+    }
+}
+
+fn engine_of<P: Primitive + 'static>(client: &Client, kind: &'static Kind, of: fn(Sides) -> P) -> Arc<Engine> {
+    client.of_kind(kind, || {
+        let store = Arc::clone(client.store());
+        let primitive = Arc::new(of(Sides::new(Arc::clone(&store), client.space())));
+        Engine::new(Arc::clone(client.space()), kind, primitive, store)
+    })
+}
+
+impl std::fmt::Debug for ReadWriteLock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReadWriteLock").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for ReadLock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReadLock").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for WriteLock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WriteLock").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+impl RedLock for ReadLock {
+    answered_by!(self => self.engine);
+}
+
+impl RedLock for WriteLock {
+    answered_by!(self => self.engine);
+}

@@ -1,0 +1,56 @@
+-- Takes a share of the lock when nobody writes and no writer of ours waits; says how long it is not to be had when it is not.
+--
+-- preludes stale, expire
+-- KEYS[1]  the lock: hash, mode -> read or write, owner field -> hold count
+-- KEYS[2]  the time-out of this hold: string; not given where it goes by a command of its own
+-- ARGV[1]  deadline of this attempt, us on the server's clock
+-- ARGV[2]  lease, ms
+-- ARGV[3]  owner field
+-- ARGV[4]  field of the write hold of the same thread; empty: it has none
+-- The last three of ARGV, behind those of the quarantine:
+--          the mark of writers: zset, owner field -> until when, ms on the server's clock; empty: it is not looked at
+--          the turn of readers: string, 'waiting' or 'turn'
+--          how long it is kept that a reader waits, ms; 0: it does not wait
+-- reply    nil: acquired; integer: for how many ms it is not to be had (-1: no end); error STALE <server us>
+local lock, timeout = KEYS[1], KEYS[2]
+local lease, owner, proof = tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local marks, turn, waits = ARGV[#ARGV - 2], ARGV[#ARGV - 1], tonumber(ARGV[#ARGV])
+
+-- For how many ms a writer that waits is to be let in first.
+local function left_to_writers()
+  if redis.call('GET', turn) == 'turn' then
+    return 0
+  end
+  local last = redis.call('ZREVRANGE', marks, 0, 0, 'WITHSCORES')[2]
+  return math.ceil(tonumber(last or 0) - now / 1000)
+end
+
+local left = redis.call('PTTL', lock)
+local mode = left == -2 and 'read' or redis.call('HGET', lock, 'mode')
+-- A copy of this very attempt was here before, or the thread writes.
+local is_in = left ~= -2
+  and (redis.call('HEXISTS', lock, owner) == 1 or proof ~= '' and redis.call('HEXISTS', lock, proof) == 1)
+if not is_in and mode ~= 'read' then
+  if mode == 'write' and waits > 0 and marks ~= '' then
+    redis.pcall('SET', turn, 'waiting', 'PX', waits)
+  end
+  return left
+end
+if not is_in and marks ~= '' then
+  local known, others = pcall(left_to_writers)
+  if known and others > 0 then
+    return others
+  end
+end
+
+-- First, so that no share is there without it.
+if timeout then
+  redis.call('SET', timeout, 1, 'PX', math.max(lease, redis.call('PTTL', timeout)))
+end
+redis.call('HSET', lock, 'mode', mode, owner, 1)
+local failed = left ~= -1 and left < lease and expire(lock, lease, left == -2 and { lock, timeout } or { timeout })
+if failed then
+  redis.call('HDEL', lock, owner)
+  return failed
+end
+return nil

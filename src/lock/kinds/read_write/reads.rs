@@ -1,0 +1,223 @@
+//! The side of readers. A read hold is two keys, the field in the lock and its time-out, which are not always at one node.
+
+use super::WRITE;
+use super::sides::{Asking, Sides};
+use crate::base::key::{Key, Side};
+use crate::base::kind::Kind;
+use crate::base::script::Count::{AtLeast, Exactly};
+use crate::base::script::{Script, scripts};
+use crate::base::signal::{Listening, Semaphore};
+use crate::base::time::{Lease, Moment};
+use crate::lease::hold::Hold;
+use crate::lease::tenure::Tenure;
+use crate::lock::keys::{ProlongArgs, any_time, takes};
+use crate::lock::primitive::{Primitive, Renewed, Take};
+use crate::lock::queue::Manner;
+use crate::registry::{current_thread, registry};
+use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Reply};
+use std::sync::Arc;
+use std::time::Duration;
+
+scripts! {
+    /// Reply: nil (acquired) or for how many ms it is not to be had.
+    ACQUIRE_READ = "acquire_read.lua", AtLeast(1), AtLeast(4);
+    /// Reply: that of acquire, or an array with the ms left of the quarantine.
+    ACQUIRE_READ_STRICT = "../../keys/quarantine.lua" / "acquire_read.lua", AtLeast(1), AtLeast(7);
+    /// Reply: 1 or 0 (lost) for each key.
+    RENEW_READ = "renew_read.lua", AtLeast(1), AtLeast(3);
+    /// The same; it writes which process serves.
+    RENEW_READ_STRICT = "../../keys/serving.lua" / "renew_read.lua", AtLeast(1), AtLeast(5);
+    /// Reply: 1.
+    TIMEOUT = "timeout.lua", Exactly(1), Exactly(2);
+    /// Reply: that of [`Keys::freed`](crate::lock::keys::Keys::freed).
+    RELEASE_READ = "release_read.lua", AtLeast(1), Exactly(4);
+}
+
+static BY: Asking = [&ACQUIRE_READ, &ACQUIRE_READ_STRICT];
+
+pub(super) struct Reads {
+    sides: Sides,
+}
+
+/// What one attempt to read asks with.
+struct Asked<'a> {
+    tenure: &'a Arc<Tenure>,
+    timeout: String,
+    first: [Arg<'a>; 4],
+    lease: Lease,
+    manner: Manner<'a>,
+    limits: Limits,
+}
+
+impl Reads {
+    pub(super) fn new(sides: Sides) -> Self {
+        Self { sides }
+    }
+
+    /// The write hold of the current thread, which lets it read.
+    fn proof(&self, key: &Key) -> Option<Hold> {
+        let [alone, _] = self.sides.grounds;
+        registry().find(alone, key.full(), current_thread()).filter(|hold| hold.is_of_kind(&WRITE) && hold.is_valid())
+    }
+
+    fn ask(&self, asked: &Asked<'_>, keys: &[&str]) -> Result<Answer, Failure> {
+        self.sides.ask(BY, keys, asked.first, asked.tenure, asked.manner, asked.limits)
+    }
+
+    fn ask_whole(&self, asked: &Asked<'_>) -> Result<Answer, Failure> {
+        let key = asked.tenure.key();
+        if self.sides.is_apart(key) {
+            return self.ask_in_parts(asked);
+        }
+        match self.ask(asked, &[key.full(), &asked.timeout]) {
+            Err(failure) if failure.is_half_here() => self.ask_in_parts(asked),
+            answer => answer,
+        }
+    }
+
+    /// First the time-out, which is nothing by itself, then the lock.
+    fn ask_in_parts(&self, asked: &Asked<'_>) -> Result<Answer, Failure> {
+        let (keys, timeout) = (&self.sides.keys, asked.timeout.as_str());
+        let made = |reply: &Reply| *reply == Reply::Number(1);
+        let args = [Arg::Deadline, Arg::Number(asked.lease.millis())];
+        let first = keys.ask_for(&TIMEOUT, &[timeout], &args, asked.limits, made)?;
+        let answer = self.ask(asked, &[asked.tenure.key().full()]);
+        let gone = match &answer {
+            Ok(Answer { reply, .. }) if takes(reply) => true,
+            Ok(_) => keys.ask("DEL", timeout, asked.limits.answer_by).is_ok(),
+            Err(_) => false,
+        };
+        if !gone {
+            // Swept, with whatever became of the lock.
+            asked.tenure.leave_open(first.sent, asked.lease);
+        }
+        answer.map(|answer| Answer { sent: first.sent, ..answer })
+    }
+
+    /// Whether a hold was prolonged, by what was said of its two keys.
+    fn both(tenure: &Tenure, lock: Result<Answer, Failure>, timeout: Result<Answer, Failure>) -> RenewedOne {
+        let no = |answer: &Result<Answer, Failure>| matches!(answer, Ok(Answer { reply: Reply::Number(0), .. }));
+        if no(&lock) || no(&timeout) {
+            return Ok(None);
+        }
+        let (lock, timeout) = (lock?, timeout?);
+        tenure.note_replicas(lock.confirmed.min(timeout.confirmed));
+        let is_done = lock.reply.number()? == 1 && timeout.reply.number()? == 1;
+        Ok(is_done.then_some(lock.sent.min(timeout.sent)))
+    }
+
+    /// Of each tenure the lock and its time-out, by one script where they are together.
+    fn renew_by(
+        &self,
+        (script, first): (&'static Script, ProlongArgs<'_>),
+        lane: Lane,
+        tenures: &[Arc<Tenure>],
+        limits: Limits,
+    ) -> Result<Renewed, Failure> {
+        let timeouts: Vec<_> = tenures.iter().map(|tenure| tenure.key().timeout(tenure.owner())).collect();
+        let pairs = tenures.iter().zip(&timeouts);
+        let keys: Vec<_> = pairs.flat_map(|(tenure, timeout)| [tenure.key().full(), timeout.as_str()]).collect();
+        let owners = tenures.iter().flat_map(|tenure| [Arg::Text(tenure.owner()), Arg::Text("")]);
+        let shared = first.len();
+        let args: Vec<_> = first.into_iter().chain(owners).collect();
+        let mut answers = self.sides.keys.prolong_each(lane, script, &keys, (shared, &args), limits)?.into_iter();
+        let mut next = || answers.next().unwrap_or_else(|| Err(Failure::not_understood()));
+        Ok(tenures.iter().map(|tenure| Self::both(tenure, next(), next())).collect())
+    }
+
+    fn release_by(&self, keys: &[&str], tenure: &Tenure, trusts: bool, limits: Limits) -> Result<Answer, Failure> {
+        let key = tenure.key();
+        let (channel, prefix) = (Arg::Parts(key.channel_parts()), Arg::Parts(key.timeouts_parts()));
+        let args = [Arg::Text(tenure.owner()), channel, prefix, Arg::Number(trusts.into())];
+        self.sides.keys.attempt(&RELEASE_READ, keys, &args, limits, None, !trusts)
+    }
+
+    /// Out of the lock first: the time-out ends by itself.
+    fn release_in_parts(&self, tenure: &Tenure, timeout: &str, answer_by: Moment) -> Result<Answer, Failure> {
+        let answer = self.release_by(&[tenure.key().full()], tenure, false, any_time(answer_by))?;
+        self.sides.keys.ask("DEL", timeout, answer_by)?;
+        Ok(answer)
+    }
+}
+
+type RenewedOne = Result<Option<Moment>, Failure>;
+
+fn only(renewed: Renewed) -> RenewedOne {
+    renewed.into_iter().next().unwrap_or(Ok(None))
+}
+
+impl Primitive for Reads {
+    fn names(&self, key: Key) -> Key {
+        key.of_side(Side::Read)
+    }
+
+    fn goes_with(&self, kind: &Kind) -> bool {
+        kind.is(&WRITE)
+    }
+
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, answer_by: Moment) -> Result<Take, Failure> {
+        let proof = self.proof(tenure.key());
+        let shown = proof.as_ref().map_or(Arg::Text(""), |write| Arg::Parts(write.tenure().field()));
+        let first = [Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), shown];
+        let limits = Limits { answer_by, execute_within: lease.validity() };
+        let timeout = tenure.key().timeout(tenure.owner());
+        let answer = self.ask_whole(&Asked { tenure, timeout, first, lease, manner, limits })?;
+        match &answer.reply {
+            Reply::Nil => Ok(self.sides.keys.granted(tenure, manner, &answer)),
+            reply => self.sides.keys.not_granted(tenure, manner, reply),
+        }
+    }
+
+    /// The count stays 1: who adds the counts up, looks for as many time-outs.
+    fn reenter(&self, tenure: &Arc<Tenure>, _: usize, lease: Lease, answer_by: Moment) -> RenewedOne {
+        self.renew(Lane::Calls, std::slice::from_ref(tenure), lease, answer_by).and_then(only)
+    }
+
+    fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<Renewed, Failure> {
+        let limits = Limits { answer_by, execute_within: lease.validity() };
+        let by = self.sides.keys.prolonging([&RENEW_READ, &RENEW_READ_STRICT], lease);
+        let mut renewed = self.renew_by(by, lane, tenures, limits)?;
+        for (tenure, one) in tenures.iter().zip(&mut renewed) {
+            if one.as_ref().is_err_and(Failure::is_on_its_way) {
+                let plain = ProlongArgs::from_iter([Arg::Deadline, Arg::Number(lease.millis())]);
+                *one = self.renew_by((&RENEW_READ, plain), lane, std::slice::from_ref(tenure), limits).and_then(only);
+            }
+        }
+        Ok(renewed)
+    }
+
+    fn each_apart(&self, tenures: &[Arc<Tenure>], ask: &mut dyn FnMut(&[Arc<Tenure>])) {
+        self.sides.keys.each_apart(tenures, ask);
+    }
+
+    /// An inner level is not told to the store.
+    fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
+        if left > 0 {
+            return Ok(true);
+        }
+        let (key, timeout) = (tenure.key(), tenure.key().timeout(tenure.owner()));
+        let whole = |limits| match self.sides.is_apart(key) {
+            true => self.release_in_parts(tenure, &timeout, answer_by),
+            false => self.release_by(&[key.full(), &timeout], tenure, true, limits),
+        };
+        let answer = match whole(any_time(answer_by)) {
+            Err(failure) if failure.is_on_its_way() || failure.is_half_here() => {
+                self.release_in_parts(tenure, &timeout, answer_by)
+            }
+            answer => answer,
+        }?;
+        Ok(self.sides.keys.freed(key, &answer, answer.reply.number()?).is_done())
+    }
+
+    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
+        self.sides.force_unlock(Side::Read, key, answer_by)
+    }
+
+    fn time_to_live(&self, key: &Key, answer_by: Moment) -> Result<Option<Option<Duration>>, Failure> {
+        self.sides.time_to_live(Side::Read, key, answer_by)
+    }
+
+    fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
+        self.sides.keys.listen(key, semaphore)
+    }
+}

@@ -1,0 +1,135 @@
+//! What the two sides of a read-write lock have in common.
+
+use crate::base::key::{Key, Side};
+use crate::base::script::Count::Exactly;
+use crate::base::script::{Script, scripts};
+use crate::base::time::Moment;
+use crate::client::Space;
+use crate::lease::tenure::Tenure;
+use crate::lock::keys::{Keys, any_time, takes};
+use crate::lock::queue::Manner;
+use crate::store::Store;
+use crate::store::node::{Answer, Arg, Failure, Limits};
+use arrayvec::ArrayVec;
+use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+
+scripts! {
+    /// Reply: that of [`Keys::freed`].
+    FORCE_UNLOCK_SIDE = "force_unlock.lua", Exactly(1), Exactly(4);
+    /// Reply: ms, or -2.
+    TIME_TO_LIVE_SIDE = "time_to_live.lua", Exactly(1), Exactly(1);
+}
+
+/// The scripts by which a side acquires, the second behind the quarantine, which adds three arguments.
+pub(super) type Asking = [&'static Script; 2];
+
+/// As many arguments as a script here has at most.
+type Args<'a> = ArrayVec<Arg<'a>, 10>;
+
+/// The store of both sides.
+pub(super) struct Sides {
+    pub(super) keys: Keys,
+    /// Where the map of threads has the holds of writers and of readers.
+    pub(super) grounds: [Uuid; 2],
+    /// For how long it is kept that a call waits, ms: two of the longest times between its looks.
+    waits: u64,
+    in_cluster: bool,
+}
+
+impl Sides {
+    pub(super) fn new(store: Arc<dyn Store>, space: &Space) -> Self {
+        let waits = u64::try_from(space.config.poll_cap.as_millis()).unwrap_or(u64::MAX).clamp(1, DAY);
+        let grounds = [false, true].map(|shared| space.ground(shared));
+        let in_cluster = space.config.in_cluster;
+        Self { keys: Keys::new(store, &space.config), grounds, waits: 2 * waits, in_cluster }
+    }
+
+    /// Whether what belongs to a lock is in other slots.
+    pub(super) fn is_apart(&self, key: &Key) -> bool {
+        self.in_cluster && !key.is_in_one_slot()
+    }
+
+    /// Sends the acquire of a side. The advice beside the lock is left out where it could be in the way of a slot that moves.
+    pub(super) fn ask(
+        &self,
+        by: Asking,
+        keys: &[&str],
+        first: [Arg<'_>; 4],
+        tenure: &Tenure,
+        manner: Manner<'_>,
+        limits: Limits,
+    ) -> Result<Answer, Failure> {
+        let key = tenure.key();
+        let advice = if self.is_apart(key) { NO_ADVICE } else { self.advice(key, manner) };
+        let quiet = self.keys.quiet_args();
+        let strict = usize::from(quiet.is_some());
+        let args: Args<'_> = first.into_iter().chain(quiet.into_iter().flatten()).chain(advice).collect();
+        match self.keys.attempt(by[strict], keys, &args, limits, Some(takes), false) {
+            Err(failure) if failure.is_on_its_way() => match self.keys.quiet_on_its_way() {
+                Some(quiet) => Ok(quiet),
+                None => {
+                    let args: Args<'_> = first.into_iter().chain(NO_ADVICE).collect();
+                    self.keys.attempt(by[0], keys, &args, limits, Some(takes), true)
+                }
+            },
+            answer => answer,
+        }
+    }
+
+    fn advice<'a>(&self, key: &'a Key, manner: Manner<'_>) -> [Arg<'a>; 3] {
+        let waits = if matches!(manner, Manner::Try) { 0 } else { self.waits };
+        [Arg::Parts(key.writers_parts()), Arg::Parts(key.readers_parts()), Arg::Number(waits)]
+    }
+
+    /// Sends what frees a lock and looks at the time-outs of others: where they may be at another node, none that is not seen is
+    /// taken for gone.
+    pub(super) fn free(
+        &self,
+        key: &Key,
+        answer_by: Moment,
+        send: &dyn Fn(bool, Limits) -> Result<Answer, Failure>,
+    ) -> Result<Answer, Failure> {
+        let limits = any_time(answer_by);
+        if self.is_apart(key) {
+            return send(false, limits);
+        }
+        match send(true, limits) {
+            Err(failure) if failure.is_on_its_way() => send(false, limits),
+            answer => answer,
+        }
+    }
+
+    pub(super) fn force_unlock(&self, side: Side, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
+        let answer = self.free(key, answer_by, &|trusts, limits| {
+            let (channel, prefix) = (Arg::Parts(key.channel_parts()), Arg::Parts(key.timeouts_parts()));
+            let args = [Arg::Text(name_of(side)), channel, prefix, Arg::Number(trusts.into())];
+            self.keys.attempt(&FORCE_UNLOCK_SIDE, &[key.full()], &args, limits, None, !trusts)
+        })?;
+        Ok(self.keys.freed(key, &answer, answer.reply.number()?).is_done())
+    }
+
+    pub(super) fn time_to_live(
+        &self,
+        side: Side,
+        key: &Key,
+        answer_by: Moment,
+    ) -> Result<Option<Option<Duration>>, Failure> {
+        let (keys, args, limits) = ([key.full()], [Arg::Text(name_of(side))], any_time(answer_by));
+        let answer = self.keys.attempt(&TIME_TO_LIVE_SIDE, &keys, &args, limits, None, true)?;
+        match answer.reply.number()? {
+            -2 => Ok(None),
+            left => Ok(Some(u64::try_from(left).ok().map(Duration::from_millis))),
+        }
+    }
+}
+
+const DAY: u64 = 86_400_000;
+
+/// Nothing is read or written beside the lock.
+pub(super) const NO_ADVICE: [Arg<'static>; 3] = [Arg::Text(""), Arg::Text(""), Arg::Number(0)];
+
+fn name_of(side: Side) -> &'static str {
+    if side == Side::Write { "write" } else { "read" }
+}

@@ -1,0 +1,111 @@
+//! The side of the writer.
+
+use super::sides::{Asking, NO_ADVICE, Sides};
+use crate::base::key::{Key, Side};
+use crate::base::script::Count::{AtLeast, Exactly};
+use crate::base::script::scripts;
+use crate::base::signal::{Listening, Semaphore};
+use crate::base::time::{Lease, Moment};
+use crate::lease::tenure::Tenure;
+use crate::lock::primitive::{Primitive, Renewed, Take};
+use crate::lock::queue::Manner;
+use crate::registry::registry;
+use crate::store::node::{Arg, Failure, Lane, Limits, Reply};
+use std::sync::Arc;
+use std::time::Duration;
+
+scripts! {
+    /// Reply: nil (acquired) or for how many ms it is not to be had.
+    ACQUIRE_WRITE = "acquire_write.lua", Exactly(1), AtLeast(4);
+    /// Reply: that of acquire, or an array with the ms left of the quarantine.
+    ACQUIRE_WRITE_STRICT = "../../keys/quarantine.lua" / "acquire_write.lua", Exactly(1), AtLeast(7);
+    /// Reply: that of [`Keys::freed`](crate::lock::keys::Keys::freed).
+    RELEASE_WRITE = "release_write.lua", Exactly(1), Exactly(8);
+}
+
+static BY: Asking = [&ACQUIRE_WRITE, &ACQUIRE_WRITE_STRICT];
+
+/// How long readers that waited come before the next writer, ms.
+const TURN: u64 = 10;
+
+pub(super) struct Writes {
+    sides: Sides,
+}
+
+impl Writes {
+    pub(super) fn new(sides: Sides) -> Self {
+        Self { sides }
+    }
+}
+
+impl Primitive for Writes {
+    fn names(&self, key: Key) -> Key {
+        key.of_side(Side::Write)
+    }
+
+    fn leaves_a_mark(&self) -> bool {
+        true
+    }
+
+    /// Readers of this process do not come to what is shared while one of it wants to write.
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, answer_by: Moment) -> Result<Take, Failure> {
+        let (key, [_, readers]) = (tenure.key(), self.sides.grounds);
+        registry().shut(readers, key.full());
+        let first = [Arg::Deadline, Arg::Number(lease.millis()), Arg::Parts(tenure.field()), Arg::Number(1)];
+        let limits = Limits { answer_by, execute_within: lease.validity() };
+        let answer = self.sides.ask(BY, &[key.full()], first, tenure, manner, limits)?;
+        registry().shut(readers, key.full());
+        match &answer.reply {
+            Reply::Nil => Ok(self.sides.keys.granted(tenure, manner, &answer)),
+            reply => self.sides.keys.not_granted(tenure, manner, reply),
+        }
+    }
+
+    fn reenter(
+        &self,
+        tenure: &Arc<Tenure>,
+        count: usize,
+        lease: Lease,
+        answer_by: Moment,
+    ) -> Result<Option<Moment>, Failure> {
+        self.sides.keys.reenter(tenure, count, lease, answer_by)
+    }
+
+    fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<Renewed, Failure> {
+        self.sides.keys.renew(lane, tenures, lease, answer_by)
+    }
+
+    fn each_apart(&self, tenures: &[Arc<Tenure>], ask: &mut dyn FnMut(&[Arc<Tenure>])) {
+        self.sides.keys.each_apart(tenures, ask);
+    }
+
+    fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
+        let key = tenure.key();
+        let answer = self.sides.free(key, answer_by, &|trusts, limits| {
+            let [marks, turn, _] = NO_ADVICE;
+            let seen = [Arg::Parts(key.writers_parts()), Arg::Parts(key.readers_parts())];
+            let [marks, turn] = if trusts { seen } else { [marks, turn] };
+            let (field, left, trusted) = (Arg::Parts(tenure.field()), Arg::Number(left as u64), trusts.into());
+            let (channel, prefix) = (Arg::Parts(key.channel_parts()), Arg::Parts(key.timeouts_parts()));
+            let args = [field, left, channel, prefix, Arg::Number(trusted), marks, turn, Arg::Number(TURN)];
+            self.sides.keys.attempt(&RELEASE_WRITE, &[key.full()], &args, limits, None, !trusts)
+        })?;
+        let freed = self.sides.keys.freed(key, &answer, answer.reply.number()?);
+        if left == 0 {
+            self.sides.keys.note_audience(tenure, freed);
+        }
+        Ok(freed.is_done())
+    }
+
+    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
+        self.sides.force_unlock(Side::Write, key, answer_by)
+    }
+
+    fn time_to_live(&self, key: &Key, answer_by: Moment) -> Result<Option<Option<Duration>>, Failure> {
+        self.sides.time_to_live(Side::Write, key, answer_by)
+    }
+
+    fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
+        self.sides.keys.listen(key, semaphore)
+    }
+}
