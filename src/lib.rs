@@ -35,6 +35,7 @@
 //! | --- | --- |
 //! | [`ReentrantLock`] = [`RedisRedLock`] | Redisson's `RLock` on one Redis server, on the master of a group, or in a cluster |
 //! | [`FencedLock`] | Redisson's `RFencedLock`: the same with a token for each hold, greater than all before it |
+//! | [`ReadWriteLock`] | Redisson's `RReadWriteLock`: readers together or a writer alone, each side a [`RedLock`] |
 //! | [`QuorumLock`] | the Redlock algorithm over several independent masters |
 //! | [`LocalRedLock`] | the same in memory, for unit tests and single-process use |
 //! | [`MultiLock`] | several of them, of any kinds and servers, taken as one |
@@ -188,7 +189,8 @@
 //! `+sentinel|master +sentinel|get-master-addr-by-name +sentinel|sentinels +subscribe &+switch-master &+promoted-slave`.
 //! In a cluster `+cluster|slots +cluster|nodes +cluster|info +asking`, and with [sharded pub/sub](ClientBuilder::sharded_pubsub) `+ssubscribe
 //! +sunsubscribe +spublish`. With [`Naming::Jedis`] the channels are `&__red__lock:*`. A [`FencedLock`] needs
-//! `~redisson_lock_token:{shop:* +get +set` in any case. A [`strict`](ClientBuilder::strict) client
+//! `~redisson_lock_token:{shop:* +get +set` in any case, a [`ReadWriteLock`] `~{shop:* ~redlatch_writer:{shop:* ~redlatch_readers:{shop:*
+//! &redisson_rwlock:* +get +set +hget +hdel +hgetall +hkeys +zadd +zrem +zrevrange`. A [`strict`](ClientBuilder::strict) client
 //! needs `+get +set +info` in any case, and [`sync_replicas`](ClientBuilder::sync_replicas) `+wait`.
 //!
 //! # Logs
@@ -231,6 +233,8 @@
 // | tenure, owner id | from the acquire that took the key to the release that freed it; its field in the lock's hash |
 // | hold, level | one thread's possession, on a tenure that others may have had before; one acquire inside of another |
 // | word | the one atomic number of a tenure that all belief rests on; `tenure.rs` has its table |
+// | side, proof, time-out | readers or writer of one lock; the write hold of who asks to read, too; a key that keeps one read hold |
+// | ground, open | where the map of threads has holds that are shared, or those that are not; who comes may share the tenure |
 // | token, counter, mint | a number for one hold, greater than all before; where the last is kept; make the next |
 // | lease, validity, deadline | what the server keeps; what its holder may believe of that; when that belief ends |
 // | held, suspect, lost, ended | surely ours; a renewal failed; it ended under its holder; its holder ended it. `ending.rs` has the table |

@@ -53,6 +53,8 @@ pub(crate) enum Mutant {
     GrantsOnItsWay,
     /// A master that was replaced is believed in what it was asked before that.
     BelievesRetired,
+    /// Readers come in though a writer waits.
+    ReadersIgnoreTheMark,
     /// Who waits with messages to all nodes is not told that its lock has another master.
     UntoldOfNewMaster,
 }
@@ -96,6 +98,7 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "untold_on_its_way" => Mutant::UntoldOnItsWay,
         "grants_on_its_way" => Mutant::GrantsOnItsWay,
         "believes_retired" => Mutant::BelievesRetired,
+        "readers_ignore_the_mark" => Mutant::ReadersIgnoreTheMark,
         "untold_of_new_master" => Mutant::UntoldOfNewMaster,
         _ => panic!("there is no mutant {name}"),
     })
@@ -132,6 +135,7 @@ const CHANGES: &[Change] = &[
         &[("if ours == 1", "redis.call('HSET', lock, owner, 1)\n  ours = 1\n  if ours == 1")],
     ),
     (Mutant::TokensForgetTheClock, MINTS, &[("math.max(tonumber(stored) + 1, now)", "tonumber(stored) + 1")]),
+    (Mutant::ReadersIgnoreTheMark, READS, &[("known and others > 0", "false")]),
     (Mutant::MarkNeverEnds, TELL_FIRST, &[("'PX', turn", "'PX', 86400000")]),
     (Mutant::MarkNeverEnds, ASK_IN_TURN, &[(" or left > 1000", "")]),
     (Mutant::DeadNeverSkipped, TELL_FIRST, &[("ticket .. ' ' .. rank) > 0", "ticket .. ' ' .. rank) >= 0")]),
@@ -163,6 +167,7 @@ const CHANGES: &[Change] = &[
 
 const RENEWALS: &[&str] = &["RENEW", "RENEW_STRICT"];
 const STRICT: &[&str] = &["ACQUIRE_STRICT", "ACQUIRE_IN_TURN_STRICT", "REENTER_STRICT", "RENEW_STRICT"];
+const READS: &[&str] = &["ACQUIRE_READ", "ACQUIRE_READ_STRICT"];
 const MINTS: &[&str] = &["ACQUIRE_FENCED", "ACQUIRE_FENCED_IN_TURN", "MINT"];
 const RELEASES: &[&str] = &["RELEASE", "RELEASE_IN_TURN"];
 const ASK_IN_TURN: &[&str] = &["ACQUIRE_IN_TURN", "ACQUIRE_IN_TURN_STRICT"];

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 mod counts;
 mod others;
+mod shares;
 
 static KIND: Kind = Kind { name: "lock", passed_on: true, shared: false };
 

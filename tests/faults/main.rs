@@ -35,6 +35,7 @@ mod pubsub;
 mod quarantine;
 mod queues;
 mod quorum;
+mod readers;
 mod refusals;
 mod rows;
 mod safe;

@@ -1,4 +1,4 @@
-//! Threads that share a tenure: they have it together, and with nobody else; the last one ends it, and nobody is forgotten.
+//! Threads that share a tenure: they have it together; the last one ends it, who cannot share has its own, and nobody waits.
 
 use crate::base::config::HandOff;
 use crate::base::kind::Kind;
@@ -9,18 +9,18 @@ use crate::lease::tenure::Tenure;
 use crate::queue::Nobody;
 use crate::registry::{Entered, Left, Lent, Registry};
 use crate::sync::thread;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use uuid::Uuid;
 
-static READ: Kind = Kind { name: "read lock", passed_on: true, shared: true };
-static WRITE: Kind = Kind { name: "write lock", passed_on: false, shared: false };
+static READ: Kind = Kind { name: "read lock", passed_on: false, shared: true };
 
-/// One lock of one process, for readers that share and writers that are alone.
+/// One lock of one process, for readers that share what they can.
 struct Process {
     map: Registry,
-    /// Which tenure threads have now, and how many. Locked outside of the scheduler, so that it orders nothing.
-    having: Mutex<(u64, usize)>,
+    /// How many threads have each tenure. Locked outside of the scheduler, so that it orders nothing.
+    having: Mutex<BTreeMap<u64, usize>>,
     shared: Mutex<usize>,
 }
 
@@ -30,26 +30,28 @@ impl Process {
     }
 
     fn begins(&self, tenure: &Tenure) {
+        assert!(tenure.is_valid(), "it has ended");
         let mut having = self.having.lock().unwrap();
-        assert!(having.1 == 0 || having.0 == tenure.serial(), "another tenure is not over");
-        *having = (tenure.serial(), having.1 + 1);
-        *self.shared.lock().unwrap() += usize::from(having.1 > 1);
+        let count = having.entry(tenure.serial()).or_default();
+        *count += 1;
+        *self.shared.lock().unwrap() += usize::from(*count > 1);
     }
 
-    fn ends(&self) {
-        self.having.lock().unwrap().1 -= 1;
+    fn ends(&self, tenure: &Tenure) {
+        *self.having.lock().unwrap().get_mut(&tenure.serial()).unwrap() -= 1;
     }
 
-    fn lock(&self, kind: &'static Kind) -> Hold {
-        let hold = self.wait(kind);
+    fn lock(&self, takes: Option<&'static Kind>) -> Hold {
+        let hold = self.wait(takes);
         self.begins(hold.tenure());
         hold
     }
 
-    fn wait(&self, kind: &'static Kind) -> Hold {
-        let takes = kind.shared.then_some(kind);
-        if let Some(Entered::Granted(hold)) = self.map.glance(Uuid::nil(), "n", takes) {
-            return hold;
+    fn wait(&self, takes: Option<&'static Kind>) -> Hold {
+        match self.map.glance(Uuid::nil(), "n", takes) {
+            Some(Entered::Granted(hold)) => return hold,
+            Some(Entered::Sibling) => panic!("others read, which is no reason not to ask"),
+            _ => {}
         }
         let waiter = Lent::new(takes);
         let mut entered = self.map.enter(Uuid::nil(), "n", &waiter);
@@ -59,7 +61,7 @@ impl Process {
                     assert!(matches!(self.map.leave(Uuid::nil(), "n", &waiter), Left::Nothing));
                     return hold;
                 }
-                Entered::Head => return self.acquire(kind, &waiter),
+                Entered::Head => return self.acquire(takes, &waiter),
                 _ => {}
             }
             waiter.semaphore.acquire(Duration::MAX);
@@ -67,38 +69,44 @@ impl Process {
         }
     }
 
-    fn acquire(&self, kind: &'static Kind, waiter: &Lent) -> Hold {
-        let hold = Hold::new(Uuid::nil(), kind, held(), Weak::<Nobody>::new(), true);
+    fn acquire(&self, takes: Option<&'static Kind>, waiter: &Lent) -> Hold {
+        let hold = Hold::new(Uuid::nil(), &READ, held(), Weak::<Nobody>::new(), true);
         self.map.settle(Uuid::nil(), "n", &hold);
-        if kind.shared {
+        if takes.is_some() {
             self.map.open(Uuid::nil(), &hold, Moment::MAX);
         }
-        if let Left::Unclaimed(hold) = self.map.leave(Uuid::nil(), "n", waiter) {
-            self.map.clear(Uuid::nil(), &hold);
-        }
+        assert!(matches!(self.map.leave(Uuid::nil(), "n", waiter), Left::Nothing));
         hold
     }
 
     fn unlock(&self, hold: &Hold) {
-        self.ends();
+        self.ends(hold.tenure());
         if self.map.pass_on(Uuid::nil(), hold, &HandOff::default().passes(2), Duration::from_secs(3)) {
             return;
         }
         assert!(hold.tenure().end(), "nobody lost it");
+        assert_eq!(self.having.lock().unwrap()[&hold.tenure().serial()], 0, "somebody has it");
         hold.close(true);
         self.map.clear(Uuid::nil(), hold);
     }
 }
 
 fn reads(process: &Process) {
-    let hold = process.lock(&READ);
+    let hold = process.lock(Some(&READ));
     assert!(hold.is_valid() && hold.tenure().is_watched());
     process.unlock(&hold);
 }
 
-fn writes(process: &Process) {
-    let hold = process.lock(&WRITE);
+/// For a lease of its own, which it shares with nobody.
+fn reads_alone(process: &Process) {
+    let hold = process.lock(None);
+    assert_eq!(process.having.lock().unwrap()[&hold.tenure().serial()], 1);
     process.unlock(&hold);
+}
+
+/// A writer comes: who comes after it shares nothing that was there.
+fn shuts(process: &Process) {
+    process.map.shut(Uuid::nil(), "n");
 }
 
 fn reads_twice(process: &Process) {
@@ -118,8 +126,21 @@ fn all<const N: usize>(roles: [fn(&Process); N]) -> Arc<Process> {
     process
 }
 
-pub(crate) fn readers_have_one_tenure_and_writers_their_own() {
-    all([reads, writes, reads_twice, writes, reads]);
+pub(crate) fn no_reader_waits_for_another() {
+    all([reads, reads_alone, reads_twice, shuts, reads_alone, reads]);
+}
+
+/// It has the lock all the time.
+pub(crate) fn who_stays_keeps_nobody_waiting() {
+    let process = Process::new();
+    let staying = process.lock(None);
+    let others = [reads, reads_twice, reads_alone].map(|role| {
+        let process = Arc::clone(&process);
+        thread::spawn(move || role(&process))
+    });
+    others.into_iter().for_each(|other| other.join().unwrap());
+    process.unlock(&staying);
+    assert!(process.map.is_idle(Uuid::nil(), "n"));
 }
 
 pub(crate) fn readers_share_in_some_order() {
@@ -132,19 +153,19 @@ pub(crate) fn readers_share_in_some_order() {
 
 pub(crate) fn a_loss_is_of_all_who_share() {
     let process = Process::new();
-    let first = process.lock(&READ);
+    let first = process.lock(Some(&READ));
     let others = [0; 2].map(|_| {
         let process = Arc::clone(&process);
         thread::spawn(move || {
-            let hold = process.lock(&READ);
-            process.ends();
+            let hold = process.lock(Some(&READ));
+            process.ends(hold.tenure());
             let is_shared = !hold.tenure().is_valid() || hold.is_valid();
             assert!(is_shared);
             hold
         })
     });
     let others = others.map(|other| other.join().unwrap());
-    process.ends();
+    process.ends(first.tenure());
     first.tenure().lose();
     let told = process.map.lose(Uuid::nil(), first.tenure());
     assert_eq!(told.len(), 3, "each of them");

@@ -12,12 +12,14 @@ mod deployments;
 mod holding;
 mod levels;
 mod losses;
+mod sides;
 mod waits;
 
 use crate::harness::deployment::{Clustered, Deployment, Replicas, Sealed, Sentinel, Single, Tcp};
 use crate::server::Server;
 use redlatch::{
-    ClientBuilder, FencedLock, HandOff, LocalRedLock, OwnedGuard, QuorumLock, RedLock, RedLockExt, ReentrantLock,
+    ClientBuilder, FencedLock, HandOff, LocalRedLock, OwnedGuard, QuorumLock, ReadLock, ReadWriteLock, RedLock,
+    RedLockExt, ReentrantLock, WriteLock,
 };
 use std::any::Any;
 use std::ops::Deref;
@@ -76,6 +78,10 @@ fn in_memory() -> Fixture<LocalRedLock> {
     Fixture::new(LocalRedLock::new(), ())
 }
 
+fn both_sides(builder: ClientBuilder) -> ReadWriteLock {
+    ReadWriteLock::new(&builder.build().unwrap())
+}
+
 fn reentrant(builder: ClientBuilder) -> ReentrantLock {
     ReentrantLock::new(&builder.build().unwrap())
 }
@@ -84,22 +90,23 @@ fn reentrant(builder: ClientBuilder) -> ReentrantLock {
 macro_rules! conformance {
     (
         kinds $kinds:tt
+        shared $shared:tt
         deployments { $first:ident: $First:ty; $($other:ident: $Other:ty;)* }
         at_places_of_their_own { $($own:ident: $Own:ty = $start_own:expr;)* }
         pointers { $($pointer:ident: $Pointer:ty = $start_pointer:expr;)* }
     ) => {
-        conformance! { @on $first $First, all, $kinds }
-        $(conformance! { @on $other $Other, on_the_wire, $kinds })*
+        conformance! { @on $first $First, all, all_of_shared, $shared, $kinds }
+        $(conformance! { @on $other $Other, on_the_wire, shared_on_the_wire, $shared, $kinds })*
         $(conformance! { @kind $own $Own = $start_own; all })*
         $(conformance! { @kind $pointer $Pointer = $start_pointer; a_handful })*
         const DEPLOYMENTS: &[&str] = &[stringify!($first), $(stringify!($other)),*];
         const ON_THEIR_OWN: &[&str] = &[$(stringify!($own)),*];
         const POINTERS: &[&str] = &[$(stringify!($pointer)),*];
         /// The types of the kinds, as they are written below.
-        const TYPES: &[&[&str]] = &[conformance!(@types $kinds), &[$(stringify!($Own)),*]];
+        const TYPES: &[&[&str]] = &[conformance!(@types $kinds), conformance!(@types_of_shared $shared), &[$(stringify!($Own)),*]];
         const KINDS: &[&str] = conformance!(@names $kinds);
     };
-    (@on $at:ident $At:ty, $cases:ident, {
+    (@on $at:ident $At:ty, $cases:ident, $of_shared:ident, { $shared:ident: $Shared:ty = $make_shared:expr; }, {
         $first:ident: $First:ty = $make_first:expr; $($kind:ident: $lock:ty = $make:expr;)*
     }) => {
         mod $at {
@@ -107,6 +114,7 @@ macro_rules! conformance {
             type At = $At;
             conformance! { @kind $first $First = Fixture::on::<At>($make_first); all }
             $(conformance! { @kind $kind $lock = Fixture::on::<At>($make); $cases })*
+            conformance! { @kind $shared $Shared = Fixture::on::<At>($make_shared); $of_shared }
             conformance! { @tests At, {
                 deployments:
                     what_is_left_is_seen
@@ -138,6 +146,7 @@ macro_rules! conformance {
         })*)*
     };
     (@types {$($kind:ident: $lock:ty = $make:expr;)*}) => { &[$(stringify!($lock)),*] };
+    (@types_of_shared {$shared:ident: $Shared:ty = $make:expr;}) => { &[stringify!($Shared)] };
     (@names {$($kind:ident: $lock:ty = $make:expr;)*}) => { &[$(stringify!($kind)),*] };
 }
 
@@ -146,7 +155,11 @@ conformance! {
         reentrant: ReentrantLock = reentrant;
         never_passed_on: ReentrantLock = |builder| reentrant(builder.hand_off(HandOff::off()));
         fenced: FencedLock = |builder| FencedLock::new(&builder.build().unwrap());
+        write: WriteLock = |builder| both_sides(builder).write().clone();
         passed_on_in_order: ReentrantLock = |builder| reentrant(builder.hand_off(HandOff::default().in_order()));
+    }
+    shared {
+        read: ReadLock = |builder| both_sides(builder).read().clone();
     }
     deployments {
         single: Single;
@@ -206,12 +219,14 @@ macro_rules! names {
 /// The tests that the table has to give: of each kind at each place, and of what is asked of a deployment alone.
 fn expected() -> Vec<String> {
     let (all, wire, handful) = (all!(names), on_the_wire!(names), a_handful!(names));
+    let (shared, shared_wire) = (all_of_shared!(names), shared_on_the_wire!(names));
     let mut tests = Vec::new();
     let mut expect = |path: String, cases: &[&str]| tests.extend(cases.iter().map(|case| format!("{path}::{case}")));
     for (number, at) in DEPLOYMENTS.iter().enumerate() {
         for (kind_number, kind) in KINDS.iter().enumerate() {
             expect(format!("{at}::{kind}"), if number == 0 || kind_number == 0 { &all } else { &wire });
         }
+        expect(format!("{at}::read"), if number == 0 { &shared } else { &shared_wire });
         expect((*at).to_owned(), &["what_is_left_is_seen", "a_lock_waits_for_it_to_come_back"]);
     }
     ON_THEIR_OWN.iter().for_each(|kind| expect((*kind).to_owned(), &all));

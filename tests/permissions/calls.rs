@@ -1,8 +1,8 @@
 //! All that a program does with locks, by a user who lacks a rule or none.
 
-use crate::rows::{At, Row};
+use crate::rows::{At, Of, Row};
 use harness::threads::{SOON, WATCHED, finish, ms, spawn_asleep};
-use redlatch::{FencedLock, LockGuard, MultiLock, QuorumLock, RedLock, RedLockExt, ReentrantLock, Result};
+use redlatch::{FencedLock, LockGuard, MultiLock, QuorumLock, ReadWriteLock, RedLock, RedLockExt, ReentrantLock, Result};
 use std::error::Error;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,8 @@ const LINGER: Duration = Duration::from_millis(2_500);
 enum Locks {
     Of(ReentrantLock),
     Fenced(FencedLock),
+    /// Of which most calls are made with the writer's side.
+    Sides(ReadWriteLock),
     OfSeveral(QuorumLock),
 }
 
@@ -31,13 +33,18 @@ impl Locks {
             return Row::quorum(urls, self_test).build().map(Self::OfSeveral);
         }
         let client = row.builder(urls, self_test).build()?;
-        Ok(if row.is_fenced { Self::Fenced(FencedLock::new(&client)) } else { Self::Of(ReentrantLock::new(&client)) })
+        Ok(match row.of {
+            Of::Plain => Self::Of(ReentrantLock::new(&client)),
+            Of::Fenced => Self::Fenced(FencedLock::new(&client)),
+            Of::Sides => Self::Sides(ReadWriteLock::new(&client)),
+        })
     }
 
     fn lock(&self) -> &dyn RedLock {
         match self {
             Self::Of(lock) => lock,
             Self::Fenced(lock) => lock,
+            Self::Sides(locks) => locks.write(),
             Self::OfSeveral(lock) => lock,
         }
     }
@@ -46,6 +53,7 @@ impl Locks {
         match self {
             Self::Of(lock) => lock.client().ping(SOON).map(drop),
             Self::Fenced(lock) => lock.client().ping(SOON).map(drop),
+            Self::Sides(locks) => locks.client().ping(SOON).map(drop),
             Self::OfSeveral(lock) => lock.ping(SOON).map(drop),
         }
     }
@@ -54,6 +62,7 @@ impl Locks {
         match self {
             Self::Of(lock) => lock.client().stats().renewals,
             Self::Fenced(lock) => lock.client().stats().renewals,
+            Self::Sides(locks) => locks.client().stats().renewals,
             Self::OfSeveral(lock) => lock.stats().renewals,
         }
     }
@@ -87,6 +96,9 @@ const CALLS: &[Call] = &[
     ("`force_unlock`", |stage| Ok(stage.first().force_unlock(&stage.name("lock-2")).map(drop)?)),
     ("`MultiLock`", group),
     ("`last_token`", last_token),
+    ("a read lock", read),
+    ("a downgrade", downgrade),
+    ("a writer among readers", among_readers),
     ("a slot that moves", |stage| stage.moving.iter().try_for_each(|name| pair(stage.first(), name))),
 ];
 
@@ -193,6 +205,55 @@ fn reenter(stage: &Stage) -> Done {
 fn last_token(stage: &Stage) -> Done {
     let Locks::Fenced(locks) = &stage.clients[0] else { return Ok(()) };
     Ok(locks.last_token(&stage.name("lock")).map(drop)?)
+}
+
+/// Held, renewed, looked at and forced open.
+fn read(stage: &Stage) -> Done {
+    let Locks::Sides(locks) = &stage.clients[0] else { return Ok(()) };
+    let name = stage.name("read");
+    let guard = locks.read().request(&name).lease(LEASE).guard()?.expect("it waits for it");
+    guard.extend(LEASE)?;
+    locks.read().remaining_time_to_live(&name)?;
+    guard.unlock()?;
+    Ok(locks.read().force_unlock(&name).map(drop)?)
+}
+
+/// Both sides by one thread, of which the writer's goes first.
+fn downgrade(stage: &Stage) -> Done {
+    let Locks::Sides(locks) = &stage.clients[0] else { return Ok(()) };
+    let name = stage.name("down");
+    locks.write().lock_with_lease(&name, LEASE)?;
+    locks.read().lock_with_lease(&name, LEASE)?;
+    locks.write().unlock(&name)?;
+    Ok(locks.read().unlock(&name)?)
+}
+
+/// A writer waits while readers come and go, and readers while it writes.
+fn among_readers(stage: &Stage) -> Done {
+    let [Locks::Sides(one), Locks::Sides(other), _] = &stage.clients else { return Ok(()) };
+    let name = stage.name("among");
+    let reads = || {
+        (0..TURNS).try_for_each(|_| {
+            one.read().lock_with_lease(&name, LEASE)?;
+            std::thread::sleep(ms(3));
+            one.read().unlock(&name)
+        })
+    };
+    let writes = || {
+        (0..TURNS / 4).try_for_each(|_| {
+            if other.write().try_lock_for_with_lease(&name, WAIT, LEASE)? {
+                std::thread::sleep(ms(3));
+                other.write().unlock(&name)?;
+            }
+            Ok(())
+        })
+    };
+    std::thread::scope(|scope| {
+        let (readers, writer) = ([(); 2].map(|()| scope.spawn(reads)), scope.spawn(writes));
+        let read: Result<()> = readers.into_iter().map(finish).collect();
+        let written: Result<()> = finish(writer);
+        Ok(read.and(written)?)
+    })
 }
 
 fn group(stage: &Stage) -> Done {

@@ -19,16 +19,27 @@ pub(crate) struct Row {
     pub(crate) title: &'static str,
     pub(crate) at: At,
     pub(crate) set: fn(ClientBuilder) -> ClientBuilder,
-    /// Whether its locks have tokens.
-    pub(crate) is_fenced: bool,
+    pub(crate) of: Of,
+}
+
+/// The kind of its locks.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Of {
+    Plain,
+    Fenced,
+    Sides,
 }
 
 const fn row(title: &'static str, at: At, set: fn(ClientBuilder) -> ClientBuilder) -> Row {
-    Row { title, at, set, is_fenced: false }
+    Row { title, at, set, of: Of::Plain }
 }
 
 const fn fenced(title: &'static str, at: At, set: fn(ClientBuilder) -> ClientBuilder) -> Row {
-    Row { title, at, set, is_fenced: true }
+    Row { title, at, set, of: Of::Fenced }
+}
+
+const fn sides(title: &'static str, at: At, set: fn(ClientBuilder) -> ClientBuilder) -> Row {
+    Row { title, at, set, of: Of::Sides }
 }
 
 pub(crate) const ROWS: &[Row] = &[
@@ -39,6 +50,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("the same with an `app_name`, and a database of its own", At::Server, |builder| builder.app_name("app")),
     fenced("`FencedLock`: one server", At::Server, |builder| builder),
     fenced("`FencedLock` with `HandOff::off()`: one server", At::Server, |builder| builder.hand_off(HandOff::off())),
+    sides("`ReadWriteLock`: one server", At::Server, |builder| builder),
     row("`QuorumLock`: each server", At::Servers, |builder| builder),
     row("`ReentrantLock`, `MultiLock`: each node of `.replicas`", At::Replicas, |builder| builder),
     row("the same with `sync_replicas`", At::Replicas, |builder| builder.sync_replicas(1, ms(200))),
@@ -47,6 +59,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("`ReentrantLock`, `MultiLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| builder),
     row("the same without sharded pub/sub", At::Cluster, |builder| builder.sharded_pubsub(ShardedPubsub::Off)),
     fenced("`FencedLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| builder),
+    sides("`ReadWriteLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| builder),
 ];
 
 impl Row {

@@ -10,7 +10,7 @@ use crate::registry::current_thread;
 const NAME: &str = "n";
 
 static OTHER: Kind = Kind { name: "other lock", passed_on: true, shared: false };
-static SHARED: Kind = Kind { name: "shared lock", passed_on: true, shared: true };
+static SHARED: Kind = Kind { name: "shared lock", passed_on: false, shared: true };
 static MINTED: Kind = Kind { name: "lock with a token", passed_on: false, shared: false };
 
 fn engine() -> Arc<Engine> {

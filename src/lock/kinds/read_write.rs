@@ -109,6 +109,22 @@ impl ReadWriteLock {
     }
 }
 
+impl ReadLock {
+    /// The client that these locks were made on.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl WriteLock {
+    /// The client that these locks were made on.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+}
+
 fn engine_of<P: Primitive + 'static>(client: &Client, kind: &'static Kind, of: fn(Sides) -> P) -> Arc<Engine> {
     client.of_kind(kind, || {
         let store = Arc::clone(client.store());

@@ -46,7 +46,7 @@ impl Greeting {
         match name_of(command) {
             b"EVAL" => {
                 self.tested = true;
-                self.missing.extend(test.iter().flat_map(|rights| rights.missing(&answer)));
+                self.missing.extend(test.iter().flat_map(|rights| rights.missing(command, &answer)));
             }
             b"SUBSCRIBE" | b"SSUBSCRIBE" => self.began = true,
             b"INFO" => self.run_id = run_id_in(answer)?,

@@ -6,7 +6,7 @@
 //! same round trip.
 
 use crate::base::config::Config;
-use crate::base::key::{EPOCH, Key, Naming};
+use crate::base::key::{EPOCH, Key, Naming, Side};
 use crate::base::script::Dialect;
 use redis::{Arg, Cmd, RedisError, Value};
 use std::sync::Arc;
@@ -18,6 +18,9 @@ const SCRIPT: &str = include_str!("rights/probe.lua");
 /// What the name of the lock begins with that is asked for. It goes on with what nobody can have chosen for a lock, because some of
 /// the commands would end a lock that is there.
 const PROBE: &str = "redlatch_probe";
+
+/// So many words of the script's command stand before its first argument, whose number is 1.
+const BEFORE_ARGV: usize = 3;
 
 /// The name of the lock whose channels are listened to for a moment; nobody publishes there.
 const HEARD: &str = "redlatch_heard";
@@ -31,9 +34,8 @@ struct Probe {
 /// What all of them come to, for one client.
 pub(super) struct Rights {
     probes: Vec<Probe>,
-    /// Those that only locks with tokens need, and whether there are any by now. They come last.
-    minting: Vec<Probe>,
-    has_tokens: Arc<AtomicBool>,
+    /// Those that only some kinds of locks need, and whether there are any by now.
+    extras: [(Vec<Probe>, Arc<AtomicBool>); 2],
     /// Those that no script may run.
     outside: Vec<Probe>,
 }
@@ -50,25 +52,27 @@ impl Rights {
             let rule = rule_for_all(&config.key_prefix);
             probes.extend([probe(&["GET", &epoch], &rule), probe(&["SET", &epoch, "0", "NEITHER"], &rule)]);
         }
-        let (minting, has_tokens) = (minting(&key), Arc::clone(&config.has_tokens));
-        Self { probes, minting, has_tokens, outside: outside(config, dialect) }
+        let minting = (minting(&key), Arc::clone(&config.has_tokens));
+        let sides = (of_sides(&key.of_side(Side::Read), config, dialect), Arc::clone(&config.has_sides));
+        Self { probes, extras: [minting, sides], outside: outside(config, dialect) }
     }
 
     /// What asks for all of it.
     pub(super) fn commands(&self) -> impl Iterator<Item = Cmd> {
         let mut script = redis::cmd("EVAL").arg(SCRIPT).arg(0).take();
-        let minting = if self.has_tokens.load(SeqCst) { self.minting.as_slice() } else { &[] };
-        for probe in self.probes.iter().chain(minting) {
+        let extras = self.extras.iter().filter(|(_, is_made)| is_made.load(SeqCst)).flat_map(|(probes, _)| probes);
+        for probe in self.probes.iter().chain(extras) {
             script.arg(probe.words.len()).arg(&probe.words);
         }
         let outside = self.outside.iter().map(|probe| redis::cmd(&probe.words[0]).arg(&probe.words[1..]).take());
         std::iter::once(script).chain(outside)
     }
 
-    /// The rules that are missing by what the script found, in words for `ACL SETUSER`.
-    pub(super) fn missing(&self, reply: &Value) -> Vec<String> {
+    /// The rules that are missing by what the script found, which was called so, in words for `ACL SETUSER`.
+    pub(super) fn missing(&self, command: &Cmd, reply: &Value) -> Vec<String> {
         let Value::Array(errors) = reply else { return Vec::new() };
-        errors.iter().filter_map(|error| self.rule_for(error)).collect()
+        let words = words_of(command);
+        errors.iter().filter_map(|error| self.rule_for(&words, error)).collect()
     }
 
     /// The rule that is missing where the server refuses a command for want of permission.
@@ -85,14 +89,12 @@ impl Rights {
         }
     }
 
-    fn rule_for(&self, error: &Value) -> Option<String> {
+    fn rule_for(&self, words: &[String], error: &Value) -> Option<String> {
         let (at, text): (usize, String) = redis::from_redis_value_ref(error).ok()?;
-        let mut places = self.probes.iter().chain(&self.minting).scan(1, |next, probe| {
-            let place = *next;
-            *next += probe.words.len() + 1;
-            Some((place, probe))
-        });
-        let (_, probe) = places.find(|(place, _)| *place == at)?;
+        // Behind the name of the command, the script and the number of its keys.
+        let asked = words.get(at + BEFORE_ARGV..)?;
+        let extras = self.extras.iter().flat_map(|(probes, _)| probes);
+        let probe = self.probes.iter().chain(extras).find(|probe| asked.starts_with(&probe.words))?;
         match Lack::of(&text)? {
             Lack::Command => Some(format!("+{}", probe.words[0].to_ascii_lowercase())),
             Lack::Place => Some(probe.place.clone()),
@@ -215,6 +217,28 @@ fn minting(key: &Key) -> Vec<Probe> {
     let counter = key.token_parts().concat();
     let rule = rule_of(&counter);
     vec![probe(&["GET", &counter], &rule), probe(&["SET", &counter, "0", "NEITHER"], &rule)]
+}
+
+/// What read-write locks need.
+fn of_sides(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
+    let [writers, readers] = [key.writers_parts(), key.readers_parts()].map(|parts| parts.concat());
+    let (timeout, channel, full) = (key.timeout("x"), key.channel(), key.full());
+    let [rule, of_timeout] = [&rule_for_all(&config.key_prefix), &rule_of(&timeout)];
+    let (of_writers, of_readers) = (&rule_of(&writers), &rule_of(&readers));
+    let publish = if dialect == Dialect::Sharded { "SPUBLISH" } else { "PUBLISH" };
+    vec![
+        probe(&["HGET", full, "x"], rule),
+        probe(&["HDEL", full, "x"], rule),
+        probe(&["HGETALL", full], rule),
+        probe(&["HKEYS", full], rule),
+        probe(&["SET", &timeout, "0", "NEITHER"], of_timeout),
+        probe(&["GET", &readers], of_readers),
+        probe(&["SET", &readers, "0", "NEITHER"], of_readers),
+        probe(&["ZADD", &writers, "none", "x"], of_writers),
+        probe(&["ZREVRANGE", &writers, "0", "0"], of_writers),
+        probe(&["ZREM", &writers, "x"], of_writers),
+        probe(&[publish, &channel, "0"], "&redisson_rwlock:*"),
+    ]
 }
 
 /// What processes need to queue.

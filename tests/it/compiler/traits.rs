@@ -20,6 +20,9 @@ fn public_types_keep_their_auto_traits() {
     both::<ClientBuilder<QuorumLock>>();
     both::<ReentrantLock>();
     both::<FencedLock>();
+    both::<ReadWriteLock>();
+    both::<ReadLock>();
+    both::<WriteLock>();
     both::<QuorumLock>();
     both::<LocalRedLock>();
     both::<MultiLock<'static>>();

@@ -128,3 +128,85 @@ macro_rules! a_handful {
         }
     };
 }
+
+/// Every case of a lock that several may have, but for those in which it is busy; and what its sides are to each other.
+macro_rules! all_of_shared {
+    ($then:ident $($more:tt)*) => {
+        $then! {
+            $($more)* {
+                holding:
+                    unlocking_what_was_never_locked_is_an_error
+                    unlocking_once_too_often_is_an_error
+                    another_thread_cannot_unlock
+                    a_hold_tells_what_it_is
+                    each_acquisition_is_a_hold_of_its_own
+                    a_released_hold_reads_released
+                    threads_are_told_apart
+                    the_store_is_asked_for_lock_and_time_to_live
+                    verify_asks_the_store
+                    extend_prolongs_and_never_shortens
+                    extend_has_the_bounds_of_a_lease
+                    a_guard_unlocks_when_dropped
+                    a_guard_says_how_its_unlock_ended
+                    an_owned_guard_outlives_its_lock_object
+                    a_hold_can_be_asked_from_other_threads
+                    a_watched_hold_is_renewed
+                    a_lock_that_is_dropped_gives_back_what_it_holds;
+                levels:
+                    every_form_re_enters
+                    a_level_is_of_the_same_hold
+                    a_long_lease_inside_a_watched_hold_is_never_shortened
+                    a_short_lease_inside_a_watched_hold_shortens_nothing
+                    a_watched_level_inside_a_lease_prolongs_it
+                    guards_of_levels_release_one_level_each;
+                losses:
+                    a_lease_that_runs_out_frees_the_lock
+                    a_late_unlock_says_lost
+                    a_guard_of_a_lost_hold_never_frees_a_later_one
+                    a_released_hold_never_frees_a_later_one
+                    a_lost_hold_cannot_be_re_entered_until_it_is_unlocked
+                    a_force_unlock_makes_the_holder_lost
+                    a_force_unlock_of_a_free_lock_is_false
+                    a_lost_hold_stays_lost
+                    every_listener_hears_of_a_loss_once
+                    listeners_of_a_released_hold_are_disconnected
+                    a_loss_is_no_news_to_a_later_hold;
+                waits:
+                    a_token_cancelled_before_prevents_the_lock
+                    cancelling_does_not_touch_what_is_held;
+                closures:
+                    a_closure_that_panics_releases_the_lock
+                    a_panic_in_an_inner_level_releases_that_level
+                    a_closure_that_lost_the_lock_is_an_error
+                    hooks_are_called_in_order
+                    the_exit_hook_is_called_after_a_panic_too
+                    a_panic_in_the_acquire_hook_releases_the_lock
+                    the_exit_hook_is_called_when_the_lock_was_lost
+                    an_action_may_be_a_trait_object;
+                sides:
+                    readers_are_together_and_writers_alone
+                    a_reader_goes_in_beside_another
+                    each_side_is_woken_by_the_other;
+            }
+        }
+    };
+}
+
+/// What has to be seen of it on each deployment.
+macro_rules! shared_on_the_wire {
+    ($then:ident $($more:tt)*) => {
+        $then! {
+            $($more)* {
+                holding:
+                    a_watched_hold_is_renewed
+                    a_lock_that_is_dropped_gives_back_what_it_holds;
+                losses:
+                    a_force_unlock_makes_the_holder_lost;
+                sides:
+                    readers_are_together_and_writers_alone
+                    a_reader_goes_in_beside_another
+                    each_side_is_woken_by_the_other;
+            }
+        }
+    };
+}

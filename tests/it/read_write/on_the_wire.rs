@@ -60,9 +60,7 @@ fn alone_each_side_costs_two_commands() {
 fn call(server: &Server, script: &str, keys: &[&str], args: &[&str]) -> Value {
     let script = redis::Script::new(&crate::lua::script(script));
     let mut call = script.prepare_invoke();
-    keys.iter().for_each(|key| drop(call.key(*key)));
-    args.iter().for_each(|arg| drop(call.arg(*arg)));
-    call.invoke(&mut server.connection()).unwrap()
+    call.key(keys).arg(args).invoke(&mut server.connection()).unwrap()
 }
 
 fn timeout(owner: &str) -> String {
@@ -125,8 +123,7 @@ fn what_comes_too_late_does_nothing() {
         let text = crate::lua::script(&format!("read_write/{script}"));
         let script = redis::Script::new(&text);
         let mut call = script.prepare_invoke();
-        ["n", "m"][..keys].iter().for_each(|key| drop(call.key(*key)));
-        ["1", "60000", "a:1:1", "", "", "", "0"].iter().for_each(|arg| drop(call.arg(*arg)));
+        call.key(&["n", "m"][..keys]).arg(&["1", "60000", "a:1:1", "", "", "", "0"]);
         let error = call.invoke::<Value>(&mut server.connection()).unwrap_err();
         assert_eq!(error.code(), Some("STALE"), "{error}");
     }
@@ -176,7 +173,7 @@ fn a_lock_without_an_end_is_kept() {
 #[test]
 fn a_full_server_takes_holds_back() {
     let server = Server::start();
-    let locks = locks(&server);
+    let locks = ReadWriteLock::new(&server.builder().outage_budget(ms(200)).build().unwrap());
     let (write, read) = (locks.write().guard("n").unwrap(), locks.read().guard("n").unwrap());
     let other = locks.read().guard("m").unwrap();
     server.ask::<String>(&["CONFIG", "SET", "maxmemory", "1"]);
