@@ -2,7 +2,9 @@
 
 use crate::rows::{At, Of, Row};
 use harness::threads::{SOON, WATCHED, finish, ms, spawn_asleep};
-use redlatch::{FencedLock, LockGuard, MultiLock, QuorumLock, ReadWriteLock, RedLock, RedLockExt, ReentrantLock, Result};
+use redlatch::{
+    FencedLock, LockGuard, MultiLock, QuorumLock, ReadWriteLock, RedLock, RedLockExt, ReentrantLock, Result,
+};
 use std::error::Error;
 use std::time::{Duration, Instant};
 
@@ -250,7 +252,7 @@ fn among_readers(stage: &Stage) -> Done {
     };
     std::thread::scope(|scope| {
         let (readers, writer) = ([(); 2].map(|()| scope.spawn(reads)), scope.spawn(writes));
-        let read: Result<()> = readers.into_iter().map(finish).collect();
+        let read: Result<()> = readers.into_iter().try_for_each(finish);
         let written: Result<()> = finish(writer);
         Ok(read.and(written)?)
     })
