@@ -117,8 +117,8 @@ final class RedissonLocks implements Locks {
     }
 
     @Override
-    public long lockAndGetToken(String name) {
-        return client.getFencedLock(name).lockAndGetToken();
+    public long lockAndGetToken(String name) throws InterruptedException {
+        return fenced ? client.getFencedLock(name).lockAndGetToken() : Locks.super.lockAndGetToken(name);
     }
 
     @Override
