@@ -14,8 +14,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const TARGET: u32 = 20_000;
-/// In a cluster, where each command costs more, and of fenced locks, which exclude by the same keys.
-const SMALL_TARGET: u32 = 5_000;
+/// Each command costs more there.
+const TARGET_IN_A_CLUSTER: u32 = 5_000;
+/// They exclude by the same key; what is counted are tokens.
+const TARGET_OF_FENCED_LOCKS: u32 = 2_500;
 const THREADS: usize = 4;
 const COUNTER: &str = "count";
 const TOKENS: &str = "tokens";
@@ -74,7 +76,11 @@ fn count_in_a_failover(family: Family, start: &dyn Fn(&Server) -> Peer) {
 }
 
 fn target(family: Family) -> u32 {
-    if family.is_in_cluster() || family == Family::Fenced { SMALL_TARGET } else { TARGET }
+    match family {
+        Family::Sharded | Family::Plain => TARGET_IN_A_CLUSTER,
+        Family::Fenced => TARGET_OF_FENCED_LOCKS,
+        Family::Redisson | Family::Jedis => TARGET,
+    }
 }
 
 /// How often a thread counted, and how long it waited at most, ms, but for the first time.

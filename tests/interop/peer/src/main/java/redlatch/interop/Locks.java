@@ -13,10 +13,14 @@ interface Locks extends AutoCloseable {
 
     boolean isLocked(String name);
 
-    /** Zero: it is of a kind without tokens. */
-    default long lockAndGetToken(String name) throws InterruptedException {
-        lock(name);
-        return 0;
+    /** Whether they are fenced. */
+    default boolean haveTokens() {
+        return false;
+    }
+
+    /** As a fenced lock, also where the family's are not. */
+    default long lockAndGetToken(String name) {
+        throw new UnsupportedOperationException("no tokens");
     }
 
     @Override

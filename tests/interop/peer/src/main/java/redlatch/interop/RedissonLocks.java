@@ -117,8 +117,13 @@ final class RedissonLocks implements Locks {
     }
 
     @Override
-    public long lockAndGetToken(String name) throws InterruptedException {
-        return fenced ? client.getFencedLock(name).lockAndGetToken() : Locks.super.lockAndGetToken(name);
+    public boolean haveTokens() {
+        return fenced;
+    }
+
+    @Override
+    public long lockAndGetToken(String name) {
+        return client.getFencedLock(name).lockAndGetToken();
     }
 
     @Override
