@@ -105,7 +105,7 @@ fn work(order: &Order, counters: &File, journal: &File, logs: Vec<Log>, heart: L
 
 /// Two kinds of locks exclude each other, too.
 fn locks(order: &Order, client: &Client) -> Box<dyn RedLock> {
-    let is_fenced = order.plan.fenced || (order.plan.mixed && order.number % 3 == 0);
+    let is_fenced = order.plan.fenced || (order.plan.mixed && order.number.is_multiple_of(3));
     if is_fenced { Box::new(FencedLock::new(client)) } else { Box::new(ReentrantLock::new(client)) }
 }
 
