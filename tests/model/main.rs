@@ -33,6 +33,7 @@ mod protocol;
 mod queue;
 mod search;
 mod server;
+mod sides;
 mod state;
 mod tokens;
 mod waiting;
