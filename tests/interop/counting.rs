@@ -7,17 +7,22 @@ use crate::server::Server;
 use crate::servers::Servers;
 use crate::setting::{FOR_EVER, Family, Ours, record};
 use crate::threads::{LONG, eventually, finish};
-use redlatch::RedLockExt;
+use redlatch::{ReadWriteLock, RedLockExt};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::thread::{sleep, yield_now};
+use std::time::{Duration, Instant};
 
 const TARGET: u32 = 20_000;
 /// Each command costs more there.
 const TARGET_IN_A_CLUSTER: u32 = 5_000;
 /// They exclude by the same key; what is counted are tokens.
 const TARGET_OF_FENCED_LOCKS: u32 = 2_500;
+/// Readers are in between.
+const TARGET_OF_WRITE_LOCKS: u32 = 2_500;
+/// To Redisson readers that are always there are no reason to let a writer in.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 const THREADS: usize = 4;
 const COUNTER: &str = "count";
 const TOKENS: &str = "tokens";
@@ -30,6 +35,12 @@ fn no_increment_is_lost_beside_redisson() {
 #[test]
 fn no_increment_is_lost_beside_redissons_fenced_lock() {
     with_peer(|url| count_in_a_process(Family::Fenced, url), |start| count_together(Family::Fenced, start));
+}
+
+/// Beside them a reader in each process looks for numbers that change or are unfinished while it looks.
+#[test]
+fn no_increment_is_lost_beside_redissons_write_lock_and_readers() {
+    with_peer(|url| count_in_a_process(Family::ReadWrite, url), |start| count_together(Family::ReadWrite, start));
 }
 
 #[test]
@@ -79,6 +90,7 @@ fn target(family: Family) -> u32 {
     match family {
         Family::Sharded | Family::Plain => TARGET_IN_A_CLUSTER,
         Family::Fenced => TARGET_OF_FENCED_LOCKS,
+        Family::ReadWrite => TARGET_OF_WRITE_LOCKS,
         Family::Redisson | Family::Jedis => TARGET,
     }
 }
@@ -113,11 +125,13 @@ fn count(
     gate.lock(COUNTER).unwrap();
     let peers = [start(&servers.news), start(&servers.news)];
     peers.iter().for_each(|_| assert_eq!(hear(&servers.news), "ready"));
-    let (began, java) = count_in_jvms(family, &jvms, &file, servers, &gate, meanwhile);
+    let (began, java, mut looks) = count_in_jvms(family, &jvms, &file, servers, &gate, meanwhile);
     let took = began.elapsed();
     let rust = peers.map(|peer| {
-        let shares = hear(&servers.news);
+        let told = hear(&servers.news);
         peer.join();
+        let (shares, looked) = told.split_once(';').unwrap();
+        looks += looked.parse::<u32>().unwrap();
         shares.split(',').map(Share::of).collect()
     });
     assert_eq!(std::fs::read_to_string(&file).unwrap(), target.to_string());
@@ -125,13 +139,15 @@ fn count(
         assert_tokens_grow(&file);
     }
     let counted: u32 = java.iter().chain(&rust).flatten().map(|share| share.count).sum();
-    let figures = format!("{target} in {took:.1?}; {}; {}", shares("JVMs", &java), shares("Rust processes", &rust));
+    let readers = if looks > 0 { format!("; readers looked {looks} times") } else { String::new() };
+    let (java, rust) = (shares("JVMs", &java), shares("Rust processes", &rust));
+    let figures = format!("{target} in {took:.1?}; {java}; {rust}{readers}");
     assert_eq!(counted, target, "increments were lost: {figures}");
     record(case, family, "all", &figures);
     jvms
 }
 
-/// Lets everybody in when everybody waits at the gate, and gives what the threads of each JVM say.
+/// Lets everybody in when everybody waits at the gate, and gives what the threads of each JVM say, and how often its readers looked.
 fn count_in_jvms(
     family: Family,
     jvms: &[Jvm; 2],
@@ -139,23 +155,27 @@ fn count_in_jvms(
     servers: &Servers,
     gate: &Ours,
     meanwhile: impl FnOnce(&Path),
-) -> (Instant, [Vec<Share>; 2]) {
+) -> (Instant, [Vec<Share>; 2], u32) {
     let target = target(family).to_string();
     let count = |jvm: &Jvm, thread: usize| {
         let words = ["count", COUNTER, file.to_str().unwrap(), &target];
         Share::of(&jvm.ask(&thread.to_string(), &words).0.unwrap())
     };
+    let watch = |jvm: &Jvm| jvm.ask("reader", &["read.watch", COUNTER, file.to_str().unwrap(), &target]).0.unwrap();
     std::thread::scope(|scope| {
-        let count = &count;
+        let (count, watch) = (&count, &watch);
         let threads = jvms
             .each_ref()
             .map(|jvm| (0..THREADS).map(|thread| scope.spawn(move || count(jvm, thread))).collect::<Vec<_>>());
+        let readers: Vec<_> =
+            jvms.iter().filter(|_| family == Family::ReadWrite).map(|jvm| scope.spawn(move || watch(jvm))).collect();
         let waiting = || servers.subscribers(&family.channel(COUNTER));
         eventually(LONG, "all processes wait", || waiting() >= 4);
         gate.unlock(COUNTER).unwrap();
         let began = Instant::now();
         meanwhile(file);
-        (began, threads.map(|threads| threads.into_iter().map(finish).collect()))
+        let shares = threads.map(|threads| threads.into_iter().map(finish).collect());
+        (began, shares, readers.into_iter().map(|reader| finish(reader).parse::<u32>().unwrap()).sum())
     })
 }
 
@@ -164,11 +184,28 @@ fn count_in_a_process(family: Family, url: &str) {
     let file = PathBuf::from(url.trim_start_matches("unix://")).with_file_name("count");
     let locks = family.locks(&Servers::url_beside(url), FOR_EVER, "");
     tell(url, "ready");
-    let shares: Vec<_> = std::thread::scope(|scope| {
+    let (shares, looks): (Vec<_>, u32) = std::thread::scope(|scope| {
         let threads = [(); THREADS].map(|()| scope.spawn(|| count_in_a_thread(&locks, &file, target(family))));
-        threads.into_iter().map(finish).map(|share| format!("{} {}", share.count, share.longest)).collect()
+        let looks = if family == Family::ReadWrite { watch_in_a_thread(&locks, &file, target(family)) } else { 0 };
+        let shares = threads.into_iter().map(finish).map(|share| format!("{} {}", share.count, share.longest));
+        (shares.collect(), looks)
     });
-    tell(url, &shares.join(","));
+    tell(url, &format!("{};{looks}", shares.join(",")));
+}
+
+/// How often a reader looked at the number, twice each time, until the target was reached.
+fn watch_in_a_thread(locks: &Ours, file: &Path, target: u32) -> u32 {
+    let readers = ReadWriteLock::new(locks.client()).read().clone();
+    let number = || number_in(file).expect("a number that is written has a reader beside it");
+    for looks in 1.. {
+        let [before, after] = readers.execute_in_lock(COUNTER, || [(); 2].map(|()| (number(), yield_now()).0)).unwrap();
+        assert_eq!(before, after, "a writer beside a reader");
+        if after >= target {
+            return looks;
+        }
+        sleep(BETWEEN_LOOKS);
+    }
+    unreachable!("it was not reached")
 }
 
 fn count_in_a_thread(locks: &Ours, file: &Path, target: u32) -> Share {

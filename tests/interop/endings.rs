@@ -40,7 +40,7 @@ fn jvm_is_killed(family: Family) {
     setting.sides().0.lock("n");
     let (waited, killed) = std::thread::scope(|scope| {
         let (locks, before) = (setting.locks.clone(), setting.servers.scripts_run());
-        let waiter = scope.spawn(move || lock_and_unlock(&crate::sides::Rust(&locks)));
+        let waiter = scope.spawn(move || lock_and_unlock(&crate::sides::Rust(locks)));
         asleep(&setting.servers, &family.channel("n"), before);
         let killed = now();
         setting.jvm.kill();

@@ -20,5 +20,6 @@ mod counting;
 mod endings;
 mod holding;
 mod names;
+mod read_write;
 mod tokens;
 mod waking;

@@ -4,7 +4,7 @@ use crate::java::{Jvm, Lent, folder};
 use crate::servers::Servers;
 use crate::sides::{Java, Rust, Side};
 use crate::threads::{LONG, eventually, finish, ms};
-use redlatch::{Client, FencedLock, Naming, RedLock, ReentrantLock, ShardedPubsub};
+use redlatch::{Client, FencedLock, Naming, ReadLock, ReadWriteLock, RedLock, ReentrantLock, ShardedPubsub, WriteLock};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::ops::Deref;
@@ -19,6 +19,8 @@ pub(crate) enum Family {
     Redisson,
     /// Its `RFencedLock`.
     Fenced,
+    /// Its `RReadWriteLock`; where nothing else is said, the side of writers.
+    ReadWrite,
     Jedis,
     /// Redisson in a cluster, by sharded pub/sub: its default since Redis 7.0.
     Sharded,
@@ -36,6 +38,7 @@ impl Family {
         match self {
             Self::Redisson => "Redisson",
             Self::Fenced => "Redisson's fenced lock",
+            Self::ReadWrite => "Redisson's read-write lock",
             Self::Jedis => "Jedis",
             Self::Sharded => "Redisson in a cluster, sharded",
             Self::Plain => "Redisson in a cluster, plain",
@@ -47,6 +50,7 @@ impl Family {
         match self {
             Self::Redisson => "redisson",
             Self::Fenced => "fenced",
+            Self::ReadWrite => "readWrite",
             Self::Jedis => "jedis",
             Self::Sharded => "sharded",
             Self::Plain => "plain",
@@ -56,17 +60,18 @@ impl Family {
     pub(crate) fn naming(self) -> Naming {
         match self {
             Self::Jedis => Naming::Jedis,
-            Self::Redisson | Self::Fenced | Self::Sharded | Self::Plain => Naming::Redisson,
+            _ => Naming::Redisson,
         }
     }
 
     /// The channel of a lock, by the rule that the documentation states.
     pub(crate) fn channel(self, key: &str) -> String {
-        match self {
-            Self::Jedis => format!("__red__lock:{key}"),
-            _ if key.contains('{') => format!("redisson_lock__channel:{key}"),
-            _ => format!("redisson_lock__channel:{{{key}}}"),
-        }
+        let prefix = match self {
+            Self::Jedis => return format!("__red__lock:{key}"),
+            Self::ReadWrite => "redisson_rwlock",
+            _ => "redisson_lock__channel",
+        };
+        if key.contains('{') { format!("{prefix}:{key}") } else { format!("{prefix}:{{{key}}}") }
     }
 
     /// This side's locks. They look by themselves as rarely as they are told to.
@@ -76,6 +81,7 @@ impl Family {
         let client = builder.naming(self.naming()).key_prefix(prefix).build().unwrap();
         match self {
             Self::Fenced => Ours::Fenced(FencedLock::new(&client)),
+            Self::ReadWrite => Ours::Write(ReadWriteLock::new(&client).write().clone()),
             _ => Ours::Plain(ReentrantLock::new(&client)),
         }
     }
@@ -86,6 +92,8 @@ impl Family {
 pub(crate) enum Ours {
     Plain(ReentrantLock),
     Fenced(FencedLock),
+    Read(ReadLock),
+    Write(WriteLock),
 }
 
 impl Ours {
@@ -93,6 +101,8 @@ impl Ours {
         match self {
             Self::Plain(locks) => locks.client(),
             Self::Fenced(locks) => locks.client(),
+            Self::Read(locks) => locks.client(),
+            Self::Write(locks) => locks.client(),
         }
     }
 }
@@ -104,6 +114,8 @@ impl Deref for Ours {
         match self {
             Self::Plain(locks) => locks,
             Self::Fenced(locks) => locks,
+            Self::Read(locks) => locks,
+            Self::Write(locks) => locks,
         }
     }
 }
@@ -156,7 +168,7 @@ impl Setting {
 
     /// The same, with another thread of the JVM.
     pub(crate) fn sides_on<'s>(&'s self, thread: &'s str) -> (Box<dyn Side + 's>, Box<dyn Side + 's>) {
-        let (java, rust) = (Box::new(Java(&self.jvm, thread)), Box::new(Rust(&self.locks)));
+        let (java, rust) = (Box::new(Java(&self.jvm, thread, "")), Box::new(Rust(self.locks.clone())));
         match self.holder {
             Holder::Java => (java, rust),
             Holder::Rust => (rust, java),

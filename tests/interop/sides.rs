@@ -20,14 +20,18 @@ pub(crate) trait Side: Sync {
     }
 }
 
-/// A thread of a JVM, by its name.
-pub(crate) struct Java<'j>(pub(crate) &'j Jvm, pub(crate) &'j str);
+/// A thread of a JVM, by its name, with the locks of its family, or with `read.` or `write.` the side of its read-write locks.
+pub(crate) struct Java<'j>(pub(crate) &'j Jvm, pub(crate) &'j str, pub(crate) &'static str);
 
 impl Java<'_> {
     #[track_caller]
     fn ask(&self, verb: &str, words: &[&str]) -> (String, Span) {
-        let (answer, span) = self.0.ask(self.1, &[&[verb], words].concat());
+        let (answer, span) = self.try_ask(verb, words);
         (answer.unwrap(), span)
+    }
+
+    fn try_ask(&self, verb: &str, words: &[&str]) -> (Result<String, String>, Span) {
+        self.0.ask(self.1, &[&[[self.2, verb].concat().as_str()], words].concat())
     }
 }
 
@@ -58,15 +62,15 @@ impl Side for Java<'_> {
     }
 
     fn try_unlock(&self, name: &str) -> Result<Span, String> {
-        let (answer, span) = self.0.ask(self.1, &["unlock", name]);
+        let (answer, span) = self.try_ask("unlock", &[name]);
         answer.map(|_| span).inspect_err(|error| assert!(error.contains("IllegalMonitorStateException"), "{error}"))
     }
 }
 
 /// The current thread of this process.
-pub(crate) struct Rust<'l>(pub(crate) &'l Ours);
+pub(crate) struct Rust(pub(crate) Ours);
 
-impl Side for Rust<'_> {
+impl Side for Rust {
     fn lock(&self, name: &str) -> Span {
         spanned(|| self.0.lock(name).unwrap()).1
     }

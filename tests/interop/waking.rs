@@ -18,13 +18,13 @@ both_ways!(an_unlock_wakes_the_other_side, a_force_unlock_wakes_the_other_side);
 
 fn an_unlock_wakes_the_other_side(family: Family, holder: Holder) {
     let setting = Setting::new(family, holder, FOR_EVER);
-    let figures = wake_ups(&setting, |holder| holder.unlock("n"));
+    let figures = wake_ups(&setting, setting.sides(), |holder| holder.unlock("n"));
     setting.record("woken by unlock", &figures);
 }
 
 fn a_force_unlock_wakes_the_other_side(family: Family, holder: Holder) {
     let setting = Setting::new(family, holder, FOR_EVER);
-    let figures = wake_ups(&setting, |holder| {
+    let figures = wake_ups(&setting, setting.sides(), |holder| {
         let (was_locked, span) = holder.force_unlock("n");
         assert!(was_locked);
         holder.try_unlock("n").unwrap_err();
@@ -34,8 +34,11 @@ fn a_force_unlock_wakes_the_other_side(family: Family, holder: Holder) {
 }
 
 /// Has the one side free the lock for which the other sleeps, again and again.
-fn wake_ups(setting: &Setting, free: impl Fn(&dyn Side) -> Span) -> String {
-    let (holder, waiter) = setting.sides();
+pub(crate) fn wake_ups(
+    setting: &Setting,
+    (holder, waiter): (Box<dyn Side + '_>, Box<dyn Side + '_>),
+    free: impl Fn(&dyn Side) -> Span,
+) -> String {
     let mut all = Vec::new();
     for _ in 0..WARM_UP + ROUNDS {
         holder.lock("n");

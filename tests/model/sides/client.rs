@@ -328,7 +328,9 @@ impl Sides {
             Self::shut(state, thread);
         }
         let alone = state.threads[thread].hold(Side::Write).is_none() || self.has(Mutant::SharesUnderAWriter);
-        state.tenure_mut(id).is_shared = self.setup.shares && side == Side::Read && alone;
+        let tenure = state.tenure_mut(id);
+        tenure.past = Past::Had;
+        tenure.is_shared = self.setup.shares && side == Side::Read && alone;
         state.threads[thread].holds[side as usize] = Some(id);
         state.threads[thread].doing = Doing::Idle;
     }

@@ -13,6 +13,11 @@ interface Locks extends AutoCloseable {
 
     boolean isLocked(String name);
 
+    /** One side of read-write locks, "read" or "write", of the same client. */
+    default Locks side(String side) {
+        throw new UnsupportedOperationException("no sides");
+    }
+
     /** Whether they are fenced. */
     default boolean haveTokens() {
         return false;

@@ -15,13 +15,15 @@ import java.util.Map;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import org.redisson.config.ShardedSubscriptionMode;
+import redlatch.interop.RedissonLocks.Kind;
 
 /**
  * The Java program beside a test: does what stdin says, one command a line, on threads that the command names.
  *
  * <pre>
- * arguments   redisson | fenced | jedis | sharded | plain (Redisson in a cluster), host:port[,...], the watchdog's time-out in ms, key prefix
- * command     number TAB thread TAB verb [TAB argument ...]
+ * arguments   redisson | fenced | readWrite | jedis | sharded | plain (Redisson in a cluster), host:port[,...],
+ *             the watchdog's time-out in ms, key prefix
+ * command     number TAB thread TAB [read. | write.]verb [TAB argument ...]
  * answer      number TAB ns at the begin TAB ns at the end TAB ok | failed TAB value | exception
  * </pre>
  *
@@ -29,6 +31,9 @@ import org.redisson.config.ShardedSubscriptionMode;
  */
 public final class Peer {
     private static final PrintStream OUT = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+
+    /** To Redisson readers that are always there are no reason to let a writer in. */
+    private static final int BETWEEN_LOOKS_MILLIS = 10;
 
     private final Locks locks;
     private final Map<String, ExecutorService> threads = new HashMap<>();
@@ -40,8 +45,9 @@ public final class Peer {
     public static void main(String[] arguments) throws IOException {
         long watchdog = Long.parseLong(arguments[2]);
         try (Locks locks = switch (arguments[0]) {
-            case "redisson" -> RedissonLocks.ofServer(arguments[1], watchdog, arguments[3]);
-            case "fenced" -> RedissonLocks.ofFencedLocks(arguments[1], watchdog, arguments[3]);
+            case "redisson" -> RedissonLocks.ofServer(Kind.PLAIN, arguments[1], watchdog, arguments[3]);
+            case "fenced" -> RedissonLocks.ofServer(Kind.FENCED, arguments[1], watchdog, arguments[3]);
+            case "readWrite" -> RedissonLocks.ofServer(Kind.WRITE, arguments[1], watchdog, arguments[3]);
             case "sharded" -> RedissonLocks.ofCluster(ShardedSubscriptionMode.AUTO, arguments[1], watchdog, arguments[3]);
             case "plain" -> RedissonLocks.ofCluster(ShardedSubscriptionMode.OFF, arguments[1], watchdog, arguments[3]);
             case "jedis" -> new JedisLocks(arguments[1], watchdog, arguments[3]);
@@ -66,7 +72,8 @@ public final class Peer {
         String outcome;
         long begin = System.nanoTime();
         try {
-            outcome = "ok\t" + run(words);
+            String[] verb = words[2].split("\\.");
+            outcome = "ok\t" + (verb.length == 1 ? run(locks, words[2], words) : run(locks.side(verb[0]), verb[1], words));
         } catch (Exception exception) {
             outcome = "failed\t" + exception.toString().replaceAll("\\s+", " ");
         }
@@ -74,9 +81,9 @@ public final class Peer {
         OUT.println(words[0] + "\t" + begin + "\t" + end + "\t" + outcome);
     }
 
-    private Object run(String[] words) throws Exception {
+    private static Object run(Locks locks, String verb, String[] words) throws Exception {
         String name = words.length > 3 ? words[3] : null;
-        switch (words[2]) {
+        switch (verb) {
             case "lock" -> locks.lock(name);
             case "unlock" -> locks.unlock(name);
             case "tryLock" -> {
@@ -92,11 +99,14 @@ public final class Peer {
                 return locks.lockAndGetToken(name);
             }
             case "count" -> {
-                return count(name, Path.of(words[4]), Integer.parseInt(words[5]));
+                return count(locks, name, Path.of(words[4]), Integer.parseInt(words[5]));
+            }
+            case "watch" -> {
+                return watch(locks, name, Path.of(words[4]), Integer.parseInt(words[5]));
             }
             case "ready" -> {
             }
-            default -> throw new IllegalArgumentException(words[2]);
+            default -> throw new IllegalArgumentException(verb);
         }
         return "";
     }
@@ -105,7 +115,7 @@ public final class Peer {
      * Adds one to the number in a file under the lock, until it is the target; says how often it did, and how long it waited at
      * most, ms, but for the first time, when nobody is let in yet. Tokens go to a file beside that one.
      */
-    private String count(String name, Path file, int target) throws Exception {
+    private static String count(Locks locks, String name, Path file, int target) throws Exception {
         long longest = 0;
         for (int mine = 0;; mine++) {
             long begin = System.nanoTime();
@@ -128,6 +138,26 @@ public final class Peer {
             } finally {
                 locks.unlock(name);
             }
+        }
+    }
+
+    /** Looks at the number under the lock, twice each time, until it is the target: how often it looked. */
+    private static int watch(Locks locks, String name, Path file, int target) throws Exception {
+        for (int looks = 1;; looks++) {
+            locks.lock(name);
+            try {
+                int number = Integer.parseInt(Files.readString(file));
+                Thread.yield();
+                if (Integer.parseInt(Files.readString(file)) != number) {
+                    throw new IllegalStateException("a writer beside a reader at " + number);
+                }
+                if (number >= target) {
+                    return looks;
+                }
+            } finally {
+                locks.unlock(name);
+            }
+            Thread.sleep(BETWEEN_LOOKS_MILLIS);
         }
     }
 }

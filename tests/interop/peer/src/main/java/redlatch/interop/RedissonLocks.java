@@ -10,7 +10,7 @@ import org.redisson.config.Config;
 import org.redisson.config.NameMapper;
 import org.redisson.config.ShardedSubscriptionMode;
 
-/** Redisson's RLock or RFencedLock, with default settings but for the watchdog's time-out, the prefix, and how it sees a cluster. */
+/** Redisson's RLock, RFencedLock or a side of RReadWriteLock, with default settings but for the watchdog's time-out, the prefix, and how it sees a cluster. */
 final class RedissonLocks implements Locks {
     /** How often it looks who has which slots. */
     private static final int SCAN_MILLIS = 500;
@@ -18,24 +18,29 @@ final class RedissonLocks implements Locks {
     /** A failover is over long before so many calls have failed; a client that is shut down fails each. */
     private static final int TRIES = 100;
 
-    private final RedissonClient client;
-    private final boolean fenced;
+    /** Which of Redisson's locks a name means. */
+    enum Kind {
+        PLAIN, FENCED, READ, WRITE
+    }
 
-    private RedissonLocks(Config config, boolean fenced, long watchdogMillis, String prefix) {
-        this.fenced = fenced;
+    private final RedissonClient client;
+    private final Kind kind;
+
+    private RedissonLocks(RedissonClient client, Kind kind) {
+        this.client = client;
+        this.kind = kind;
+    }
+
+    private static RedissonLocks of(Kind kind, Config config, long watchdogMillis, String prefix) {
         config.setLockWatchdogTimeout(watchdogMillis);
         if (!prefix.isEmpty()) {
             config.setNameMapper(new Prefix(prefix));
         }
-        client = Redisson.create(config);
+        return new RedissonLocks(Redisson.create(config), kind);
     }
 
-    static RedissonLocks ofServer(String address, long watchdogMillis, String prefix) {
-        return new RedissonLocks(server(address), false, watchdogMillis, prefix);
-    }
-
-    static RedissonLocks ofFencedLocks(String address, long watchdogMillis, String prefix) {
-        return new RedissonLocks(server(address), true, watchdogMillis, prefix);
+    static RedissonLocks ofServer(Kind kind, String address, long watchdogMillis, String prefix) {
+        return of(kind, server(address), watchdogMillis, prefix);
     }
 
     private static Config server(String address) {
@@ -51,11 +56,21 @@ final class RedissonLocks implements Locks {
         for (String address : addresses.split(",")) {
             cluster.addNodeAddress("redis://" + address);
         }
-        return new RedissonLocks(config, false, watchdogMillis, prefix);
+        return of(Kind.PLAIN, config, watchdogMillis, prefix);
     }
 
     private RLock lockOf(String name) {
-        return fenced ? client.getFencedLock(name) : client.getLock(name);
+        return switch (kind) {
+            case PLAIN -> client.getLock(name);
+            case FENCED -> client.getFencedLock(name);
+            case READ -> client.getReadWriteLock(name).readLock();
+            case WRITE -> client.getReadWriteLock(name).writeLock();
+        };
+    }
+
+    @Override
+    public Locks side(String side) {
+        return new RedissonLocks(client, side.equals("read") ? Kind.READ : Kind.WRITE);
     }
 
     /**
@@ -118,7 +133,7 @@ final class RedissonLocks implements Locks {
 
     @Override
     public boolean haveTokens() {
-        return fenced;
+        return kind == Kind.FENCED;
     }
 
     @Override
