@@ -59,7 +59,9 @@ pub(crate) const ROWS: &[Row] = &[
     row("`ReentrantLock`, `MultiLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| builder),
     row("the same without sharded pub/sub", At::Cluster, |builder| builder.sharded_pubsub(ShardedPubsub::Off)),
     fenced("`FencedLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| builder),
-    sides("`ReadWriteLock` beside `ReentrantLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| builder),
+    sides("`ReadWriteLock` beside `ReentrantLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| {
+        builder
+    }),
 ];
 
 impl Row {
