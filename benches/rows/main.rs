@@ -16,6 +16,7 @@ mod memory;
 mod pair;
 mod processes;
 mod report;
+mod sides;
 #[allow(dead_code, reason = "each bench uses a part")]
 #[path = "../support/mod.rs"]
 mod support;
@@ -116,8 +117,9 @@ fn values<'a>(args: &'a [String], option: &'a str) -> impl Iterator<Item = &'a S
 
 fn run(server: &Server, scale: Scale, args: &[String]) -> Outcome<()> {
     type Group = fn(&Server, Scale, &mut Report) -> Outcome<()>;
-    let groups: [(&str, Group); 8] = [
+    let groups: [(&str, Group); 9] = [
         ("pair", pair::rows),
+        ("sides", sides::rows),
         ("crowd", crowd::rows),
         ("processes", processes::rows),
         ("wake", wake::rows),

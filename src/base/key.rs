@@ -178,7 +178,8 @@ impl Key {
 
     /// The time-out of the read hold with this owner id.
     pub(crate) fn timeout(&self, owner: &str) -> String {
-        [self.timeouts_parts().concat().as_str(), owner, ":rwlock_timeout:1"].concat()
+        let [before, name, after] = self.timeouts_parts();
+        [before, name, after, owner, ":rwlock_timeout:1"].concat()
     }
 
     /// The channel that each client of ours listens to beside that of the unlock messages, so that others can be counted.

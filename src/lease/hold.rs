@@ -209,7 +209,7 @@ impl Hold {
     }
 
     /// The field in the lock's hash on the server, `<client>:<thread number>:<hold number>`: those of the acquire at
-    /// the server. A lock that was passed on in memory keeps it, so several holds one after the other may have the same.
+    /// the server; of a write lock with `:write` behind it. A lock that was passed on or is shared in memory keeps it, so several holds may have the same.
     #[must_use]
     pub fn owner(&self) -> &str {
         self.inner.tenure.owner()

@@ -42,7 +42,8 @@ fn fault_120_who_leaves_then_frees_the_lock_and_the_others_are_told() {
     other.write().unlock("n").unwrap();
 }
 
-fn peer_that_reads(url: &str) {
+/// Until it is killed.
+fn reads(url: &str) -> ! {
     let locks = sides_at(url);
     locks.read().lock("n").unwrap();
     tell(url, "held");
@@ -53,36 +54,42 @@ fn peer_that_reads(url: &str) {
 
 #[test]
 fn fault_121_a_reader_that_is_killed_keeps_a_writer_out_no_longer_than_its_lease() {
-    with_peer(peer_that_reads, |start| {
-        let server = Server::start();
-        let locks = sides_at(&server.url());
-        let peer = start(&server);
-        assert_eq!(hear(&server), "held");
-        assert!(!locks.write().try_lock("n").unwrap());
-        drop(peer);
-        let killed = Mark::now();
-        assert!(locks.write().try_lock_for("n", LONG).unwrap());
-        assert!(killed.elapsed() <= LEASE + LATE, "free after {:?}", killed.elapsed());
-        locks.write().unlock("n").unwrap();
-    });
+    with_peer(
+        |url| reads(url),
+        |start| {
+            let server = Server::start();
+            let locks = sides_at(&server.url());
+            let peer = start(&server);
+            assert_eq!(hear(&server), "held");
+            assert!(!locks.write().try_lock("n").unwrap());
+            drop(peer);
+            let killed = Mark::now();
+            assert!(locks.write().try_lock_for("n", LONG).unwrap());
+            assert!(killed.elapsed() <= LEASE + LATE, "free after {:?}", killed.elapsed());
+            locks.write().unlock("n").unwrap();
+        },
+    );
 }
 
 /// Others keep the lock, and with it what is left of the dead one, but not for longer than they read.
 #[test]
 fn fault_121_readers_that_outlive_a_dead_one_take_it_along() {
-    with_peer(peer_that_reads, |start| {
-        let server = Server::start();
-        let locks = sides_at(&server.url());
-        let peer = start(&server);
-        assert_eq!(hear(&server), "held");
-        let guard = locks.read().guard("n").unwrap();
-        drop(peer);
-        eventually(LONG, "its lease is over", || server.ask::<Vec<String>>(&["KEYS", "*rwlock*"]).len() == 1);
-        assert!(guard.is_valid() && !elsewhere(|| locks.write().try_lock("n").unwrap()));
-        guard.unlock().unwrap();
-        assert!(locks.write().try_lock("n").unwrap());
-        locks.write().unlock("n").unwrap();
-    });
+    with_peer(
+        |url| reads(url),
+        |start| {
+            let server = Server::start();
+            let locks = sides_at(&server.url());
+            let peer = start(&server);
+            assert_eq!(hear(&server), "held");
+            let guard = locks.read().guard("n").unwrap();
+            drop(peer);
+            eventually(LONG, "its lease is over", || server.ask::<Vec<String>>(&["KEYS", "*rwlock*"]).len() == 1);
+            assert!(guard.is_valid() && !elsewhere(|| locks.write().try_lock("n").unwrap()));
+            guard.unlock().unwrap();
+            assert!(locks.write().try_lock("n").unwrap());
+            locks.write().unlock("n").unwrap();
+        },
+    );
 }
 
 /// New readers wait for it until its mark ends.

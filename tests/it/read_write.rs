@@ -6,7 +6,9 @@ mod on_the_wire;
 mod starving;
 
 use crate::server::Server;
-use crate::threads::{LONG, SOON, elsewhere, eventually, finish, ms, spawn_asleep, while_held_elsewhere};
+use crate::threads::{
+    LONG, OUTLIVED, SOON, WATCHED, elsewhere, eventually, finish, ms, spawn_asleep, while_held_elsewhere,
+};
 use redlatch::{Client, Error, MultiLock, ReadWriteLock, RedLock, RedLockExt, ReentrantLock};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -180,7 +182,7 @@ fn the_writer_comes_when_the_last_lease_of_a_reader_is_over() {
 #[test]
 fn fifty_readers_are_held_for_longer_than_the_watchdog_gives_at_once() {
     let server = Server::start();
-    let locks = ReadWriteLock::new(&server.builder().watchdog_timeout(ms(600)).build().unwrap());
+    let locks = ReadWriteLock::new(&server.builder().watchdog_timeout(WATCHED).build().unwrap());
     let (held, stop) = (Barrier::new(51), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for _ in 0..50 {
@@ -195,7 +197,7 @@ fn fifty_readers_are_held_for_longer_than_the_watchdog_gives_at_once() {
             });
         }
         held.wait();
-        std::thread::sleep(ms(1_500));
+        std::thread::sleep(OUTLIVED);
         assert!(!locks.write().try_lock("n").unwrap());
         stop.store(true, SeqCst);
     });

@@ -24,8 +24,8 @@ const LINGER: Duration = Duration::from_millis(2_500);
 enum Locks {
     Of(ReentrantLock),
     Fenced(FencedLock),
-    /// Of which most calls are made with the writer's side.
-    Sides(ReadWriteLock),
+    /// Beside what the self-test asks for in any case.
+    Sides(ReadWriteLock, ReentrantLock),
     OfSeveral(QuorumLock),
 }
 
@@ -38,7 +38,7 @@ impl Locks {
         Ok(match row.of {
             Of::Plain => Self::Of(ReentrantLock::new(&client)),
             Of::Fenced => Self::Fenced(FencedLock::new(&client)),
-            Of::Sides => Self::Sides(ReadWriteLock::new(&client)),
+            Of::Sides => Self::Sides(ReadWriteLock::new(&client), ReentrantLock::new(&client)),
         })
     }
 
@@ -46,7 +46,7 @@ impl Locks {
         match self {
             Self::Of(lock) => lock,
             Self::Fenced(lock) => lock,
-            Self::Sides(locks) => locks.write(),
+            Self::Sides(_, lock) => lock,
             Self::OfSeveral(lock) => lock,
         }
     }
@@ -55,7 +55,7 @@ impl Locks {
         match self {
             Self::Of(lock) => lock.client().ping(SOON).map(drop),
             Self::Fenced(lock) => lock.client().ping(SOON).map(drop),
-            Self::Sides(locks) => locks.client().ping(SOON).map(drop),
+            Self::Sides(locks, _) => locks.client().ping(SOON).map(drop),
             Self::OfSeveral(lock) => lock.ping(SOON).map(drop),
         }
     }
@@ -64,7 +64,7 @@ impl Locks {
         match self {
             Self::Of(lock) => lock.client().stats().renewals,
             Self::Fenced(lock) => lock.client().stats().renewals,
-            Self::Sides(locks) => locks.client().stats().renewals,
+            Self::Sides(locks, _) => locks.client().stats().renewals,
             Self::OfSeveral(lock) => lock.stats().renewals,
         }
     }
@@ -211,7 +211,7 @@ fn last_token(stage: &Stage) -> Done {
 
 /// Held, renewed, looked at and forced open.
 fn read(stage: &Stage) -> Done {
-    let Locks::Sides(locks) = &stage.clients[0] else { return Ok(()) };
+    let Locks::Sides(locks, _) = &stage.clients[0] else { return Ok(()) };
     let name = stage.name("read");
     let guard = locks.read().request(&name).lease(LEASE).guard()?.expect("it waits for it");
     guard.extend(LEASE)?;
@@ -222,9 +222,11 @@ fn read(stage: &Stage) -> Done {
 
 /// Both sides by one thread, of which the writer's goes first.
 fn downgrade(stage: &Stage) -> Done {
-    let Locks::Sides(locks) = &stage.clients[0] else { return Ok(()) };
+    let Locks::Sides(locks, _) = &stage.clients[0] else { return Ok(()) };
     let name = stage.name("down");
     locks.write().lock_with_lease(&name, LEASE)?;
+    locks.write().lock_with_lease(&name, LEASE)?;
+    locks.write().unlock(&name)?;
     locks.read().lock_with_lease(&name, LEASE)?;
     locks.write().unlock(&name)?;
     Ok(locks.read().unlock(&name)?)
@@ -232,7 +234,7 @@ fn downgrade(stage: &Stage) -> Done {
 
 /// A writer waits while readers come and go, and readers while it writes.
 fn among_readers(stage: &Stage) -> Done {
-    let [Locks::Sides(one), Locks::Sides(other), _] = &stage.clients else { return Ok(()) };
+    let [Locks::Sides(one, _), Locks::Sides(other, _), _] = &stage.clients else { return Ok(()) };
     let name = stage.name("among");
     let reads = || {
         (0..TURNS).try_for_each(|_| {

@@ -50,7 +50,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("the same with an `app_name`, and a database of its own", At::Server, |builder| builder.app_name("app")),
     fenced("`FencedLock`: one server", At::Server, |builder| builder),
     fenced("`FencedLock` with `HandOff::off()`: one server", At::Server, |builder| builder.hand_off(HandOff::off())),
-    sides("`ReadWriteLock`: one server", At::Server, |builder| builder),
+    sides("`ReadWriteLock` beside `ReentrantLock`: one server", At::Server, |builder| builder),
     row("`QuorumLock`: each server", At::Servers, |builder| builder),
     row("`ReentrantLock`, `MultiLock`: each node of `.replicas`", At::Replicas, |builder| builder),
     row("the same with `sync_replicas`", At::Replicas, |builder| builder.sync_replicas(1, ms(200))),
@@ -59,7 +59,9 @@ pub(crate) const ROWS: &[Row] = &[
     row("`ReentrantLock`, `MultiLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| builder),
     row("the same without sharded pub/sub", At::Cluster, |builder| builder.sharded_pubsub(ShardedPubsub::Off)),
     fenced("`FencedLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| builder),
-    sides("`ReadWriteLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| builder),
+    sides("`ReadWriteLock` beside `ReentrantLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| {
+        builder
+    }),
 ];
 
 impl Row {

@@ -3,12 +3,13 @@
 use super::{locks, two};
 use crate::server::Server;
 use crate::threads::{LONG, elsewhere, finish, ms, spawn_asleep};
-use redlatch::{RedLock, RedLockExt};
+use redlatch::{HandOff, ReadWriteLock, RedLock, RedLockExt};
 
 #[test]
 fn who_writes_may_read_and_go_on_reading() {
     let server = Server::start();
-    let [locks, other] = two(&server);
+    let hand_off = HandOff::default().within(LONG);
+    let [locks, other] = [(); 2].map(|()| ReadWriteLock::new(&server.builder().hand_off(hand_off).build().unwrap()));
     let write = locks.write().guard("n").unwrap();
     let read = locks.read().guard("n").unwrap();
     assert!(elsewhere(|| !locks.read().try_lock("n").unwrap()), "a sibling would read beside the writer");

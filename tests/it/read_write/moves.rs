@@ -2,7 +2,7 @@
 
 use crate::harness::cluster::{Cluster, Keys, names_in_slot, slot_of};
 use crate::server::Server;
-use crate::threads::{LONG, elsewhere, eventually, ms};
+use crate::threads::{LONG, OUTLIVED, WATCHED, elsewhere, eventually, ms};
 use redlatch::{ReadWriteLock, RedLock, RedLockExt, ShardedPubsub};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
@@ -68,11 +68,11 @@ fn a_reader_is_renewed_in_a_slot_that_stays_half_moved() {
     let cluster = Cluster::start();
     let slot = slot_of(&cluster.name_at(0, 0));
     let names: Vec<_> = names_in_slot(slot).take(2).collect();
-    let locks = ReadWriteLock::new(&cluster.builder().watchdog_timeout(ms(1_500)).build().unwrap());
+    let locks = ReadWriteLock::new(&cluster.builder().watchdog_timeout(WATCHED).build().unwrap());
     let [first, second] = [0, 1].map(|at| locks.read().guard(&names[at]).unwrap());
     let timeout = format!("{{{}}}:{}:rwlock_timeout:1", names[1], second.owner());
     let moved = cluster.half_move(slot, 1, Keys::Named(&[&names[0], &timeout]));
-    std::thread::sleep(ms(3_500));
+    std::thread::sleep(OUTLIVED);
     assert!(first.is_valid() && second.is_valid(), "{first:?} {second:?}");
     first.unlock().unwrap();
     second.unlock().unwrap();
@@ -129,13 +129,13 @@ fn nobody_is_beside_a_writer_while_their_slot_moves() {
 fn strict_clients_have_both_sides_after_the_quarantine() {
     let server = Server::start();
     let clients =
-        [(); 2].map(|()| ReadWriteLock::new(&server.builder().watchdog_timeout(ms(300)).strict(true).build().unwrap()));
+        [(); 2].map(|()| ReadWriteLock::new(&server.builder().watchdog_timeout(WATCHED).strict(true).build().unwrap()));
     assert!(!clients[0].read().try_lock("n").unwrap() && !clients[1].write().try_lock("n").unwrap());
     assert!(clients[0].read().try_lock_for("n", LONG).unwrap());
     clients[0].read().unlock("n").unwrap();
     assert_works(&clients, "n");
     let guard = clients[0].read().guard("n").unwrap();
-    std::thread::sleep(ms(700));
+    std::thread::sleep(OUTLIVED);
     assert!(guard.is_valid(), "it is renewed");
     guard.unlock().unwrap();
     server.ask::<i64>(&["DEL", "redlatch:epoch"]);
@@ -148,7 +148,7 @@ fn a_strict_client_grants_nothing_on_the_way_and_keeps_what_it_has() {
     let slot = slot_of(&cluster.name_at(0, 0));
     let names: Vec<_> = names_in_slot(slot).take(2).collect();
     let strict = || {
-        let builder = cluster.builder().watchdog_timeout(ms(1_500)).strict(true);
+        let builder = cluster.builder().watchdog_timeout(WATCHED).strict(true);
         ReadWriteLock::new(&builder.build().unwrap())
     };
     let locks = strict();
@@ -158,7 +158,7 @@ fn a_strict_client_grants_nothing_on_the_way_and_keeps_what_it_has() {
     for side in [locks.read() as &dyn RedLock, locks.write()] {
         assert!(!side.try_lock(&names[1]).unwrap());
     }
-    std::thread::sleep(ms(2_500));
+    std::thread::sleep(OUTLIVED);
     assert!(hold.is_valid() && locks.read().verify(&hold).unwrap());
     locks.read().unlock(&names[0]).unwrap();
     cluster.finish_move(moved);

@@ -2,7 +2,7 @@
 
 use super::{ReadWriteLock, locks, two};
 use crate::server::Server;
-use crate::threads::{LONG, elsewhere, eventually, ms};
+use crate::threads::{LONG, WATCHED, elsewhere, eventually, ms};
 use redis::Value;
 use redlatch::{HoldState, RedLock, RedLockExt};
 use std::collections::BTreeMap;
@@ -69,21 +69,21 @@ fn timeout(owner: &str) -> String {
 
 fn read(server: &Server, owner: &str, lease: &str, proof: &str) -> Value {
     let (keys, advice) = (["n", &timeout(owner)], ["", "", "0"]);
-    call(server, "read_write/acquire_read", &keys, &[&[LATE, lease, owner, proof], &advice[..]].concat())
+    call(server, "reads/acquire", &keys, &[&[LATE, lease, owner, proof], &advice[..]].concat())
 }
 
 fn write(server: &Server, owner: &str, lease: &str) -> Value {
-    call(server, "read_write/acquire_write", &["n"], &[LATE, lease, &format!("{owner}:write"), "1", "", "", "0"])
+    call(server, "writes/acquire", &["n"], &[LATE, lease, &format!("{owner}:write"), "1", "", "", "0"])
 }
 
 fn release_read(server: &Server, owner: &str) -> Value {
     let args = [owner, "redisson_rwlock:{n}", "{n}:", "1"];
-    call(server, "read_write/release_read", &["n", &timeout(owner)], &args)
+    call(server, "reads/release", &["n", &timeout(owner)], &args)
 }
 
 fn release_write(server: &Server, owner: &str) -> Value {
     let args = [&format!("{owner}:write"), "0", "redisson_rwlock:{n}", "{n}:", "1", "", "", "10"];
-    call(server, "read_write/release_write", &["n"], &args)
+    call(server, "writes/release", &["n"], &args)
 }
 
 const DONE: Value = Value::Nil;
@@ -119,8 +119,8 @@ fn a_proof_is_good_for_as_long_as_the_write_hold_is_there() {
 #[test]
 fn what_comes_too_late_does_nothing() {
     let server = Server::start();
-    for (script, keys) in [("acquire_read", 2), ("acquire_write", 1), ("renew_read", 2), ("timeout", 1)] {
-        let text = crate::lua::script(&format!("read_write/{script}"));
+    for (script, keys) in [("reads/acquire", 2), ("writes/acquire", 1), ("reads/renew", 2), ("reads/timeout", 1)] {
+        let text = crate::lua::script(script);
         let script = redis::Script::new(&text);
         let mut call = script.prepare_invoke();
         call.key(&["n", "m"][..keys]).arg(&["1", "60000", "a:1:1", "", "", "", "0"]);
@@ -149,7 +149,7 @@ fn a_reader_without_its_time_out_is_lost() {
 #[test]
 fn a_renewal_tells_of_a_time_out_that_is_gone() {
     let server = Server::start();
-    let locks = ReadWriteLock::new(&server.builder().watchdog_timeout(ms(600)).build().unwrap());
+    let locks = ReadWriteLock::new(&server.builder().watchdog_timeout(WATCHED).build().unwrap());
     let [guard, other] = ["n", "m"].map(|name| locks.read().guard(name).unwrap());
     server.ask::<i64>(&["DEL", &timeout(guard.owner())]);
     eventually(LONG, "it is lost", || guard.state() == HoldState::Lost);

@@ -2,20 +2,27 @@
 
 use super::{ReadWriteLock, locks, two};
 use crate::server::Server;
-use crate::threads::{LONG, eventually, finish, ms, spawn_asleep};
-use redlatch::{RedLock, RedLockExt};
+use crate::threads::{LONG, SOON, elsewhere, eventually, finish, ms, spawn_asleep};
+use redlatch::{HandOff, RedLock, RedLockExt};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Instant;
+
+/// Ends the work of other threads, also when a test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
 
 #[test]
 fn a_writer_is_in_among_readers_that_never_pause() {
     let server = Server::start();
     let clients = [(); 4].map(|()| locks(&server));
-    let (stop, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (stop, reads) = (&AtomicBool::new(false), &AtomicUsize::new(0));
     let worst = std::thread::scope(|scope| {
         for locks in clients.iter().flat_map(|locks| [locks; 4]) {
-            let reads = &reads;
-            let stop = &stop;
             scope.spawn(move || {
                 while !stop.load(SeqCst) {
                     let guard = locks.read().guard("n").unwrap();
@@ -25,20 +32,18 @@ fn a_writer_is_in_among_readers_that_never_pause() {
                 }
             });
         }
+        let _stop = Stop(stop);
         eventually(LONG, "they read", || reads.load(SeqCst) > 50);
         let writes = |_| {
             let start = Instant::now();
-            let got = clients[0].write().try_lock_for("n", LONG).unwrap();
+            assert!(clients[0].write().try_lock_for("n", LONG).unwrap(), "it starved");
             let took = start.elapsed();
-            assert!(got, "it starved");
             clients[0].write().unlock("n").unwrap();
             took
         };
-        let worst = (0..10).map(writes).max();
-        stop.store(true, SeqCst);
-        worst
+        (0..10).map(writes).max()
     });
-    println!("{:?}, {} reads", worst.unwrap(), reads.into_inner());
+    println!("{:?}, {} reads", worst.unwrap(), reads.load(SeqCst));
 }
 
 #[test]
@@ -57,6 +62,7 @@ fn readers_that_waited_come_before_the_next_writer() {
         };
         scope.spawn(work);
         scope.spawn(work);
+        let _stop = Stop(&stop);
         eventually(LONG, "they write", || writes.load(SeqCst) > 5);
         for _ in 0..10 {
             let before = writes.load(SeqCst);
@@ -64,7 +70,6 @@ fn readers_that_waited_come_before_the_next_writer() {
             locks.read().unlock("n").unwrap();
             println!("{} writes before it", writes.load(SeqCst) - before);
         }
-        stop.store(true, SeqCst);
     });
 }
 
@@ -86,10 +91,32 @@ fn a_writer_that_gives_up_lets_readers_in_at_once() {
         locks.read().unlock("n").unwrap();
         let reader = spawn_asleep(scope, || other.read().guard("n").unwrap().unlock().unwrap());
         finish(writer);
+        let given_up = Instant::now();
         finish(reader);
+        assert!(given_up.elapsed() <= SOON, "let in after {:?}", given_up.elapsed());
     });
     eventually(LONG, "it has left", || marks(&server) == 0);
     guard.unlock().unwrap();
+}
+
+/// What its threads share is of the server, too, where the writer waits.
+#[test]
+fn readers_share_what_their_process_has_until_one_of_it_wants_to_write() {
+    let server = Server::start();
+    let hand_off = HandOff::default().within(LONG);
+    let locks = ReadWriteLock::new(&server.builder().hand_off(hand_off).build().unwrap());
+    let guard = locks.read().guard("n").unwrap();
+    let reads = || elsewhere(|| locks.read().try_lock("n").unwrap() && locks.read().unlock("n").is_ok());
+    let commands = server.commands_during(|| assert!(reads()));
+    assert_eq!(commands, [""; 0], "a share of it needs no word to the server");
+    std::thread::scope(|scope| {
+        let writer = spawn_asleep(scope, || locks.write().guard("n").unwrap().unlock().unwrap());
+        eventually(LONG, "it waits", || marks(&server) == 1);
+        assert!(!reads(), "past the one that wants to write");
+        guard.unlock().unwrap();
+        finish(writer);
+    });
+    assert!(reads());
 }
 
 /// A writer that died while it waited.

@@ -20,17 +20,17 @@ use std::time::Duration;
 
 scripts! {
     /// Reply: nil (acquired) or for how many ms it is not to be had.
-    ACQUIRE_READ = "acquire_read.lua", AtLeast(1), AtLeast(4);
+    ACQUIRE_READ = "reads/acquire.lua", AtLeast(1), AtLeast(4);
     /// Reply: that of acquire, or an array with the ms left of the quarantine.
-    ACQUIRE_READ_STRICT = "../../keys/quarantine.lua" / "acquire_read.lua", AtLeast(1), AtLeast(7);
+    ACQUIRE_READ_STRICT = "../../keys/quarantine.lua" / "reads/acquire.lua", AtLeast(1), AtLeast(7);
     /// Reply: 1 or 0 (lost) for each key.
-    RENEW_READ = "renew_read.lua", AtLeast(1), AtLeast(3);
+    RENEW_READ = "reads/renew.lua", AtLeast(1), AtLeast(3);
     /// The same; it writes which process serves.
-    RENEW_READ_STRICT = "../../keys/serving.lua" / "renew_read.lua", AtLeast(1), AtLeast(5);
+    RENEW_READ_STRICT = "../../keys/serving.lua" / "reads/renew.lua", AtLeast(1), AtLeast(5);
     /// Reply: 1.
-    TIMEOUT = "timeout.lua", Exactly(1), Exactly(2);
+    TIMEOUT = "reads/timeout.lua", Exactly(1), Exactly(2);
     /// Reply: that of [`Keys::freed`](crate::lock::keys::Keys::freed).
-    RELEASE_READ = "release_read.lua", AtLeast(1), Exactly(4);
+    RELEASE_READ = "reads/release.lua", AtLeast(1), Exactly(4);
 }
 
 static BY: Asking = [&ACQUIRE_READ, &ACQUIRE_READ_STRICT];

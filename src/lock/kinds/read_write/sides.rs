@@ -17,9 +17,9 @@ use uuid::Uuid;
 
 scripts! {
     /// Reply: that of [`Keys::freed`].
-    FORCE_UNLOCK_SIDE = "force_unlock.lua", Exactly(1), Exactly(4);
+    FORCE_UNLOCK_SIDE = "sides/force_unlock.lua", Exactly(1), Exactly(4);
     /// Reply: ms, or -2.
-    TIME_TO_LIVE_SIDE = "time_to_live.lua", Exactly(1), Exactly(1);
+    TIME_TO_LIVE_SIDE = "sides/time_to_live.lua", Exactly(1), Exactly(1);
 }
 
 /// The scripts by which a side acquires, the second behind the quarantine, which adds three arguments.

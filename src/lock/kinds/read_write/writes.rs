@@ -16,11 +16,11 @@ use std::time::Duration;
 
 scripts! {
     /// Reply: nil (acquired) or for how many ms it is not to be had.
-    ACQUIRE_WRITE = "acquire_write.lua", Exactly(1), AtLeast(4);
+    ACQUIRE_WRITE = "writes/acquire.lua", Exactly(1), AtLeast(4);
     /// Reply: that of acquire, or an array with the ms left of the quarantine.
-    ACQUIRE_WRITE_STRICT = "../../keys/quarantine.lua" / "acquire_write.lua", Exactly(1), AtLeast(7);
+    ACQUIRE_WRITE_STRICT = "../../keys/quarantine.lua" / "writes/acquire.lua", Exactly(1), AtLeast(7);
     /// Reply: that of [`Keys::freed`](crate::lock::keys::Keys::freed).
-    RELEASE_WRITE = "release_write.lua", Exactly(1), Exactly(8);
+    RELEASE_WRITE = "writes/release.lua", Exactly(1), Exactly(8);
 }
 
 static BY: Asking = [&ACQUIRE_WRITE, &ACQUIRE_WRITE_STRICT];
