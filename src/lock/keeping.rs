@@ -192,6 +192,10 @@ impl Keeper for Engine {
     fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause) {
         if tenure.standing() == Standing::Lost {
             self.space.watchdog.forget(tenure);
+            // Its key does not end with its lease.
+            if tenure.lease_until() == Moment::MAX {
+                self.sweep_now(tenure);
+            }
             self.sweep_open(tenure);
             self.announce(tenure, cause);
         }

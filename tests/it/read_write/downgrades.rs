@@ -1,9 +1,14 @@
 //! One thread that writes and reads, in each order.
 
 use super::{locks, two};
+use crate::proxy::{Proxy, Step};
 use crate::server::Server;
 use crate::threads::{LONG, elsewhere, finish, ms, spawn_asleep};
-use redlatch::{HandOff, ReadWriteLock, RedLock, RedLockExt};
+use redlatch::{Client, HandOff, ReadWriteLock, RedLock, RedLockExt};
+use std::time::Duration;
+
+/// Of a write hold under which somebody reads for longer.
+const SHORT: Duration = Duration::from_millis(1_000);
 
 #[test]
 fn who_writes_may_read_and_go_on_reading() {
@@ -75,5 +80,39 @@ fn the_lock_has_the_ttl_of_those_who_are_left() {
     assert!(server.pttl("n") > 15_000);
     other.read().unlock("n").unwrap();
     assert!(server.pttl("n") <= 5_000);
+    locks.read().unlock("n").unwrap();
+}
+
+/// Its field would keep readers out for as long as somebody reads under it, whether its thread unlocks it or not.
+#[test]
+fn a_write_lease_that_ends_leaves_the_lock_to_who_reads_under_it() {
+    let server = Server::start();
+    let [locks, other] = two(&server);
+    locks.write().lock_with_lease("n", SHORT).unwrap();
+    let read = locks.read().guard("n").unwrap();
+    assert!(!other.read().try_lock("n").unwrap());
+    assert!(other.read().try_lock_for("n", LONG).unwrap(), "nobody writes any more");
+    assert!(read.is_valid() && !elsewhere(|| other.write().try_lock("n").unwrap()));
+    other.read().unlock("n").unwrap();
+    assert_err!(locks.write().unlock("n"), Lost);
+    read.unlock().unwrap();
+}
+
+/// The release of the write side is tried again for as long as its field may be there, which is not its own lease.
+#[test]
+fn a_write_release_is_made_up_for_after_an_outage_that_outlasts_its_lease() {
+    let server = Server::start();
+    let proxy = Proxy::new(server.socket());
+    let client = Client::builder(&proxy.url()).outage_budget(ms(100)).build().unwrap();
+    let (locks, direct) = (ReadWriteLock::new(&client), self::locks(&server));
+    locks.write().lock_with_lease("n", SHORT).unwrap();
+    locks.read().lock_with_lease("n", Duration::from_secs(60)).unwrap();
+    proxy.set(|_, _, _| vec![Step::Cut]);
+    locks.write().unlock("n").unwrap_err();
+    std::thread::sleep(2 * SHORT);
+    assert!(!direct.read().try_lock("n").unwrap());
+    proxy.clear();
+    assert!(direct.read().try_lock_for("n", LONG).unwrap(), "nobody writes any more");
+    direct.read().unlock("n").unwrap();
     locks.read().unlock("n").unwrap();
 }

@@ -146,6 +146,24 @@ fn a_reader_without_its_time_out_is_lost() {
     assert_err!(guard.unlock(), Lost);
 }
 
+/// Else the lock would outlive its readers by the lease of one that is none any more.
+#[test]
+fn a_reader_without_its_time_out_does_not_prolong_the_lock() {
+    let server = Server::start();
+    let (gone, there) = (timeout("a:1:1"), timeout("b:1:1"));
+    let renew = |keys: &[&str], owners: &[&str]| {
+        call(&server, "reads/renew", keys, &[&[LATE, "60000"], owners].concat())
+    };
+    ["a:1:1", "b:1:1"].iter().for_each(|owner| assert_eq!(read(&server, owner, "5000", ""), DONE));
+    assert_eq!(server.ask::<i64>(&["DEL", &gone]), 1);
+    let said = |said: &[i64]| Value::Array(said.iter().copied().map(Value::Int).collect());
+    assert_eq!(renew(&["n", &gone], &["a:1:1", ""]), said(&[0, 0]));
+    assert!(server.pttl("n") <= 5_000, "{}", server.pttl("n"));
+    assert_eq!(renew(&["n", &gone, "n", &there], &["a:1:1", "", "b:1:1", ""]), said(&[0, 0, 1, 1]));
+    assert!(server.pttl("n") > 50_000 && server.pttl(&there) > 50_000);
+    release_read(&server, "b:1:1");
+}
+
 #[test]
 fn a_renewal_tells_of_a_time_out_that_is_gone() {
     let server = Server::start();

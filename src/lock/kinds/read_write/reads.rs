@@ -54,10 +54,14 @@ impl Reads {
         Self { sides }
     }
 
-    /// The write hold of the current thread, which lets it read.
+    /// The write hold of the current thread, which lets it read. From here on its field may stay for as long as somebody reads under it,
+    /// whatever becomes of its own lease: so it is freed when it is lost, too, and until that is answered.
     fn proof(&self, key: &Key) -> Option<Hold> {
         let [alone, _] = self.sides.grounds;
-        registry().find(alone, key.full(), current_thread()).filter(|hold| hold.is_of_kind(&WRITE) && hold.is_valid())
+        let write = registry().find(alone, key.full(), current_thread()).filter(|hold| hold.is_of_kind(&WRITE))?;
+        write.tenure().may_last(Moment::MAX);
+        // Looked at after that: who finds it lost later knows.
+        Some(write).filter(Hold::is_valid)
     }
 
     fn ask(&self, asked: &Asked<'_>, keys: &[&str]) -> Result<Answer, Failure> {

@@ -1,5 +1,6 @@
 -- Prolongs any number of read holds of one slot: of each the lock and its time-out, which may go by a command each. Never creates
--- one, never shortens one.
+-- one, never shortens one. A lock is not prolonged for a reader whose time-out stands beside it here and is gone: it would outlive
+-- its readers.
 --
 -- preludes stale, held
 -- KEYS[i]  a lock: hash, owner field -> hold count; or the time-out of a hold: string
@@ -10,6 +11,12 @@
 local lease = tonumber(ARGV[2])
 local owners_from = 3
 
+-- Whether the next key is the time-out of this owner, and is gone.
+local function is_over(owner, timeout)
+  local is_its_own = timeout and string.find(timeout, ':' .. owner .. ':rwlock_timeout:', 1, true)
+  return is_its_own and redis.call('PTTL', timeout) == -2
+end
+
 local renewed = {}
 for i, key in ipairs(KEYS) do
   local owner = ARGV[owners_from + i - 1]
@@ -19,6 +26,9 @@ for i, key in ipairs(KEYS) do
   end
   if failed then
     return failed
+  end
+  if owner ~= '' and is_over(owner, KEYS[i + 1]) then
+    ours = 0
   end
   -- Always a write: a master that was demoted answers reads, and must not confirm a hold. 0: a time-out that is gone.
   renewed[i] = ours == 1 and redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), lease)) or 0
