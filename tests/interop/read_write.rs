@@ -118,6 +118,26 @@ fn who_writes_may_read_and_go_on_with_that() {
     setting.record("downgrade", "either program, seen by both");
 }
 
+/// Redisson's tells nobody.
+#[test]
+fn our_downgrade_wakes_a_reader_there() {
+    let setting = Setting::new(Family::ReadWrite, Holder::Rust, FOR_EVER);
+    let [read, write] = [READ, WRITE].map(|of| side(&setting, Holder::Rust, of));
+    let reader = side(&setting, Holder::Java, READ);
+    write.lock("n");
+    read.lock("n");
+    let wait = || {
+        let span = reader.lock("n");
+        reader.unlock("n");
+        span
+    };
+    let (waited, freed) = setting.while_asleep("n", wait, || write.unlock("n"));
+    let woken = waited.after(freed);
+    assert!(woken < LONG, "not woken: it came in after {woken:?}");
+    read.unlock("n");
+    setting.record("a downgrade wakes a reader", &format!("after {woken:.1?}, beside who went on to read"));
+}
+
 #[test]
 fn those_who_wait_are_woken() {
     for (case, holds, waits) in [
@@ -258,6 +278,10 @@ fn a_force_unlock_of_a_side_ousts_who_has_it() {
             next.unlock("n");
         }
     }
+    // That of a JVM is left to its TTL.
+    let left: Vec<String> = setting.servers.news.ask(&["KEYS", "*:rwlock_timeout:*"]);
+    assert_eq!(left.len(), 1, "{left:?}");
+    setting.servers.news.ask::<i64>(&["DEL", &left[0]]);
     setting.record("ousted by forceUnlock of a side", "its unlock says so, and touches nobody");
 }
 

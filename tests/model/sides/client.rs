@@ -59,8 +59,10 @@ pub(super) enum Mutant {
     WritesBesideReaders,
     /// A read tenure that was acquired under a write hold is shared.
     SharesUnderAWriter,
-    /// A write hold is swept no longer than its own lease, and not when that has ended.
-    ForgetsTheReaderUnderIt,
+    /// A write hold under which somebody reads is swept no longer than its own lease lasts.
+    SweepsForALease,
+    /// It is not swept when that has ended.
+    LeavesWhatIsLost,
     /// The server does not look at an attempt's deadline.
     NoAttemptDeadline,
     /// The best-effort release goes out before the open deadline, or never.
@@ -131,10 +133,9 @@ impl Sides {
     fn mint(state: &mut State, thread: usize, side: Side) -> Id {
         let (word, past, thread) = (Word::Pending, Past::NeverHad, thread as u8);
         let (open, sweeps, lease_until) = (0, Vec::new(), 0);
-        let (is_shared, under) = (false, None);
-        let (was_lost, forced, evicted) = (false, false, false);
+        let (is_shared, was_lost, forced, evicted) = (false, false, false, false);
         let fresh =
-            Belief { side, thread, word, open, sweeps, lease_until, is_shared, under, was_lost, forced, evicted, past };
+            Belief { side, thread, word, open, sweeps, lease_until, is_shared, was_lost, forced, evicted, past };
         state.tenures.push(fresh);
         state.timeouts.push(0);
         (state.tenures.len() - 1) as Id
@@ -147,19 +148,16 @@ impl Sides {
             (sent, deadline) = (0, 0);
         } else {
             // What is executed at the last moment.
-            self.may_last(state, id, deadline.saturating_sub(1) + lease);
+            Self::may_last(state, id, deadline.saturating_sub(1) + lease);
         }
         let (waited, answer, over) = (true, None, false);
         state.wire.push(Message { command, id, from, lease, sent, deadline, waited, answer, over });
     }
 
-    /// Until when the key may be there. A write hold stays in it as long as the readers do that were acquired under it.
-    fn may_last(&self, state: &mut State, id: Id, until: Tick) {
-        let under = state.tenure(id).under.filter(|_| !self.has(Mutant::ForgetsTheReaderUnderIt));
-        for id in [Some(id), under].into_iter().flatten() {
-            let tenure = state.tenure_mut(id);
-            tenure.lease_until = tenure.lease_until.max(until);
-        }
+    /// Until when the key may be there.
+    fn may_last(state: &mut State, id: Id, until: Tick) {
+        let tenure = state.tenure_mut(id);
+        tenure.lease_until = tenure.lease_until.max(until);
     }
 
     fn sweep_at(&self, state: &mut State, id: Id, due: Tick) {
@@ -200,7 +198,8 @@ impl Sides {
             return;
         }
         self.sweep_open(state, id);
-        if state.tenure(id).side == Side::Write && !self.has(Mutant::ForgetsTheReaderUnderIt) {
+        let stays = state.tenure(id).lease_until == Tick::MAX || self.has(Mutant::SweepsForALease);
+        if stays && !self.has(Mutant::LeavesWhatIsLost) {
             let now = state.now;
             self.sweep_at(state, id, now);
         }
@@ -224,8 +223,10 @@ impl Sides {
         state.threads[thread].doing = Doing::Acquiring { id, tries: tries - 1 };
         let proof =
             state.threads[thread].hold(Side::Write).filter(|write| side == Side::Read && state.is_valid(*write));
-        let tenure = state.tenure_mut(id);
-        tenure.under = proof.or(tenure.under);
+        // Its field stays for as long as the reader keeps the lock.
+        if let Some(write) = proof.filter(|_| !self.has(Mutant::SweepsForALease)) {
+            Self::may_last(state, write, Tick::MAX);
+        }
         if side == Side::Write {
             Self::shut(state, thread);
         }

@@ -11,7 +11,7 @@ const READERS: &[(u8, u8, u8)] = &[(0, 1, 0), (1, 1, 0)];
 const BOTH: &[(u8, u8, u8)] = &[(0, 1, 1)];
 
 /// A mutant, the bounds within which it is found, and what it breaks.
-const REFUTED: [(Mutant, Setup, &str); 18] = [
+const REFUTED: [(Mutant, Setup, &str); 19] = [
     (Mutant::RenewsWithoutTimeOut, Setup { threads: &[(0, 1, 0)], evictions: 1, renewals: 1, ..BASE }, GROUNDED),
     (Mutant::RenewsTheTimeOutAlone, Setup { threads: &[(0, 1, 0)], renewals: 1, ..BASE }, LASTS),
     (Mutant::ReadsWithoutTimeOut, BASE, GROUNDED),
@@ -26,7 +26,8 @@ const REFUTED: [(Mutant, Setup, &str); 18] = [
     (Mutant::TrustsTheProof, Setup { threads: &[(0, 1, 1), (1, 0, 1)], forces: 1, ..BASE }, ALONE),
     (Mutant::WritesBesideReaders, BASE, ALONE),
     (Mutant::SharesUnderAWriter, Setup { threads: &[(0, 1, 1), (0, 1, 0)], shares: true, ..BASE }, ALONE),
-    (Mutant::ForgetsTheReaderUnderIt, Setup { threads: BOTH, leases: [3, 1], ..BASE }, CARED),
+    (Mutant::LeavesWhatIsLost, Setup { threads: BOTH, leases: [3, 1], ..BASE }, CARED),
+    (Mutant::SweepsForALease, Setup { threads: BOTH, leases: [3, 1], breaks: 3, end: 2, ..BASE }, CARED),
     (Mutant::NoAttemptDeadline, Setup { threads: &[(0, 1, 0)], breaks: 1, ..BASE }, CARED),
     (Mutant::SweepsTooEarly, Setup { threads: &[(0, 1, 0)], breaks: 1, ..BASE }, CARED),
     (Mutant::NeverSweeps, Setup { threads: &[(0, 1, 0)], breaks: 1, ..BASE }, CARED),

@@ -278,7 +278,7 @@ const SMALL: [(&str, Setup); 8] = [
 /// What is explored by hand: docs/model.md.
 const LARGE: [(&str, Setup); 9] = [
     ("an outage under a writer", Setup { threads: &[(0, 1, 1)], leases: [3, 1], breaks: 5, end: 4, ..BASE }),
-    ("a reader and a writer", Setup { breaks: 2, tries: 2, renewals: 1, end: 4, ..BASE }),
+    ("a reader and a writer", Setup { breaks: 2, tries: 2, ..BASE }),
     ("two readers and a writer", Setup { threads: THREE, breaks: 1, ..BASE }),
     ("two readers and a writer, renewals", Setup { threads: THREE, renewals: 2, leases: [3, 2], end: 4, ..BASE }),
     ("downgrade", Setup { threads: DOWNGRADE, breaks: 1, tries: 2, ..BASE }),

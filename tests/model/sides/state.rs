@@ -82,8 +82,6 @@ pub(super) struct Belief {
     pub(super) lease_until: Tick,
     /// Whether other threads of its client may have it, too.
     pub(super) is_shared: bool,
-    /// The write hold that a read hold was asked for with.
-    pub(super) under: Option<Id>,
     pub(super) was_lost: bool,
     /// A force unlock removed its field: it may believe for a while what is not so.
     pub(super) forced: bool,
