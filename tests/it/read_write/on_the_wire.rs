@@ -151,9 +151,8 @@ fn a_reader_without_its_time_out_is_lost() {
 fn a_reader_without_its_time_out_does_not_prolong_the_lock() {
     let server = Server::start();
     let (gone, there) = (timeout("a:1:1"), timeout("b:1:1"));
-    let renew = |keys: &[&str], owners: &[&str]| {
-        call(&server, "reads/renew", keys, &[&[LATE, "60000"], owners].concat())
-    };
+    let renew =
+        |keys: &[&str], owners: &[&str]| call(&server, "reads/renew", keys, &[&[LATE, "60000"], owners].concat());
     ["a:1:1", "b:1:1"].iter().for_each(|owner| assert_eq!(read(&server, owner, "5000", ""), DONE));
     assert_eq!(server.ask::<i64>(&["DEL", &gone]), 1);
     let said = |said: &[i64]| Value::Array(said.iter().copied().map(Value::Int).collect());

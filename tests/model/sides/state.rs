@@ -237,6 +237,8 @@ impl State {
         let concerned = self.threads.iter().any(|thread| thread.doing.id() == Some(id));
         let is_release = |at: &&Message| at.id == id && at.command == Command::Release;
         let releasing = self.wire.iter().filter(is_release).any(|at| at.waited && at.answer.is_none());
-        held || concerned || releasing || !tenure.sweeps.is_empty()
+        // The answer to a renewal, or that it does not come, has what it prolonged swept.
+        let renewing = self.wire.iter().any(|at| at.id == id && at.from == From::Watchdog && at.waited);
+        held || concerned || releasing || renewing || !tenure.sweeps.is_empty()
     }
 }
