@@ -155,15 +155,18 @@ struct Fenced {
 }
 
 impl Fenced {
-    /// The lock was taken without its counter, which is at another node. Then the tokens are counted on under the lock, and last the lock
-    /// is looked at: a token counted after somebody else took it would be greater than theirs.
+    /// The lock was taken without its counter, which is at another node. Then the tokens are counted on under the lock, and after that the
+    /// lock is looked at: a token counted after somebody else took it would be greater than theirs. Last comes the counter: while an early
+    /// copy of the acquire is open, the lock may have been freed, held with a greater token and put back.
     fn mint(&self, tenure: &Arc<Tenure>, lease: Lease, answer_by: Moment) -> Result<bool, Failure> {
         let (counter, limits) = (counter_of(tenure.key()), Limits { answer_by, execute_within: lease.validity() });
         let answer =
             self.keys.ask_for(&MINT, &[&counter], &[Arg::Deadline], limits, |reply| matches!(reply, Reply::Text(_)))?;
-        tenure.note_token(token_in(&answer.reply)?);
+        let token = token_in(&answer.reply)?;
+        tenure.note_token(token);
         let renewed = self.keys.renew(Lane::Calls, std::slice::from_ref(tenure), lease, answer_by)?;
-        Ok(renewed.into_iter().next().transpose()?.flatten().is_some())
+        let is_there = renewed.into_iter().next().transpose()?.flatten().is_some();
+        Ok(is_there && self.last_token(tenure.key(), answer_by)? == Some(token))
     }
 
     fn last_token(&self, key: &Key, answer_by: Moment) -> Result<Option<u64>, Failure> {
@@ -190,15 +193,14 @@ impl Primitive for Fenced {
         let answer = self.keys.acquire(&WITH_A_TOKEN, tenure, lease, manner, answer_by)?;
         match &answer.reply {
             token @ Reply::Text(_) => tenure.note_token(token_in(token)?),
-            Reply::Nil => match self.mint(tenure, lease, answer_by) {
-                Ok(true) => {}
-                Ok(false) => return Ok(Take::Busy(Some(Duration::ZERO))),
-                Err(failure) => {
-                    // Whatever became of the token, the lock is there.
+            Reply::Nil => {
+                let minted = self.mint(tenure, lease, answer_by);
+                if !matches!(minted, Ok(true)) {
+                    // Whatever became of the token, the lock may be there.
                     tenure.leave_open(answer.sent, lease);
-                    return Err(failure);
+                    return minted.map(|_| Take::Busy(Some(Duration::ZERO)));
                 }
-            },
+            }
             reply => return self.keys.not_granted(tenure, manner, reply),
         }
         Ok(self.keys.granted(tenure, manner, &answer))

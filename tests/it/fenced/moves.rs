@@ -112,3 +112,30 @@ fn a_lock_is_given_back_whose_counter_is_none() {
     eventually(LONG, "it is given back", || !locks.is_locked(&name).unwrap());
     cluster.finish_move(moved);
 }
+
+/// As if an early copy of the acquire had put the lock back, after a force unlock and somebody else's hold: the lock is there when it is
+/// looked at, and its counter has gone on since.
+#[test]
+fn a_token_is_not_believed_when_it_is_not_the_last() {
+    let cluster = Cluster::start();
+    let master = |key: &str| &cluster.nodes[cluster.master_of(key)];
+    let counter_of = |name: &str| format!("redisson_lock_token:{name}");
+    let mut names = (0..).map(|number| format!("a{{{number}"));
+    let name = names.find(|name| cluster.master_of(name) != cluster.master_of(&counter_of(name))).unwrap();
+    let (counter, of_lock, of_counter) = (counter_of(&name), master(&name), master(&counter_of(&name)));
+    let locks = fenced(&cluster, ShardedPubsub::Auto);
+    assert_grow(std::slice::from_ref(&locks), &name, &mut None);
+    let first = locks.last_token(&name).unwrap();
+    of_counter.freeze();
+    std::thread::scope(|scope| {
+        let holder = scope.spawn(|| locks.guard(&name).unwrap().token().unwrap());
+        eventually(LONG, "it has the lock", || of_lock.ask::<bool>(&["EXISTS", &name]));
+        of_lock.freeze();
+        of_counter.thaw();
+        eventually(LONG, "it has a token", || of_counter.ask::<Option<u64>>(&["GET", &counter]) > first);
+        let of_another: u64 = of_counter.ask(&["INCR", &counter]);
+        of_lock.thaw();
+        let token = finish(holder);
+        assert!(token > of_another, "{token} after {of_another}");
+    });
+}
