@@ -3,7 +3,7 @@
 mod moves;
 
 use crate::server::Server;
-use crate::threads::{LONG, finish, ms};
+use crate::threads::{LONG, finish, ms, spawn_asleep};
 use redlatch::{Client, Error, FencedLock, HandOff, Hold, LocalRedLock, MultiLock, RedLock, RedLockExt, ReentrantLock};
 use std::sync::Mutex;
 
@@ -54,7 +54,6 @@ fn other_kinds_have_no_tokens_and_are_kept_out() {
     let client = server.builder().build().unwrap();
     let (fenced, plain) = (FencedLock::new(&client), ReentrantLock::new(&client));
     assert_eq!(plain.guard("n").unwrap().token(), None);
-    assert_eq!(LocalRedLock::new().guard("n").unwrap().token(), None);
     let guard = fenced.guard("n").unwrap();
     assert_err!(plain.lock("n"), Config);
     assert_err!(plain.unlock("n"), Config);
@@ -82,6 +81,29 @@ fn assert_in_order(hand_off: HandOff) {
     let order = order.into_inner().unwrap();
     assert!(order.len() == 300 && order.is_sorted_by(|one, next| one < next), "{order:?}");
     assert_eq!(clients[0].last_token("n").unwrap(), order.last().copied());
+}
+
+/// For tests of what takes a fenced lock. Threads pass it on in memory, and each hold has a token of its own all the same.
+#[test]
+fn locks_in_memory_have_tokens() {
+    let locks = LocalRedLock::new();
+    let guard = locks.guard("n").unwrap();
+    let (first, inner) = (guard.token(), locks.guard("n").unwrap());
+    assert!(first.is_some() && inner.token() == first);
+    inner.unlock().unwrap();
+    let order = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        let take = || {
+            let guard = locks.guard("n").unwrap();
+            order.lock().unwrap().push(guard.token());
+            guard.unlock().unwrap();
+        };
+        let all: Vec<_> = (0..8).map(|_| spawn_asleep(scope, take)).collect();
+        guard.unlock().unwrap();
+        all.into_iter().for_each(|waiter| _ = finish(waiter));
+    });
+    let order = order.into_inner().unwrap();
+    assert!(order.len() == 8 && order[0] > first && order.is_sorted_by(|one, next| one < next), "{first:?} {order:?}");
 }
 
 #[test]

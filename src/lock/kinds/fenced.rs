@@ -163,7 +163,7 @@ impl Fenced {
         let answer =
             self.keys.ask_for(&MINT, &[&counter], &[Arg::Deadline], limits, |reply| matches!(reply, Reply::Text(_)))?;
         let token = token_in(&answer.reply)?;
-        tenure.note_token(token);
+        tenure.token().note(token);
         let renewed = self.keys.renew(Lane::Calls, std::slice::from_ref(tenure), lease, answer_by)?;
         let is_there = renewed.into_iter().next().transpose()?.flatten().is_some();
         Ok(is_there && self.last_token(tenure.key(), answer_by)? == Some(token))
@@ -192,7 +192,7 @@ impl Primitive for Fenced {
     fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, answer_by: Moment) -> Result<Take, Failure> {
         let answer = self.keys.acquire(&WITH_A_TOKEN, tenure, lease, manner, answer_by)?;
         match &answer.reply {
-            token @ Reply::Text(_) => tenure.note_token(token_in(token)?),
+            token @ Reply::Text(_) => tenure.token().note(token_in(token)?),
             Reply::Nil => {
                 let minted = self.mint(tenure, lease, answer_by);
                 if !matches!(minted, Ok(true)) {
