@@ -6,8 +6,13 @@ use crate::server::Server;
 use crate::threads::{LONG, finish, ms, spawn_asleep};
 use redlatch::{Client, Error, FencedLock, HandOff, Hold, LocalRedLock, MultiLock, RedLock, RedLockExt, ReentrantLock};
 use std::sync::Mutex;
+use std::time::Duration;
 
 const COUNTER: &str = "redisson_lock_token:{n}";
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The lease of a lock that is renewed, by default.
+const WATCHED: Duration = Duration::from_secs(30);
 
 fn fenced(server: &Server) -> FencedLock {
     FencedLock::connect(&server.url()).unwrap()
@@ -133,6 +138,30 @@ fn tokens_go_on_growing_when_the_server_has_lost_them() {
     assert_grows(&locks);
 }
 
+/// Counted from when the clock has come to it, and after the lease: so whatever is minted when it is forgotten is greater.
+#[test]
+fn a_counter_that_is_to_be_forgotten_is_kept_until_the_clock_is_ahead_of_it() {
+    let server = Server::start();
+    let client = server.builder().token_ttl(DAY).build().unwrap();
+    let (locks, forever) = (FencedLock::new(&client), fenced(&server));
+    let assert_kept = |span: Duration| {
+        let left = ms(server.pttl(COUNTER).try_into().unwrap());
+        assert!(left <= span && left + LONG > span, "{left:?} of {span:?}");
+    };
+    let first = token(&locks);
+    assert_kept(DAY + WATCHED);
+    let guard = locks.request("n").lease(DAY).guard().unwrap().unwrap();
+    assert_kept(2 * DAY);
+    guard.unlock().unwrap();
+    server.ask::<String>(&["SET", COUNTER, &(now(&server) + 3_600_000_000).to_string()]);
+    let ahead = token(&locks);
+    assert_kept(DAY + WATCHED + Duration::from_secs(3_600));
+    assert!(token(&forever) == ahead + 1 && server.pttl(COUNTER) == -1);
+    server.ask::<i64>(&["DEL", COUNTER]);
+    assert_eq!(locks.last_token("n").unwrap(), None);
+    assert!(token(&locks) > first);
+}
+
 /// Redisson counts by INCR, and whoever is ahead of the clock is not overtaken by it.
 #[test]
 fn tokens_go_on_from_what_others_counted() {
@@ -155,7 +184,7 @@ fn an_acquire_that_is_asked_for_again_has_another_token() {
     let script = redis::Script::new(&crate::lua::script("fenced/acquire"));
     let mut ask = |owner: &str| -> redis::Value {
         let mut call = script.key("n");
-        call.key(COUNTER).arg("9007199254740991").arg(60_000).arg(owner).arg(1);
+        call.key(COUNTER).arg("9007199254740991").arg(60_000).arg(owner).arg(0);
         call.invoke(&mut connection).unwrap()
     };
     let mut tokens: Vec<u64> = (0..3).map(|_| redis::from_redis_value(ask("a:1:1")).unwrap()).collect();

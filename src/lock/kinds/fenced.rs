@@ -6,7 +6,7 @@ use crate::base::kind::Kind;
 use crate::base::script::Count::{AtLeast, Exactly};
 use crate::base::script::scripts;
 use crate::base::signal::{Listening, Semaphore};
-use crate::base::time::{Lease, Moment};
+use crate::base::time::{Lease, Moment, whole_millis};
 use crate::base::unwind::survives_a_panic;
 use crate::client::Client;
 use crate::lease::tenure::Tenure;
@@ -35,14 +35,15 @@ scripts! {
     ACQUIRE_FENCED_IN_TURN_STRICT = "../keys/quarantine.lua" / "../keys/asked.lua" / "fenced/acquire.lua" / "../keys/in_turn.lua",
         Exactly(2), AtLeast(7);
     /// Reply: the token.
-    MINT = "fenced/mint.lua", Exactly(1), Exactly(1);
+    MINT = "fenced/mint.lua", Exactly(1), Exactly(2);
 }
 
-static WITH_A_TOKEN: Acquire = Acquire {
-    at_once: [&ACQUIRE_FENCED, &ACQUIRE_FENCED_STRICT],
-    in_turn: [&ACQUIRE_FENCED_IN_TURN, &ACQUIRE_FENCED_IN_TURN_STRICT],
-    beside: Some(counter_of),
-};
+/// With a token, from a counter that lives for so long.
+const fn acquire(ttl: u64) -> Acquire {
+    let at_once = [&ACQUIRE_FENCED, &ACQUIRE_FENCED_STRICT];
+    let in_turn = [&ACQUIRE_FENCED_IN_TURN, &ACQUIRE_FENCED_IN_TURN_STRICT];
+    Acquire { at_once, in_turn, last: ttl, beside: Some(counter_of) }
+}
 
 fn counter_of(key: &Key) -> String {
     key.token_parts().concat()
@@ -76,7 +77,8 @@ fn counter_of(key: &Key) -> String {
 /// # The tokens
 ///
 /// They grow with each acquire of a name, whoever made it; there are gaps. The last one is kept in the string
-/// `redisson_lock_token:{name}`, which has no TTL and stays when the lock is free. They follow the clock of the server in microseconds
+/// `redisson_lock_token:{name}`, which stays when the lock is free, for ever unless
+/// [`ClientBuilder::token_ttl`](crate::ClientBuilder::token_ttl) says for how long. They follow the clock of the server in microseconds
 /// wherever that is ahead of them, so they go on growing after the server lost its data (a restart, `FLUSHALL`, an eviction, a failover
 /// to a replica that lags) if the clock of the server that then mints is not behind the last token. A Java client that is the first to
 /// lock after such a loss begins at 1.
@@ -105,7 +107,7 @@ impl FencedLock {
             let store = Arc::clone(client.store());
             client.space().config.has_tokens.store(true, SeqCst);
             let keys = Keys::new(Arc::clone(&store), &client.space().config).in_turn(client.space());
-            let fenced = Arc::new(Fenced { keys });
+            let fenced = Arc::new(Fenced { keys, ttl: client.space().config.token_ttl });
             let primitive = Arc::<Fenced>::clone(&fenced);
             Arc::new(Shared { engine: Engine::new(Arc::clone(client.space()), &FENCED, primitive, store), fenced })
         });
@@ -152,6 +154,8 @@ impl RedLock for FencedLock {
 /// The commands of the kind: those of any lock that is a key, but for the acquire.
 struct Fenced {
     keys: Keys,
+    /// How long a counter outlives the lease of its last hold.
+    ttl: Option<Duration>,
 }
 
 impl Fenced {
@@ -160,13 +164,18 @@ impl Fenced {
     /// copy of the acquire is open, the lock may have been freed, held with a greater token and put back.
     fn mint(&self, tenure: &Arc<Tenure>, lease: Lease, answer_by: Moment) -> Result<bool, Failure> {
         let (counter, limits) = (counter_of(tenure.key()), Limits { answer_by, execute_within: lease.validity() });
-        let answer =
-            self.keys.ask_for(&MINT, &[&counter], &[Arg::Deadline], limits, |reply| matches!(reply, Reply::Text(_)))?;
+        let args = [Arg::Deadline, Arg::Number(self.ttl_after(lease))];
+        let answer = self.keys.ask_for(&MINT, &[&counter], &args, limits, |reply| matches!(reply, Reply::Text(_)))?;
         let token = token_in(&answer.reply)?;
         tenure.token().note(token);
         let renewed = self.keys.renew(Lane::Calls, std::slice::from_ref(tenure), lease, answer_by)?;
         let is_there = renewed.into_iter().next().transpose()?.flatten().is_some();
         Ok(is_there && self.last_token(tenure.key(), answer_by)? == Some(token))
+    }
+
+    /// In ms; 0: for ever.
+    fn ttl_after(&self, lease: Lease) -> u64 {
+        self.ttl.map_or(0, |ttl| lease.millis() + whole_millis(ttl))
     }
 
     fn last_token(&self, key: &Key, answer_by: Moment) -> Result<Option<u64>, Failure> {
@@ -190,7 +199,7 @@ fn token_in(reply: &Reply) -> Result<u64, Failure> {
 
 impl Primitive for Fenced {
     fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, answer_by: Moment) -> Result<Take, Failure> {
-        let answer = self.keys.acquire(&WITH_A_TOKEN, tenure, lease, manner, answer_by)?;
+        let answer = self.keys.acquire(&acquire(self.ttl_after(lease)), tenure, lease, manner, answer_by)?;
         match &answer.reply {
             token @ Reply::Text(_) => tenure.token().note(token_in(token)?),
             Reply::Nil => {

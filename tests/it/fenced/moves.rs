@@ -5,6 +5,7 @@ use crate::threads::{LONG, eventually, finish, ms};
 use redlatch::{FencedLock, RedLock, RedLockExt, ShardedPubsub};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 
 fn fenced(cluster: &Cluster, told: ShardedPubsub) -> FencedLock {
     FencedLock::new(&cluster.builder().sharded_pubsub(told).build().unwrap())
@@ -59,11 +60,16 @@ fn tokens_grow_in_a_slot_that_stays_half_moved() {
 #[test]
 fn a_name_whose_counter_is_in_another_slot_has_tokens_all_the_same() {
     let cluster = Cluster::start();
-    let clients = [(); 2].map(|()| fenced(&cluster, ShardedPubsub::Auto));
-    for name in ["a{b", "{}x", "a}"] {
+    let day = Duration::from_secs(24 * 60 * 60);
+    let forgets = FencedLock::new(&cluster.builder().token_ttl(day).build().unwrap());
+    let clients = [fenced(&cluster, ShardedPubsub::Auto), forgets];
+    for (name, counter) in [("a{b", "a{b"), ("{}x", "{}x"), ("a}", "{a}}")] {
         assert_grow(&clients, name, &mut None);
         let mut last = clients[0].last_token(name).unwrap();
         assert_grow(&clients, name, &mut last);
+        let counter = format!("redisson_lock_token:{counter}");
+        let left: i64 = cluster.nodes[cluster.master_of(&counter)].ask(&["PTTL", &counter]);
+        assert!(left > 86_400_000, "{left} ms are left of {counter}");
     }
 }
 
