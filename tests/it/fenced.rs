@@ -100,15 +100,16 @@ fn locks_in_memory_have_tokens() {
     std::thread::scope(|scope| {
         let take = || {
             let guard = locks.guard("n").unwrap();
-            order.lock().unwrap().push(guard.token());
+            order.lock().unwrap().push((guard.token(), guard.hold().clone()));
             guard.unlock().unwrap();
         };
         let all: Vec<_> = (0..8).map(|_| spawn_asleep(scope, take)).collect();
         guard.unlock().unwrap();
         all.into_iter().for_each(|waiter| _ = finish(waiter));
     });
-    let order = order.into_inner().unwrap();
+    let (order, holds): (Vec<_>, Vec<_>) = order.into_inner().unwrap().into_iter().unzip();
     assert!(order.len() == 8 && order[0] > first && order.is_sorted_by(|one, next| one < next), "{first:?} {order:?}");
+    assert!(holds.iter().map(Hold::token).eq(order), "it stays when the tenure is passed on");
 }
 
 #[test]

@@ -72,7 +72,8 @@ fn counter_of(key: &Key) -> String {
 /// ```
 ///
 /// All else is as with a [`ReentrantLock`](crate::ReentrantLock), which excludes it under the same name and gives no token. In one
-/// process it goes from thread to thread through the server, not in memory, for each hold needs a token of its own.
+/// process it goes from thread to thread through the server, not in memory, for each hold needs a token of its own. There is none by
+/// the Redlock algorithm: what several servers count has no order.
 ///
 /// # The tokens
 ///

@@ -1,6 +1,7 @@
 //! Tokens of locks in a cluster whose slot is half moved, or whose counter is in another slot.
 
 use crate::harness::cluster::{Cluster, Keys, names_in_slot, slot_of};
+use crate::harness::member::Member;
 use crate::threads::{LONG, eventually, finish, ms};
 use redlatch::{FencedLock, RedLock, RedLockExt, ShardedPubsub};
 use std::sync::Mutex;
@@ -119,29 +120,66 @@ fn a_lock_is_given_back_whose_counter_is_none() {
     cluster.finish_move(moved);
 }
 
+/// A lock at one node whose counter is at another, each of which can be stopped.
+struct Apart {
+    cluster: Cluster,
+    name: String,
+    counter: String,
+}
+
+impl Apart {
+    fn start() -> Self {
+        let cluster = Cluster::start();
+        let mut pairs = (0..).map(|number| (format!("a{{{number}"), format!("redisson_lock_token:a{{{number}")));
+        let (name, counter) =
+            pairs.find(|(lock, counter)| cluster.master_of(lock) != cluster.master_of(counter)).unwrap();
+        Self { cluster, name, counter }
+    }
+
+    fn node_of(&self, key: &str) -> &Member {
+        &self.cluster.nodes[self.cluster.master_of(key)]
+    }
+
+    /// Somebody takes the lock, and comes to count its tokens when the counter's node goes on. Its token, and another's.
+    fn take(&self, meanwhile: impl FnOnce(&Member, &Member)) -> (u64, u64) {
+        let (locks, mut last) = (fenced(&self.cluster, ShardedPubsub::Auto), None);
+        assert_grow(std::slice::from_ref(&locks), &self.name, &mut last);
+        let (of_lock, of_counter) = (self.node_of(&self.name), self.node_of(&self.counter));
+        of_counter.freeze();
+        std::thread::scope(|scope| {
+            let holder = scope.spawn(|| locks.guard(&self.name).unwrap().token().unwrap());
+            eventually(LONG, "it has the lock", || of_lock.ask::<bool>(&["EXISTS", &self.name]));
+            meanwhile(of_lock, of_counter);
+            eventually(LONG, "it has a token", || of_counter.ask::<Option<u64>>(&["GET", &self.counter]) > last);
+            // Time to go on, for who would not look.
+            std::thread::sleep(ms(20));
+            let of_another = of_counter.ask(&["INCR", &self.counter]);
+            of_lock.thaw();
+            (finish(holder), of_another)
+        })
+    }
+}
+
 /// As if an early copy of the acquire had put the lock back, after a force unlock and somebody else's hold: the lock is there when it is
 /// looked at, and its counter has gone on since.
 #[test]
 fn a_token_is_not_believed_when_it_is_not_the_last() {
-    let cluster = Cluster::start();
-    let master = |key: &str| &cluster.nodes[cluster.master_of(key)];
-    let counter_of = |name: &str| format!("redisson_lock_token:{name}");
-    let mut names = (0..).map(|number| format!("a{{{number}"));
-    let name = names.find(|name| cluster.master_of(name) != cluster.master_of(&counter_of(name))).unwrap();
-    let (counter, of_lock, of_counter) = (counter_of(&name), master(&name), master(&counter_of(&name)));
-    let locks = fenced(&cluster, ShardedPubsub::Auto);
-    assert_grow(std::slice::from_ref(&locks), &name, &mut None);
-    let first = locks.last_token(&name).unwrap();
-    of_counter.freeze();
-    std::thread::scope(|scope| {
-        let holder = scope.spawn(|| locks.guard(&name).unwrap().token().unwrap());
-        eventually(LONG, "it has the lock", || of_lock.ask::<bool>(&["EXISTS", &name]));
+    let (token, of_another) = Apart::start().take(|of_lock, of_counter| {
         of_lock.freeze();
         of_counter.thaw();
-        eventually(LONG, "it has a token", || of_counter.ask::<Option<u64>>(&["GET", &counter]) > first);
-        let of_another: u64 = of_counter.ask(&["INCR", &counter]);
-        of_lock.thaw();
-        let token = finish(holder);
-        assert!(token > of_another, "{token} after {of_another}");
     });
+    assert!(token > of_another, "{token} after {of_another}");
+}
+
+/// After a force unlock: a token that is counted then is greater than that of whoever has the lock.
+#[test]
+fn a_token_is_not_believed_when_the_lock_is_anothers_by_then() {
+    let apart = Apart::start();
+    let (token, of_another) = apart.take(|of_lock, of_counter| {
+        of_lock.ask::<i64>(&["DEL", &apart.name]);
+        of_lock.ask::<i64>(&["HSET", &apart.name, "another", "1"]);
+        of_lock.ask::<i64>(&["PEXPIRE", &apart.name, "3000"]);
+        of_counter.thaw();
+    });
+    assert!(token > of_another, "{token} after {of_another}");
 }
