@@ -2,6 +2,7 @@
 
 mod moves;
 
+use crate::proxy::{Proxy, Step, deliver, pass, runs};
 use crate::server::Server;
 use crate::threads::{LONG, finish, ms, spawn_asleep};
 use redlatch::{Client, Error, FencedLock, HandOff, Hold, LocalRedLock, MultiLock, RedLock, RedLockExt, ReentrantLock};
@@ -194,6 +195,31 @@ fn an_acquire_that_is_asked_for_again_has_another_token() {
     tokens.push(redis::from_redis_value(ask("b:1:1")).unwrap());
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
     server.ask::<i64>(&["DEL", "n"]);
+}
+
+/// The first answer is lost, and the second request comes once more when the lock is free: what it takes then is nobody's, and is swept.
+#[test]
+fn copies_of_an_acquire_count_on_for_nobody() {
+    let server = Server::start();
+    let before = token(&fenced(&server));
+    let (proxy, is_acquire) = (Proxy::new(server.socket()), runs("fenced/acquire"));
+    let (tell, sent) = crossbeam_channel::unbounded();
+    let mut is_first = true;
+    proxy.set(move |_, flow, data| {
+        if !is_acquire(flow, data) {
+            return pass(data);
+        }
+        tell.send(data.to_vec()).unwrap();
+        if std::mem::take(&mut is_first) { vec![Step::Copy(data.to_vec()), Step::Cut] } else { pass(data) }
+    });
+    let locks = FencedLock::connect(&proxy.url()).unwrap();
+    let held = token(&locks);
+    let copies: Vec<_> = sent.try_iter().collect();
+    assert!(copies.len() == 2 && before < held, "{held} after {before}");
+    let answer = deliver(&server.socket(), &copies[1]).unwrap();
+    let late = answer.lines().nth(1).and_then(|line| line.parse().ok()).expect(&answer);
+    let next = token(&fenced(&server));
+    assert!(held < late && late < next, "{held}, {late}, {next}");
 }
 
 #[test]
