@@ -131,7 +131,7 @@ const CHANGES: &[Change] = &[
         &["RENEW"],
         &[("if ours == 1", "redis.call('HSET', lock, owner, 1)\n  ours = 1\n  if ours == 1")],
     ),
-    (Mutant::TokensForgetTheClock, MINTS, &[("math.max(tonumber(stored) + 1, now)", "tonumber(stored) + 1")]),
+    (Mutant::TokensForgetTheClock, MINTS, &[("math.max(last + 1, now)", "last + 1")]),
     (Mutant::MarkNeverEnds, TELL_FIRST, &[("'PX', turn", "'PX', 86400000")]),
     (Mutant::MarkNeverEnds, ASK_IN_TURN, &[(" or left > 1000", "")]),
     (Mutant::DeadNeverSkipped, TELL_FIRST, &[("ticket .. ' ' .. rank) > 0", "ticket .. ' ' .. rank) >= 0")]),

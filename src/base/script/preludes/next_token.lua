@@ -5,10 +5,11 @@
 -- Its time to live counts from when the clock has come to it: once it is forgotten the time is ahead of it.
 local function next_token(counter, ttl)
   local stored = redis.call('GET', counter) or '0'
-  if not string.find(stored, '^%d+$') or tonumber(stored) >= 2 ^ 53 - 1 then
+  local last = string.find(stored, '^%d+$') and tonumber(stored)
+  if not last or last >= 2 ^ 53 - 1 then
     return nil, redis.error_reply('TOKEN the counter of the tokens holds no whole number below 2^53 - 1')
   end
-  local token = math.max(tonumber(stored) + 1, now)
+  local token = math.max(last + 1, now)
   local digits = string.format('%.0f', token)
   if ttl == 0 then
     redis.call('SET', counter, digits)
