@@ -34,6 +34,7 @@
 //! | kind | what it is |
 //! | --- | --- |
 //! | [`ReentrantLock`] = [`RedisRedLock`] | Redisson's `RLock` on one Redis server, on the master of a group, or in a cluster |
+//! | [`FencedLock`] | Redisson's `RFencedLock`: the same with a token for each hold, greater than all before it |
 //! | [`QuorumLock`] | the Redlock algorithm over several independent masters |
 //! | [`LocalRedLock`] | the same in memory, for unit tests and single-process use |
 //! | [`MultiLock`] | several of them, of any kinds and servers, taken as one |
@@ -100,7 +101,7 @@
 //!   data with an owner and an end, changed under a lock that is held for that change only.
 //! * **Where only a token is safe.** A holder that was paused between [`Hold::is_valid`] and its write may write
 //!   after the next one did. If that must not happen, the resource itself has to refuse it: it keeps the greatest
-//!   token that it saw, and takes no write with a smaller one. No kind here hands out such tokens yet; a version
+//!   token that it saw, and takes no write with a smaller one. A [`FencedLock`] hands out such tokens; a version
 //!   that the resource checks in each write does the same.
 //! * **Where no lock is needed.** Work that may run twice without harm needs none. "Only one row of this kind" is a
 //!   unique constraint, "nobody changed it since I read it" a conditional update, and "one after the other" a queue
@@ -186,7 +187,8 @@
 //! [`app_name`](ClientBuilder::app_name) shows with `+client|setname`. Sentinels with users of their own:
 //! `+sentinel|master +sentinel|get-master-addr-by-name +sentinel|sentinels +subscribe &+switch-master &+promoted-slave`.
 //! In a cluster `+cluster|slots +cluster|nodes +cluster|info +asking`, and with [sharded pub/sub](ClientBuilder::sharded_pubsub) `+ssubscribe
-//! +sunsubscribe +spublish`. With [`Naming::Jedis`] the channels are `&__red__lock:*`. A [`strict`](ClientBuilder::strict) client
+//! +sunsubscribe +spublish`. With [`Naming::Jedis`] the channels are `&__red__lock:*`. A [`FencedLock`] needs
+//! `~redisson_lock_token:{shop:* +get +set` in any case. A [`strict`](ClientBuilder::strict) client
 //! needs `+get +set +info` in any case, and [`sync_replicas`](ClientBuilder::sync_replicas) `+wait`.
 //!
 //! # Logs
@@ -229,6 +231,7 @@
 // | tenure, owner id | from the acquire that took the key to the release that freed it; its field in the lock's hash |
 // | hold, level | one thread's possession, on a tenure that others may have had before; one acquire inside of another |
 // | word | the one atomic number of a tenure that all belief rests on; `tenure.rs` has its table |
+// | token, counter, mint | a number for one hold, greater than all before; where the last is kept; make the next |
 // | lease, validity, deadline | what the server keeps; what its holder may believe of that; when that belief ends |
 // | held, suspect, lost, ended | surely ours; a renewal failed; it ended under its holder; its holder ended it. `ending.rs` has the table |
 // | renew, watch, cap | prolong a tenure; want that, by a level; how long one hold is renewed at most |
@@ -272,9 +275,9 @@ pub use base::tls::Tls;
 pub use client::{Client, ClientBuilder};
 pub use lease::hold::{Hold, HoldState, LostHold, LostReceiver};
 pub use lease::tenure::LossCause;
+pub use lock::{FencedLock, LocalRedLock, QuorumLock, RedisRedLock, ReentrantLock};
 pub use lock::{GroupGuard, GroupHold, GroupRequest, MultiLock};
 pub use lock::{Guard, LockAction, LockGuard, OwnedGuard, RedLock, RedLockExt, Request, Terms};
-pub use lock::{LocalRedLock, QuorumLock, RedisRedLock, ReentrantLock};
 
 /// The README's example is compiled with the doc tests.
 #[cfg(doctest)]

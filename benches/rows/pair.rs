@@ -8,7 +8,7 @@ use crate::Scale;
 use crate::report::{Report, Target};
 use crate::support::floor::{Floor, Name};
 use crate::support::{Outcome, Server, take_turns};
-use redlatch::{Client, RedLock, ReentrantLock};
+use redlatch::{Client, FencedLock, RedLock, ReentrantLock};
 use std::time::Duration;
 
 /// Names of one length.
@@ -22,6 +22,8 @@ pub(crate) fn rows(server: &Server, scale: Scale, report: &mut Report) -> Outcom
         server.on_one_core(|| beside_floor(&format!("{socket}, one core"), &url, scale, report))?;
         beside_floor(&format!("{socket}, any core"), &url, scale, report)?;
     }
+    server.on_one_core(|| fenced(&server.unix(), "one core", scale, report))?;
+    fenced(&server.unix(), "any core", scale, report)?;
     server.on_one_core(|| strict(&server.unix(), scale, report))
 }
 
@@ -52,15 +54,33 @@ fn strict(url: &str, scale: Scale, report: &mut Report) -> Outcome<()> {
     let builder = Client::builder(url).strict(true).watchdog_timeout(lease).response_timeout(patience);
     let strict = ReentrantLock::new(&builder.build()?);
     strict.lock(OURS).and_then(|()| strict.unlock(OURS))?;
+    beside_plain("strict pair, one core", &plain, &strict, Target::None, scale, report)
+}
+
+/// What a token costs.
+fn fenced(url: &str, place: &str, scale: Scale, report: &mut Report) -> Outcome<()> {
+    let client = Client::connect(url)?;
+    let (plain, fenced) = (ReentrantLock::new(&client), FencedLock::new(&client));
+    beside_plain(&format!("fenced pair, p50, {place}"), &plain, &fenced, Target::AtMost(1.10), scale, report)
+}
+
+fn beside_plain(
+    what: &str,
+    plain: &dyn RedLock,
+    other: &dyn RedLock,
+    target: Target,
+    scale: Scale,
+    report: &mut Report,
+) -> Outcome<()> {
     let mut ratios = Vec::new();
     for round in 0..=scale.rounds {
         let mut one = || Ok(plain.lock(OURS).and_then(|()| plain.unlock(OURS))?);
-        let mut other = || Ok(strict.lock(OURS).and_then(|()| strict.unlock(OURS))?);
-        let [one, other] = take_turns(round, scale.pairs, [&mut one, &mut other])?;
+        let mut more = || Ok(other.lock(OURS).and_then(|()| other.unlock(OURS))?);
+        let [one, more] = take_turns(round, scale.pairs, [&mut one, &mut more])?;
         if round > 0 {
-            ratios.push(other.p50() / one.p50());
+            ratios.push(more.p50() / one.p50());
         }
     }
-    report.row("pair", "strict pair, one core".to_owned(), "x plain", ratios, Target::None);
+    report.row("pair", what.to_owned(), "x plain", ratios, target);
     Ok(())
 }

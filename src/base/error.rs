@@ -323,6 +323,7 @@ fn advice(code: &str) -> &'static str {
         "OOM" => "free memory on the server",
         "LOADING" | "BUSY" => "it cannot serve now, try later",
         "NOMASTER" => "give the name that SENTINEL MASTERS lists",
+        "TOKEN" => "find out what wrote the counter, and give it a number that no token of this lock was above",
         "MISMATCH" => "give all strict clients of the server the same watchdog_timeout",
         "READONLY" => "connect to the master",
         "MISCONF" => "the server does not accept writes now, see its log",

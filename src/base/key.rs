@@ -129,6 +129,11 @@ impl Key {
         self.beside("redlatch_turn:{")
     }
 
+    /// The counter of a fenced lock's tokens, as Redisson names it whatever the channel's name is.
+    pub(crate) fn token_parts(&self) -> [&str; 3] {
+        self.beside("redisson_lock_token:{")
+    }
+
     /// The channel that each client of ours listens to beside that of the unlock messages, so that others can be counted.
     pub(crate) fn members_parts(&self) -> [&str; 3] {
         self.beside("redlatch_members:{")
@@ -154,17 +159,17 @@ impl Key {
 }
 
 /// What the keys beside a lock begin with.
-const BESIDE: [&str; 2] = ["redlatch_queue:", "redlatch_turn:"];
+const BESIDE: [&str; 3] = ["redlatch_queue:", "redlatch_turn:", "redisson_lock_token:"];
 
 /// Where strict clients keep what they know of the server, after their prefix.
 pub(crate) const EPOCH: &str = "redlatch:epoch";
 
 /// Not where strict clients, whatever their prefix is, keep their epoch: a lock there would keep all of them from locking.
-/// And not where the queue of another lock is.
+/// And not where the queue or the tokens of another lock are.
 pub(crate) fn check_key(full: &str) -> Result<()> {
     if let Some(taken) = BESIDE.iter().find(|taken| full.starts_with(*taken)) {
         return Err(Error::config(format!(
-            "the key {full:?} is taken: {taken} is where locks have their queues, choose another name"
+            "the key {full:?} is taken: {taken} is where locks have their queues or tokens, choose another name"
         )));
     }
     let is_of_a_slot = || full.match_indices(EPOCH).any(|(at, _)| full[at + EPOCH.len()..].starts_with(":{"));
@@ -234,6 +239,7 @@ mod tests {
             let key = Key::new(Naming::Redisson, "", name);
             let parts =
                 [key.channel_parts(), key.queue_parts(), key.mark_parts(), key.members_parts(), key.tag_parts()];
+            let parts = parts.iter().chain([&key.token_parts()]).copied().collect::<Vec<_>>();
             let together = parts.iter().all(|parts| slot_of(&parts.concat()) == slot_of(name));
             assert_eq!(key.is_in_one_slot(), together, "{name}");
         }

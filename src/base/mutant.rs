@@ -26,6 +26,8 @@ pub(crate) enum Mutant {
     NeverRouses,
     /// A release uses a command that is refused when memory is short.
     ReleaseNeedsMemory,
+    /// Tokens are counted on by one, whatever the clock says.
+    TokensForgetTheClock,
     /// The head of the queue does not ask when it is told.
     HeadNeverAsks,
     /// The mark that leaves the turn to the head of the queue stays, and is believed, until somebody takes the lock.
@@ -81,6 +83,7 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "gives_twice" => Mutant::GivesTwice,
         "never_rouses" => Mutant::NeverRouses,
         "release_needs_memory" => Mutant::ReleaseNeedsMemory,
+        "tokens_forget_the_clock" => Mutant::TokensForgetTheClock,
         "head_never_asks" => Mutant::HeadNeverAsks,
         "mark_never_ends" => Mutant::MarkNeverEnds,
         "dead_never_skipped" => Mutant::DeadNeverSkipped,
@@ -128,6 +131,7 @@ const CHANGES: &[Change] = &[
         &["RENEW"],
         &[("if ours == 1", "redis.call('HSET', lock, owner, 1)\n  ours = 1\n  if ours == 1")],
     ),
+    (Mutant::TokensForgetTheClock, MINTS, &[("math.max(last + 1, now)", "last + 1")]),
     (Mutant::MarkNeverEnds, TELL_FIRST, &[("'PX', turn", "'PX', 86400000")]),
     (Mutant::MarkNeverEnds, ASK_IN_TURN, &[(" or left > 1000", "")]),
     (Mutant::DeadNeverSkipped, TELL_FIRST, &[("ticket .. ' ' .. rank) > 0", "ticket .. ' ' .. rank) >= 0")]),
@@ -159,6 +163,7 @@ const CHANGES: &[Change] = &[
 
 const RENEWALS: &[&str] = &["RENEW", "RENEW_STRICT"];
 const STRICT: &[&str] = &["ACQUIRE_STRICT", "ACQUIRE_IN_TURN_STRICT", "REENTER_STRICT", "RENEW_STRICT"];
+const MINTS: &[&str] = &["ACQUIRE_FENCED", "ACQUIRE_FENCED_IN_TURN", "MINT"];
 const RELEASES: &[&str] = &["RELEASE", "RELEASE_IN_TURN"];
 const ASK_IN_TURN: &[&str] = &["ACQUIRE_IN_TURN", "ACQUIRE_IN_TURN_STRICT"];
 const TELL_FIRST: &[&str] = &["RELEASE_IN_TURN", "LEAVE", "ACQUIRE_IN_TURN", "ACQUIRE_IN_TURN_STRICT"];

@@ -12,6 +12,8 @@
 //! Every change is a compare-exchange from the value that was read, so a renewal, an expiry and a release that
 //! race each other have one winner, and `LOST` and `ENDED` are for good.
 
+mod token;
+
 use crate::base::error::Result;
 use crate::base::key::Key;
 use crate::base::mutant::{self, Mutant};
@@ -21,6 +23,7 @@ use crate::base::time::{Clock, Lease, Moment};
 use crate::lease::nodes::Nodes;
 use std::fmt;
 use std::sync::Arc;
+use token::Token;
 
 #[cfg(test)]
 mod tests;
@@ -99,6 +102,7 @@ pub(crate) struct Tenure {
     nodes: Nodes,
     /// How many replicas confirmed it last, and how many had to: in one word, zero where none have to.
     replicas: AtomicU64,
+    token: Token,
     open_until: AtomicU64,
     lease_until: AtomicU64,
 }
@@ -124,6 +128,7 @@ impl Tenure {
             audience: AtomicU8::new(UNKNOWN),
             nodes: Nodes::default(),
             replicas: AtomicU64::new(0),
+            token: Token::default(),
             open_until: AtomicU64::new(0),
             lease_until: AtomicU64::new(0),
         }
@@ -153,6 +158,11 @@ impl Tenure {
     pub(crate) fn replicas(&self) -> Option<(usize, usize)> {
         let word = self.replicas.load(SeqCst);
         (word != 0).then_some(((word >> 32) as usize, (word & u64::from(u32::MAX)) as usize))
+    }
+
+    /// What it was given with the lock, of a kind that gives tokens. Before the word says that it is held.
+    pub(crate) fn token(&self) -> &Token {
+        &self.token
     }
 
     /// Tells tenures apart, and orders those that are due at the same moment.

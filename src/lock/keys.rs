@@ -59,16 +59,24 @@ scripts! {
     RELEASE_GROUP = "keys/release_group.lua", AtLeast(1), AtLeast(2);
 }
 
-/// The script by which a kind acquires. Its keys and arguments are those of `acquire.lua`, and its reply is an integer if
-/// it grants nothing. The second is the same behind the quarantine, which adds a key and two arguments. In turn, both have
-/// six more arguments.
+/// The script by which a kind acquires: its keys and arguments are those of `acquire.lua`, but for the last, and its reply is an integer
+/// if it grants nothing, and else nil or a text. The second one is behind the quarantine, with three more; those in turn have six more.
 pub(super) struct Acquire {
     pub(super) at_once: [&'static Script; 2],
     pub(super) in_turn: [&'static Script; 2],
+    /// The depth, or what else a kind says there.
+    pub(super) last: u64,
+    /// A second key that these name. Where it is not at one node with the lock, the lock is taken as by a kind that has none, and
+    /// answered with nil.
+    pub(super) beside: Option<fn(&Key) -> String>,
 }
 
-static REENTRANTLY: Acquire =
-    Acquire { at_once: [&ACQUIRE, &ACQUIRE_STRICT], in_turn: [&ACQUIRE_IN_TURN, &ACQUIRE_IN_TURN_STRICT] };
+static REENTRANTLY: Acquire = Acquire {
+    at_once: [&ACQUIRE, &ACQUIRE_STRICT],
+    in_turn: [&ACQUIRE_IN_TURN, &ACQUIRE_IN_TURN_STRICT],
+    last: 1,
+    beside: None,
+};
 
 /// As many arguments as a re-entry has at most.
 type ProlongArgs<'a> = ArrayVec<Arg<'a>, 7>;
@@ -106,11 +114,11 @@ impl Keys {
 
     /// One that does no harm however late it is executed.
     fn call(&self, script: &'static Script, key: &Key, args: &[Arg<'_>], by: Moment) -> Result<Answer, Failure> {
-        self.attempt(script, &[key.full()], args, any_time(by), None)
+        self.attempt(script, &[key.full()], args, any_time(by), None, may_ask(script))
     }
 
     /// The same of one that grants or prolongs, which replicas may have to confirm.
-    fn ask_for(
+    pub(super) fn ask_for(
         &self,
         script: &'static Script,
         keys: &[&str],
@@ -118,7 +126,7 @@ impl Keys {
         limits: Limits,
         grants: Grants,
     ) -> Result<Answer, Failure> {
-        self.attempt(script, keys, args, limits, Some(grants))
+        self.attempt(script, keys, args, limits, Some(grants), may_ask(script))
     }
 
     fn attempt(
@@ -128,8 +136,9 @@ impl Keys {
         args: &[Arg<'_>],
         limits: Limits,
         grants: Option<Grants>,
+        may_ask: bool,
     ) -> Result<Answer, Failure> {
-        let request = Request { grants, may_ask: may_ask(script), ..Request::new(Verb::Script(script), keys, args) };
+        let request = Request { grants, may_ask, ..Request::new(Verb::Script(script), keys, args) };
         self.store.attempt(Lane::Calls, &request, limits)
     }
 
@@ -162,8 +171,13 @@ impl Keys {
         answer_by: Moment,
     ) -> Result<Answer, Failure> {
         let limits = Limits { answer_by, execute_within: lease.validity() };
-        match self.acquire_here(by, tenure, lease, manner, limits) {
-            Err(failure) if failure.is_on_its_way() => self.acquire_on_its_way(by, tenure, lease, limits),
+        let ask = |by| match self.acquire_here(by, tenure, lease, manner, limits) {
+            Err(failure) if failure.is_on_its_way() => self.acquire_on_its_way(tenure, lease, limits),
+            here => here,
+        };
+        let is_apart = by.beside.is_some() && self.in_cluster && !tenure.key().is_in_one_slot();
+        match if is_apart { ask(&REENTRANTLY) } else { ask(by) } {
+            Err(failure) if by.beside.is_some() && failure.is_half_here() => ask(&REENTRANTLY),
             here => here,
         }
     }
@@ -180,21 +194,25 @@ impl Keys {
         let queue = self.queue(key).filter(|queue| queue.matters(key, manner));
         let member = queue.map_or_else(String::new, |queue| queue.member(manner));
         let mut args = AcquireArgs::new();
-        args.extend([Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(1)]);
-        let keys = [key.full()];
+        args.extend([Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(by.last)]);
+        let beside = by.beside.map(|name| name(key));
+        let keys: ArrayVec<&str, 2> = std::iter::once(key.full()).chain(beside.as_deref()).collect();
         args.extend(self.quiet_args().into_iter().flatten());
         let strict = usize::from(self.epoch.is_some());
-        let ask = |script, args: &[Arg<'_>]| self.ask_for(script, &keys, args, limits, takes);
+        // The others touch keys that they do not name.
+        let ask = |script: &'static Script, args: &[Arg<'_>]| {
+            self.attempt(script, &keys, args, limits, Some(takes), std::ptr::eq(script, by.at_once[0]))
+        };
         let Some(queue) = queue else { return ask(by.at_once[strict], &args) };
         if queue.goes_on(key, manner) {
             let answer = ask(by.at_once[strict], &args)?;
             // Else whoever was faster has it, and it has to be waited for: that is another ask.
-            if answer.reply == Reply::Nil {
+            if takes(&answer.reply) {
                 return Ok(answer);
             }
         }
         args.extend(queue.asking(key, manner, &member));
-        ask(by.in_turn[strict], &args).inspect(|answer| queue.answered(key, answer))
+        ask(by.in_turn[strict], &args).inspect(|answer| queue.answered(key, answer, takes(&answer.reply)))
     }
 
     /// What a reply means that grants nothing: the holder's PTTL, or that the turn is another's, or in strict mode what is left
@@ -234,10 +252,11 @@ impl Keys {
     }
 
     /// A quarantine, if there was one, is over.
-    fn granted(&self, tenure: &Tenure, manner: Manner<'_>, sent: Moment) -> Take {
+    pub(super) fn granted(&self, tenure: &Tenure, manner: Manner<'_>, Answer { sent, confirmed, .. }: &Answer) -> Take {
+        tenure.note_replicas(*confirmed);
         self.quiet.store(false, Relaxed);
         self.queue.iter().for_each(|queue| queue.won(tenure.key(), manner));
-        Take::Acquired(sent)
+        Take::Acquired(*sent)
     }
 
     /// The last level of a lock that others may wait for.
@@ -294,10 +313,15 @@ impl Keys {
         Some([key, Arg::RunId, Arg::Number(*quarantine)])
     }
 
-    fn ask(&self, command: &'static str, key: &Key, answer_by: Moment) -> Result<i64, Failure> {
-        let keys = [key.full()];
+    fn ask(&self, command: &'static str, key: &str, answer_by: Moment) -> Result<Reply, Failure> {
+        let keys = [key];
         let request = Request::new(Verb::Command(command), &keys, &[]);
-        self.store.attempt(Lane::Calls, &request, any_time(answer_by))?.reply.number()
+        Ok(self.store.attempt(Lane::Calls, &request, any_time(answer_by))?.reply)
+    }
+
+    /// What is in a string beside a lock.
+    pub(super) fn read(&self, key: &str, answer_by: Moment) -> Result<Reply, Failure> {
+        self.ask("GET", key, answer_by)
     }
 }
 
@@ -309,10 +333,9 @@ fn any_time(answer_by: Moment) -> Limits {
 impl Primitive for Keys {
     fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, answer_by: Moment) -> Result<Take, Failure> {
         let answer = self.acquire(&REENTRANTLY, tenure, lease, manner, answer_by)?;
-        tenure.note_replicas(answer.confirmed);
-        match answer.reply {
-            Reply::Nil => Ok(self.granted(tenure, manner, answer.sent)),
-            reply => self.not_granted(tenure, manner, &reply),
+        match &answer.reply {
+            Reply::Nil => Ok(self.granted(tenure, manner, &answer)),
+            reply => self.not_granted(tenure, manner, reply),
         }
     }
 
@@ -399,10 +422,10 @@ impl Primitive for Keys {
 
     /// HLEN comes first because it refuses a key of another type, which PTTL would call a lock.
     fn time_to_live(&self, key: &Key, answer_by: Moment) -> Result<Option<Option<Duration>>, Failure> {
-        if self.ask("HLEN", key, answer_by)? == 0 {
+        if self.ask("HLEN", key.full(), answer_by)?.number()? == 0 {
             return Ok(None);
         }
-        match self.ask("PTTL", key, answer_by)? {
+        match self.ask("PTTL", key.full(), answer_by)?.number()? {
             -2 => Ok(None),
             left => Ok(Some(u64::try_from(left).ok().map(Duration::from_millis))),
         }

@@ -16,6 +16,7 @@
 //! | `primitive.rs` | the contract of a kind: what one command does at its store |
 //! | `keys.rs` and `keys/` | the primitive of locks that are keys of a store, also of a quorum's node; its scripts |
 //! | `kinds/reentrant.rs` | [`ReentrantLock`] at one store |
+//! | `kinds/fenced.rs` and `kinds/fenced/` | [`FencedLock`], the same with a token for each hold |
 //! | `kinds/quorum.rs` and `kinds/quorum/` | [`QuorumLock`], the Redlock algorithm over several stores |
 //! | `kinds/local.rs` and `kinds/local/` | [`LocalRedLock`] in memory, and what its calls are told to meet |
 //! | `multi.rs` and `multi/` | [`MultiLock`], several of any kinds taken as one |
@@ -32,7 +33,7 @@
 //!   if a hold gets something of its own from the store), and whether threads of a process share one.
 //! * Its commands as a `Primitive`. One that keeps its locks as [`keys`] do has those (`Keys`) and hands on what it does not
 //!   do by itself; its acquire goes by `Keys::acquire` with a script of its own, and `not_granted` reads what that says when
-//!   it grants nothing. It hands on `sweep_all` too, or a shutdown frees one lock a round trip; but not `group`, if its
+//!   it grants nothing. A key beside the lock that it needs (`Acquire::beside`) is not always at the same node: `fenced.rs`. It hands on `sweep_all` too, or a shutdown frees one lock a round trip; but not `group`, if its
 //!   acquire does anything that the script of groups does not do. What an acquire brings back besides the time of sending
 //!   is noted at the tenure, in a field of its own there, as a quorum notes its nodes.
 //! * Its scripts, declared there (`scripts!`), in a folder of its name beside it. Tests find them.
@@ -44,7 +45,8 @@
 //!
 //! Besides these it touches: `mod` in `kinds/mod.rs`, `pub use` here, and the table above; the re-exports, the table of
 //! kinds and the permissions in `lib.rs`; the README's table; a line in `tests/it/conformance.rs` and one in
-//! `tests/it/tidy/layers.rs`, which fail until the kind is there, and in `tests/it/compiler/traits.rs`; what it leaves on a
+//! `tests/it/tidy/layers.rs`, which fail until the kind is there, what it needs of permissions in `store/node/rights.rs` and
+//! `tests/permissions/rows.rs`, and in `tests/it/compiler/traits.rs`; what it leaves on a
 //! server by design, in `tests/harness/server.rs`; in the docs `protocol.md`, `coming-from.md` and the rows of
 //! `tests/faults/rows.txt` that it makes true; the changelog. Whether a test of waiting threads can fail depends on how long
 //! locks are passed on in memory: `HandOff` sets that.
@@ -72,6 +74,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 pub use guard::{Guard, LockAction, LockGuard, OwnedGuard, Request};
+pub use kinds::fenced::FencedLock;
 pub use kinds::local::LocalRedLock;
 pub use kinds::quorum::QuorumLock;
 pub use kinds::reentrant::{RedisRedLock, ReentrantLock};

@@ -366,9 +366,9 @@ impl Queue {
 
     /// An ask in turn was answered. If it got the lock, that begins a turn; what is taken again within it does not, or one turn
     /// would follow upon the other.
-    pub(super) fn answered(&self, key: &Key, answer: &Answer) {
+    pub(super) fn answered(&self, key: &Key, answer: &Answer, won: bool) {
         self.note_trip(answer);
-        if answer.reply == Reply::Nil {
+        if won {
             self.company.note_turn(key, self.clock.now());
         }
     }

@@ -6,7 +6,7 @@
 use crate::locks_of;
 use crate::server::Server;
 use crate::threads::{LATE, LONG, Mark, SOON, WATCHED, eventually, finish, ms, run_out, spawn_asleep};
-use redlatch::{HoldState, LossCause, RedLock};
+use redlatch::{FencedLock, HoldState, LossCause, RedLock, RedLockExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -29,6 +29,35 @@ fn fault_36_a_forward_jump_of_the_server_is_noticed_by_the_next_renewal() {
     let next = other.hold("n").unwrap();
     assert!(other.verify(&next).unwrap(), "the one who lost it freed the next one's lock");
     other.unlock("n").unwrap();
+}
+
+/// Takes and gives back the lock: its token.
+fn token(locks: &FencedLock) -> u64 {
+    locks.guard("n").unwrap().token().unwrap()
+}
+
+/// To the counter of tokens the clock of the server has jumped by as many us, forward if there are more.
+fn fenced_after_a_jump(server: &Server, by: i64) -> (FencedLock, u64) {
+    let locks = FencedLock::connect(&server.url()).unwrap();
+    let counter = token(&locks).checked_add_signed(-by).unwrap();
+    server.ask::<String>(&["SET", "redisson_lock_token:{n}", &counter.to_string()]);
+    (locks, counter)
+}
+
+const HOUR: i64 = 3_600_000_000;
+
+#[test]
+fn fault_36_tokens_jump_forward_with_the_clock_of_the_server() {
+    let server = Server::start();
+    let (locks, before) = fenced_after_a_jump(&server, HOUR);
+    assert!(token(&locks) >= before + HOUR.unsigned_abs());
+}
+
+#[test]
+fn fault_37_tokens_go_on_when_the_clock_of_the_server_jumps_back() {
+    let server = Server::start();
+    let (locks, before) = fenced_after_a_jump(&server, -HOUR);
+    assert_eq!([token(&locks), token(&locks)], [before + 1, before + 2]);
 }
 
 /// The holder is gone, and its lease will not end within the test, or never.

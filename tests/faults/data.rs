@@ -4,7 +4,7 @@ use crate::process::alone;
 use crate::server::Server;
 use crate::threads::{LONG, Mark, SOON, eventually, finish, ms, spawn_asleep, timed};
 use crate::{LEASE, warnings};
-use redlatch::{Applied, Error, HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
+use redlatch::{Applied, Error, FencedLock, HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
 use std::time::{Duration, Instant};
 
 /// A watched hold notices within a third of its lease that its key is gone.
@@ -281,4 +281,20 @@ fn fault_16_a_count_that_is_no_number_is_released() {
         assert_eq!(server.ask::<i64>(&["HLEN", "n"]), 1);
         assert_eq!(locks.hold_count("n"), 1);
     });
+}
+
+#[test]
+fn fault_17_a_counter_of_tokens_that_is_none_fails_closed() {
+    let server = Server::start();
+    let (locks, counter) = (FencedLock::connect(&server.url()).unwrap(), "redisson_lock_token:{n}");
+    for wrong in ["x", "-1", "1.5", "9007199254740991", "9007199254740992"] {
+        server.ask::<String>(&["SET", counter, wrong]);
+        let error = locks.lock("n").unwrap_err();
+        let refused = matches!(&error, Error::Refused { code, applied: Applied::No, .. } if code == "TOKEN");
+        assert!(refused && !locks.is_locked("n").unwrap(), "{wrong:?}: {error:?}");
+        assert_eq!(server.ask::<String>(&["GET", counter]), wrong);
+    }
+    server.ask::<String>(&["SET", counter, "9007199254740990"]);
+    assert_eq!(locks.guard("n").unwrap().token(), Some(9_007_199_254_740_991), "the greatest");
+    assert_err!(locks.lock("n"), Refused);
 }

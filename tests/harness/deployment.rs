@@ -5,7 +5,7 @@ use crate::cluster::{self, Cluster};
 use crate::member::Member;
 use crate::papers::{Flaw, known, papers};
 use crate::sentinel::{self, Group};
-use crate::server::{GONE, Server};
+use crate::server::{GONE, Server, stays};
 use crate::threads::eventually;
 use redlatch::{Client, ClientBuilder};
 use std::ops::Deref;
@@ -199,7 +199,11 @@ impl<const SEALED: bool> Deployment for Sentinel<SEALED> {
         let group = &self.group;
         // Without sentinels nobody replaces the first.
         let master = &group.nodes[if group.sentinels.is_empty() { 0 } else { group.master() }];
-        [master.keys(), master.channels()].concat().into_iter().filter(|left| left.contains(&self.tag)).collect()
+        [master.keys(), master.channels()]
+            .concat()
+            .into_iter()
+            .filter(|left| left.contains(&self.tag) && !stays(left))
+            .collect()
     }
 }
 
@@ -287,7 +291,7 @@ impl<const SEALED: bool> Deployment for Clustered<SEALED> {
     fn leftovers(&self) -> Vec<String> {
         let kept = self.cluster.masters().into_iter().flat_map(|master| self.cluster.nodes[master].keys());
         let channels = self.cluster.nodes.iter().flat_map(|node| [node.channels(), node.sharded_channels()].concat());
-        kept.chain(channels).filter(|left| left.contains(&self.tag)).collect()
+        kept.chain(channels).filter(|left| left.contains(&self.tag) && !stays(left)).collect()
     }
 }
 

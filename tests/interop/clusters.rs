@@ -5,7 +5,6 @@ use crate::java::Span;
 use crate::setting::{FOR_EVER, Family, Holder, SentHome, Setting, asleep};
 use crate::sides::Side;
 use crate::threads::{LONG, eventually, finish, ms};
-use redlatch::RedLock;
 use std::thread::ScopedJoinHandle;
 
 in_a_cluster!(waiters_at_every_master_are_woken, waiters_are_woken_after_a_failover_by_hand);

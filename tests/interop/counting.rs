@@ -5,9 +5,9 @@ use crate::java::Jvm;
 use crate::process::{Peer, hear, tell, with_peer};
 use crate::server::Server;
 use crate::servers::Servers;
-use crate::setting::{FOR_EVER, Family, record};
+use crate::setting::{FOR_EVER, Family, Ours, record};
 use crate::threads::{LONG, eventually, finish};
-use redlatch::{RedLock, RedLockExt, ReentrantLock};
+use redlatch::RedLockExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -20,6 +20,11 @@ const COUNTER: &str = "count";
 #[test]
 fn no_increment_is_lost_beside_redisson() {
     with_peer(|url| count_in_a_process(Family::Redisson, url), |start| count_together(Family::Redisson, start));
+}
+
+#[test]
+fn no_increment_is_lost_beside_redissons_fenced_lock() {
+    with_peer(|url| count_in_a_process(Family::Fenced, url), |start| count_together(Family::Fenced, start));
 }
 
 #[test]
@@ -120,7 +125,7 @@ fn count_in_jvms(
     jvms: &[Jvm; 2],
     file: &Path,
     servers: &Servers,
-    gate: &ReentrantLock,
+    gate: &Ours,
     meanwhile: impl FnOnce(&Path),
 ) -> (Instant, [Vec<Share>; 2]) {
     let target = target(family).to_string();
@@ -154,7 +159,7 @@ fn count_in_a_process(family: Family, url: &str) {
     tell(url, &shares.join(","));
 }
 
-fn count_in_a_thread(locks: &ReentrantLock, file: &Path, target: u32) -> Share {
+fn count_in_a_thread(locks: &Ours, file: &Path, target: u32) -> Share {
     let mut mine = Share::default();
     loop {
         let asked = Instant::now();

@@ -6,7 +6,6 @@ use crate::servers::Servers;
 use crate::setting::{Family, Holder, Setting, asleep};
 use crate::sides::{Side, now};
 use crate::threads::{LATE, finish};
-use redlatch::RedLock;
 use std::time::Duration;
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -14,6 +13,11 @@ const LEASE: Duration = Duration::from_secs(2);
 #[test]
 fn a_killed_jvm_with_redisson() {
     jvm_is_killed(Family::Redisson);
+}
+
+#[test]
+fn a_killed_jvm_with_redissons_fenced_lock() {
+    jvm_is_killed(Family::Fenced);
 }
 
 #[test]
@@ -48,6 +52,11 @@ fn jvm_is_killed(family: Family) {
 #[test]
 fn a_killed_rust_process_beside_redisson() {
     with_peer(|url| hold_until_killed(Family::Redisson, url), |start| process_is_killed(Family::Redisson, start));
+}
+
+#[test]
+fn a_killed_rust_process_beside_redissons_fenced_lock() {
+    with_peer(|url| hold_until_killed(Family::Fenced, url), |start| process_is_killed(Family::Fenced, start));
 }
 
 #[test]

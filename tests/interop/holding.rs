@@ -4,7 +4,7 @@ use crate::java::Span;
 use crate::setting::{FOR_EVER, Family, Holder, Setting};
 use crate::sides::{Side, now};
 use crate::threads::{LATE, LONG, eventually, finish, ms};
-use redlatch::{LossCause, RedLock};
+use redlatch::LossCause;
 use std::time::Duration;
 
 /// A watchdog's lease that is waited out, with room for a machine that stalls.
@@ -113,7 +113,7 @@ fn kind(error: &str) -> &str {
 /// The Rust side learns it from its watchdog too, before it asks.
 #[test]
 fn an_ousted_hold_is_told() {
-    for family in [Family::Redisson, Family::Jedis, Family::Sharded, Family::Plain] {
+    for family in [Family::Redisson, Family::Fenced, Family::Jedis, Family::Sharded, Family::Plain] {
         let setting = Setting::new(family, Holder::Rust, WATCHED);
         let (ousted, other) = setting.sides();
         ousted.lock("n");

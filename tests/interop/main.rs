@@ -20,4 +20,5 @@ mod counting;
 mod endings;
 mod holding;
 mod names;
+mod tokens;
 mod waking;

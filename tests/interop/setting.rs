@@ -4,9 +4,10 @@ use crate::java::{Jvm, Lent, folder};
 use crate::servers::Servers;
 use crate::sides::{Java, Rust, Side};
 use crate::threads::{LONG, eventually, finish, ms};
-use redlatch::{Client, Naming, ReentrantLock, ShardedPubsub};
+use redlatch::{Client, FencedLock, Naming, RedLock, ReentrantLock, ShardedPubsub};
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::ops::Deref;
 use std::time::Duration;
 
 /// A lease that no case outlives: whoever comes in sooner was woken.
@@ -16,6 +17,8 @@ pub(crate) const FOR_EVER: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     Redisson,
+    /// Its `RFencedLock`.
+    Fenced,
     Jedis,
     /// Redisson in a cluster, by sharded pub/sub: its default since Redis 7.0.
     Sharded,
@@ -32,6 +35,7 @@ impl Family {
     fn name(self) -> &'static str {
         match self {
             Self::Redisson => "Redisson",
+            Self::Fenced => "Redisson's fenced lock",
             Self::Jedis => "Jedis",
             Self::Sharded => "Redisson in a cluster, sharded",
             Self::Plain => "Redisson in a cluster, plain",
@@ -42,6 +46,7 @@ impl Family {
     pub(crate) fn java(self) -> &'static str {
         match self {
             Self::Redisson => "redisson",
+            Self::Fenced => "fenced",
             Self::Jedis => "jedis",
             Self::Sharded => "sharded",
             Self::Plain => "plain",
@@ -51,7 +56,7 @@ impl Family {
     pub(crate) fn naming(self) -> Naming {
         match self {
             Self::Jedis => Naming::Jedis,
-            Self::Redisson | Self::Sharded | Self::Plain => Naming::Redisson,
+            Self::Redisson | Self::Fenced | Self::Sharded | Self::Plain => Naming::Redisson,
         }
     }
 
@@ -65,10 +70,41 @@ impl Family {
     }
 
     /// This side's locks. They look by themselves as rarely as they are told to.
-    pub(crate) fn locks(self, url: &str, watchdog: Duration, prefix: &str) -> ReentrantLock {
+    pub(crate) fn locks(self, url: &str, watchdog: Duration, prefix: &str) -> Ours {
         let told = if self == Self::Plain { ShardedPubsub::Off } else { ShardedPubsub::Auto };
         let builder = Client::builder(url).watchdog_timeout(watchdog).poll_cap(FOR_EVER).sharded_pubsub(told);
-        ReentrantLock::new(&builder.naming(self.naming()).key_prefix(prefix).build().unwrap())
+        let client = builder.naming(self.naming()).key_prefix(prefix).build().unwrap();
+        match self {
+            Self::Fenced => Ours::Fenced(FencedLock::new(&client)),
+            _ => Ours::Plain(ReentrantLock::new(&client)),
+        }
+    }
+}
+
+/// Locks of this process, of the kind that a family has.
+#[derive(Clone)]
+pub(crate) enum Ours {
+    Plain(ReentrantLock),
+    Fenced(FencedLock),
+}
+
+impl Ours {
+    pub(crate) fn client(&self) -> &Client {
+        match self {
+            Self::Plain(locks) => locks.client(),
+            Self::Fenced(locks) => locks.client(),
+        }
+    }
+}
+
+impl Deref for Ours {
+    type Target = dyn RedLock;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Plain(locks) => locks,
+            Self::Fenced(locks) => locks,
+        }
     }
 }
 
@@ -84,7 +120,7 @@ pub(crate) struct Setting {
     pub(crate) family: Family,
     holder: Holder,
     pub(crate) jvm: Lent,
-    pub(crate) locks: ReentrantLock,
+    pub(crate) locks: Ours,
     pub(crate) servers: Servers,
 }
 
@@ -155,7 +191,7 @@ impl Setting {
 
 /// When a case fails those who wait on this side come back. They would be joined first, and a JVM may hold for ever what they
 /// wait for.
-pub(crate) struct SentHome<'l>(pub(crate) &'l ReentrantLock);
+pub(crate) struct SentHome<'l>(pub(crate) &'l Ours);
 
 impl Drop for SentHome<'_> {
     fn drop(&mut self) {
@@ -212,6 +248,7 @@ macro_rules! in_a_cluster {
 macro_rules! both_ways {
     ($($case:ident),+) => {$(
         tests_of!($case: redisson_holds(Redisson, Java), redisson_waits(Redisson, Rust),
+            fenced_holds(Fenced, Java), fenced_waits(Fenced, Rust),
             jedis_holds(Jedis, Java), jedis_waits(Jedis, Rust),
             sharded_cluster_holds(Sharded, Java), sharded_cluster_waits(Sharded, Rust),
             plain_cluster_holds(Plain, Java), plain_cluster_waits(Plain, Rust));

@@ -1,7 +1,7 @@
 //! The two sides of a case, with the same verbs: a thread of a JVM, and the current thread of this process.
 
 use crate::java::{Jvm, Span};
-use redlatch::{RedLock, ReentrantLock};
+use crate::setting::Ours;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
@@ -31,6 +31,13 @@ impl Java<'_> {
     }
 }
 
+impl Java<'_> {
+    /// Takes a fenced lock: its token.
+    pub(crate) fn lock_and_get_token(&self, name: &str) -> u64 {
+        self.ask("lockAndGetToken", &[name]).0.parse().unwrap()
+    }
+}
+
 impl Side for Java<'_> {
     fn lock(&self, name: &str) -> Span {
         self.ask("lock", &[name]).1
@@ -57,7 +64,7 @@ impl Side for Java<'_> {
 }
 
 /// The current thread of this process.
-pub(crate) struct Rust<'l>(pub(crate) &'l ReentrantLock);
+pub(crate) struct Rust<'l>(pub(crate) &'l Ours);
 
 impl Side for Rust<'_> {
     fn lock(&self, name: &str) -> Span {

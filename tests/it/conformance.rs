@@ -16,7 +16,9 @@ mod waits;
 
 use crate::harness::deployment::{Clustered, Deployment, Replicas, Sealed, Sentinel, Single, Tcp};
 use crate::server::Server;
-use redlatch::{ClientBuilder, HandOff, LocalRedLock, OwnedGuard, QuorumLock, RedLock, RedLockExt, ReentrantLock};
+use redlatch::{
+    ClientBuilder, FencedLock, HandOff, LocalRedLock, OwnedGuard, QuorumLock, RedLock, RedLockExt, ReentrantLock,
+};
 use std::any::Any;
 use std::ops::Deref;
 use std::path::Path;
@@ -143,6 +145,7 @@ conformance! {
     kinds {
         reentrant: ReentrantLock = reentrant;
         never_passed_on: ReentrantLock = |builder| reentrant(builder.hand_off(HandOff::off()));
+        fenced: FencedLock = |builder| FencedLock::new(&builder.build().unwrap());
         passed_on_in_order: ReentrantLock = |builder| reentrant(builder.hand_off(HandOff::default().in_order()));
     }
     deployments {

@@ -21,6 +21,7 @@ mod credentials;
 mod endings;
 mod errors;
 mod examples;
+mod fenced;
 mod interleavings;
 mod lateness;
 mod lifecycle;

@@ -3,7 +3,7 @@
 mod several;
 
 use crate::server::Server;
-use redlatch::{Client, ClientBuilder, Credentials, Error, RedLock, RedLockExt, ReentrantLock};
+use redlatch::{Client, ClientBuilder, Credentials, Error, FencedLock, RedLock, RedLockExt, ReentrantLock};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -93,6 +93,20 @@ fn what_a_handshake_cannot_do_without_is_named_with_all_else() {
         let mut rules = [named.as_str(), "+subscribe"];
         rules.sort_unstable();
         assert!(error.to_string().contains(&format!("ACL SETUSER app {} grants", rules.join(" "))), "{rule}: {error}");
+    }
+}
+
+/// Who has no locks with tokens is not told of what those need.
+#[test]
+fn what_tokens_need_is_named_to_who_has_them() {
+    let server = Server::start();
+    server.ask::<String>(&documented(server.version()));
+    let client = || Client::builder(&server.url_as("app", "secret")).key_prefix("shop:").build().unwrap();
+    server.ask::<String>(&["ACL", "SETUSER", "app", "-pexpire"]);
+    let (fenced, plain) = (FencedLock::new(&client()), ReentrantLock::new(&client()));
+    for (locks, needs_it) in [(&fenced as &dyn RedLock, true), (&plain, false)] {
+        let text = locks.lock("n").unwrap_err().to_string();
+        assert_eq!(text.contains("~redisson_lock_token:{shop:*"), needs_it, "{text}");
     }
 }
 

@@ -34,4 +34,5 @@ mod queue;
 mod search;
 mod server;
 mod state;
+mod tokens;
 mod waiting;

@@ -2,7 +2,7 @@
 
 use crate::rows::{At, Row};
 use harness::threads::{SOON, WATCHED, finish, ms, spawn_asleep};
-use redlatch::{LockGuard, MultiLock, QuorumLock, RedLock, RedLockExt, ReentrantLock, Result};
+use redlatch::{FencedLock, LockGuard, MultiLock, QuorumLock, RedLock, RedLockExt, ReentrantLock, Result};
 use std::error::Error;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ const LINGER: Duration = Duration::from_millis(2_500);
 /// The locks of one client.
 enum Locks {
     Of(ReentrantLock),
+    Fenced(FencedLock),
     OfSeveral(QuorumLock),
 }
 
@@ -29,12 +30,14 @@ impl Locks {
         if row.at == At::Servers {
             return Row::quorum(urls, self_test).build().map(Self::OfSeveral);
         }
-        row.builder(urls, self_test).build().map(|client| Self::Of(ReentrantLock::new(&client)))
+        let client = row.builder(urls, self_test).build()?;
+        Ok(if row.is_fenced { Self::Fenced(FencedLock::new(&client)) } else { Self::Of(ReentrantLock::new(&client)) })
     }
 
     fn lock(&self) -> &dyn RedLock {
         match self {
             Self::Of(lock) => lock,
+            Self::Fenced(lock) => lock,
             Self::OfSeveral(lock) => lock,
         }
     }
@@ -42,6 +45,7 @@ impl Locks {
     fn ping(&self) -> Result<()> {
         match self {
             Self::Of(lock) => lock.client().ping(SOON).map(drop),
+            Self::Fenced(lock) => lock.client().ping(SOON).map(drop),
             Self::OfSeveral(lock) => lock.ping(SOON).map(drop),
         }
     }
@@ -49,6 +53,7 @@ impl Locks {
     fn renewals(&self) -> u64 {
         match self {
             Self::Of(lock) => lock.client().stats().renewals,
+            Self::Fenced(lock) => lock.client().stats().renewals,
             Self::OfSeveral(lock) => lock.stats().renewals,
         }
     }
@@ -81,6 +86,7 @@ const CALLS: &[Call] = &[
     ("`remaining_time_to_live`", |stage| Ok(stage.first().remaining_time_to_live(&stage.name("it")).map(drop)?)),
     ("`force_unlock`", |stage| Ok(stage.first().force_unlock(&stage.name("lock-2")).map(drop)?)),
     ("`MultiLock`", group),
+    ("`last_token`", last_token),
     ("a slot that moves", |stage| stage.moving.iter().try_for_each(|name| pair(stage.first(), name))),
 ];
 
@@ -182,6 +188,11 @@ fn reenter(stage: &Stage) -> Done {
     let guard = stage.guard("held")?;
     pair(stage.first(), &stage.name("held"))?;
     Ok(guard.unlock()?)
+}
+
+fn last_token(stage: &Stage) -> Done {
+    let Locks::Fenced(locks) = &stage.clients[0] else { return Ok(()) };
+    Ok(locks.last_token(&stage.name("lock")).map(drop)?)
 }
 
 fn group(stage: &Stage) -> Done {

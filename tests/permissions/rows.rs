@@ -19,10 +19,16 @@ pub(crate) struct Row {
     pub(crate) title: &'static str,
     pub(crate) at: At,
     pub(crate) set: fn(ClientBuilder) -> ClientBuilder,
+    /// Whether its locks have tokens.
+    pub(crate) is_fenced: bool,
 }
 
 const fn row(title: &'static str, at: At, set: fn(ClientBuilder) -> ClientBuilder) -> Row {
-    Row { title, at, set }
+    Row { title, at, set, is_fenced: false }
+}
+
+const fn fenced(title: &'static str, at: At, set: fn(ClientBuilder) -> ClientBuilder) -> Row {
+    Row { title, at, set, is_fenced: true }
 }
 
 pub(crate) const ROWS: &[Row] = &[
@@ -31,6 +37,8 @@ pub(crate) const ROWS: &[Row] = &[
     row("the same with `Naming::Jedis`", At::Server, |builder| builder.naming(Naming::Jedis)),
     row("the same with `strict`", At::Server, |builder| builder.strict(true)),
     row("the same with an `app_name`, and a database of its own", At::Server, |builder| builder.app_name("app")),
+    fenced("`FencedLock`: one server", At::Server, |builder| builder),
+    fenced("`FencedLock` with `HandOff::off()`: one server", At::Server, |builder| builder.hand_off(HandOff::off())),
     row("`QuorumLock`: each server", At::Servers, |builder| builder),
     row("`ReentrantLock`, `MultiLock`: each node of `.replicas`", At::Replicas, |builder| builder),
     row("the same with `sync_replicas`", At::Replicas, |builder| builder.sync_replicas(1, ms(200))),
@@ -38,6 +46,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("the same with a user of its own: each sentinel", At::Sentinels, |builder| builder),
     row("`ReentrantLock`, `MultiLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| builder),
     row("the same without sharded pub/sub", At::Cluster, |builder| builder.sharded_pubsub(ShardedPubsub::Off)),
+    fenced("`FencedLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| builder),
 ];
 
 impl Row {

@@ -186,6 +186,17 @@ fn scenes() -> Vec<Scene> {
                 stage.perform(crate::nemesis::Step { act: Act::OutOfMemory, whom: 0, lasts: 100, pause: 100, seed: 0 })
             },
         },
+        // The server loses its data, and tokens begin anew.
+        Scene {
+            mutant: "tokens_forget_the_clock",
+            plan: Plan { fenced: true, ..plan() },
+            workers: 2,
+            servers: Servers::Lasting,
+            set_up: rest,
+            act: |stage| {
+                stage.perform(crate::nemesis::Step { act: Act::FlushAll, whom: 0, lasts: 0, pause: 100, seed: 0 })
+            },
+        },
         // Who is next sleeps on, and those behind it come first.
         Scene {
             mutant: "head_never_asks",

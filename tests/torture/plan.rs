@@ -90,6 +90,8 @@ words! {
         replicas: u64,
         /// Unlock messages in a cluster go to all of its nodes.
         plain: bool,
+        /// All workers use fenced locks; else every third of those that do every operation.
+        fenced: bool,
     }
 }
 

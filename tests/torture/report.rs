@@ -81,7 +81,7 @@ impl Report {
         sum.expected_lost += verdict.tally.expected;
         sum.holes += verdict.tally.holes;
         sum.hangs += verdict.hangs();
-        sum.mistakes += verdict.depth.len() + verdict.answers.len();
+        sum.mistakes += verdict.depth.len() + verdict.answers.len() + verdict.tokens.len();
         sum.leaks += end.leaks.len();
         sum.skew = sum.skew.max(end.skew);
         for after in &verdict.after {
@@ -187,7 +187,7 @@ fn write_sum(text: &mut String, class: Class, sum: &Sum) -> std::fmt::Result {
     if sum.void > 0 {
         writeln!(text, "  void rounds: {}", sum.void)?;
     }
-    writeln!(text, "  hangs: {}, wrong levels and answers: {}, leaks: {}", sum.hangs, sum.mistakes, sum.leaks)?;
+    writeln!(text, "  hangs: {}, wrong levels, answers and tokens: {}, leaks: {}", sum.hangs, sum.mistakes, sum.leaks)?;
     let acts: Vec<_> = sum.acts.iter().map(|(act, count)| format!("{act:?} {count}")).collect();
     writeln!(text, "  nemeses: {}: {}", sum.acts.values().sum::<usize>(), acts.join(", "))
 }

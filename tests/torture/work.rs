@@ -3,7 +3,7 @@
 use crate::history::record::{Kind, Log, MS, Op, Outcome, Record, now};
 use crate::plan::Plan;
 use fastrand::Rng;
-use redlatch::{CancelToken, Error, Hold, RedLock, RedLockExt, ReentrantLock, Result, Terms};
+use redlatch::{CancelToken, Error, Hold, RedLock, RedLockExt, Result, Terms};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::FileExt;
@@ -20,7 +20,7 @@ const DEEPEST: u8 = 3;
 pub(crate) const STAY: u64 = 100 * MS;
 
 pub(crate) struct Hand<'a> {
-    pub(crate) locks: &'a ReentrantLock,
+    pub(crate) locks: &'a dyn RedLock,
     pub(crate) cancels: &'a Cancels,
     pub(crate) counters: &'a File,
     pub(crate) plan: &'a Plan,
@@ -338,7 +338,9 @@ impl<'a> Hand<'a> {
         let depth = hold.as_ref().map_or(0, |hold| hold.count() as u8);
         let deadline = hold.as_ref().map_or(0, |hold| at + hold.remaining().as_nanos() as u64);
         let owner = hold.as_ref().map_or(0, |hold| hash(hold.owner()));
-        self.log.write(Record { at, kind: Kind::Done, op, name, depth, outcome, deadline, owner, ..Record::default() });
+        let value = hold.as_ref().and_then(Hold::token).unwrap_or(0);
+        let done = Record { at, kind: Kind::Done, op, name, depth, outcome, ..Record::default() };
+        self.log.write(Record { deadline, owner, value, ..done });
         if op.acquires() && outcome == Outcome::Yes {
             self.hold = hold;
         }
@@ -356,10 +358,10 @@ fn hash(text: &str) -> u64 {
 }
 
 fn request<'l, 'r>(
-    locks: &'l ReentrantLock,
+    locks: &'l dyn RedLock,
     resource: &'r str,
     wish: &'r Wish,
-) -> redlatch::Request<'l, 'r, ReentrantLock> {
+) -> redlatch::Request<'l, 'r, dyn RedLock + 'l> {
     let request = locks.request(resource).wait(wish.wait);
     let with_lease = if wish.renewed { redlatch::Request::renewed_lease } else { redlatch::Request::lease };
     let request = wish.lease.into_iter().fold(request, with_lease);

@@ -5,7 +5,7 @@ use crate::plan::{Order, Plan};
 use crate::threads::of_redlatch;
 use crate::work::{Cancels, Hand};
 use fastrand::Rng;
-use redlatch::{Client, ClientBuilder, HandOff, ReentrantLock, ShardedPubsub};
+use redlatch::{Client, ClientBuilder, FencedLock, HandOff, RedLock, ReentrantLock, ShardedPubsub};
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -69,8 +69,7 @@ pub(crate) fn run(order: &Order) {
 fn work(order: &Order, counters: &std::fs::File, logs: Vec<Log>, heart: Log) -> Vec<String> {
     let client = client(order);
     std::fs::write(client_path(Path::new(&order.dir), order.number), format!("{client:?}")).expect("room for its name");
-    let locks = ReentrantLock::new(&client);
-    drop(client);
+    let locks = locks(order, &client);
     let (cancels, stop, beats) =
         (Cancels::default(), &*Box::leak(Box::new(AtomicBool::new(false))), AtomicBool::new(true));
     std::thread::spawn(|| {
@@ -79,7 +78,7 @@ fn work(order: &Order, counters: &std::fs::File, logs: Vec<Log>, heart: Log) -> 
     });
     let mut leaks = Vec::new();
     std::thread::scope(|scope| {
-        let (beats, cancels, locks) = (&beats, &cancels, &locks);
+        let (beats, cancels, locks) = (&beats, &cancels, &*locks);
         let heart = scope.spawn(move || beat(heart, beats, cancels));
         let hands: Vec<_> = logs
             .into_iter()
@@ -94,11 +93,17 @@ fn work(order: &Order, counters: &std::fs::File, logs: Vec<Log>, heart: Log) -> 
         beats.store(false, SeqCst);
         leaks.extend(heart.join().expect("the heartbeat panicked"));
     });
-    let left = || locks.client().stats();
+    let left = || client.stats();
     if !eventually(|| left().holds == 0 && left().waiters == 0) {
         leaks.push(format!("holds and waiters: {:?}", left()));
     }
     leaks
+}
+
+/// Two kinds of locks exclude each other, too.
+fn locks(order: &Order, client: &Client) -> Box<dyn RedLock> {
+    let is_fenced = order.plan.fenced || (order.plan.mixed && order.number % 3 == 0);
+    if is_fenced { Box::new(FencedLock::new(client)) } else { Box::new(ReentrantLock::new(client)) }
 }
 
 /// Of five workers three pass locks on as usual, one in order of arrival, and one never.

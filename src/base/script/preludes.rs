@@ -6,6 +6,7 @@ const PRELUDES: &[(&str, &str)] = &[
     ("expire", include_str!("preludes/expire.lua")),
     ("held", include_str!("preludes/held.lua")),
     ("epoch", include_str!("preludes/epoch.lua")),
+    ("next_token", include_str!("preludes/next_token.lua")),
     ("tell", include_str!("preludes/tell.lua")),
     ("tell_first", include_str!("preludes/tell_first.lua")),
 ];

@@ -27,9 +27,9 @@ impl Freed {
     }
 }
 
-/// Whether an acquire got the lock.
-pub(super) fn takes(reply: &Reply) -> bool {
-    *reply == Reply::Nil
+/// Whether an acquire got the lock, with whatever a kind gets with it.
+pub(in crate::lock) fn takes(reply: &Reply) -> bool {
+    matches!(reply, Reply::Nil | Reply::Text(_))
 }
 
 /// Whether a lock was found, of one or of several.

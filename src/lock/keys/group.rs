@@ -16,7 +16,7 @@ impl GroupPrimitive for Keys {
         let takes = |reply: &Reply| *reply == Reply::Number(0);
         let answer = match self.ask_for(&ACQUIRE_GROUP, &keys, &args, limits, takes) {
             // Their slot is on its way, which may last: each is found alone.
-            Err(Failure::Refused { code, .. }) if code == "TRYAGAIN" => return Ok(TakeAll::Apart),
+            Err(failure) if failure.is_half_here() => return Ok(TakeAll::Apart),
             answer => answer?,
         };
         match usize::try_from(answer.reply.number()?) {

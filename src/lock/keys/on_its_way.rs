@@ -5,8 +5,8 @@
 //! would end with an error: so only scripts are sent that touch no more than they name.
 
 use super::{
-    ACQUIRE_IN_TURN, ACQUIRE_IN_TURN_STRICT, ACQUIRE_STRICT, Acquire, Freed, Keys, LEAVE, REENTER, REENTER_STRICT,
-    RELEASE_IN_TURN, RENEW, RENEW_STRICT, any_time, prolongs, takes,
+    ACQUIRE, Freed, Keys, LEAVE, REENTER, REENTER_STRICT, RELEASE_IN_TURN, RENEW, RENEW_STRICT, any_time, prolongs,
+    takes,
 };
 use crate::base::key::Key;
 use crate::base::mutant::{self, Mutant};
@@ -15,16 +15,8 @@ use crate::base::time::{Clock, Lease};
 use crate::lease::tenure::Tenure;
 use crate::store::node::{Answer, Arg, Failure, GRACE, Lane, Limits, Reply, Request, Verb};
 
-/// Scripts that touch more keys than they name.
-static BESIDE: [&Script; 7] = [
-    &ACQUIRE_STRICT,
-    &ACQUIRE_IN_TURN,
-    &ACQUIRE_IN_TURN_STRICT,
-    &REENTER_STRICT,
-    &RENEW_STRICT,
-    &RELEASE_IN_TURN,
-    &LEAVE,
-];
+/// Scripts that touch more keys than they name, besides those that acquire.
+static BESIDE: [&Script; 4] = [&REENTER_STRICT, &RENEW_STRICT, &RELEASE_IN_TURN, &LEAVE];
 
 /// Whether a script may be sent to where its slot is on its way.
 pub(super) fn may_ask(script: &'static Script) -> bool {
@@ -35,20 +27,14 @@ impl Keys {
     /// The lock is not held where it was. A strict client
     /// grants nothing before the slot has arrived: what the other node grants now it could not say there, for a key beside the lock
     /// would keep the slot from moving on.
-    pub(super) fn acquire_on_its_way(
-        &self,
-        by: &Acquire,
-        tenure: &Tenure,
-        lease: Lease,
-        limits: Limits,
-    ) -> Result<Answer, Failure> {
+    pub(super) fn acquire_on_its_way(&self, tenure: &Tenure, lease: Lease, limits: Limits) -> Result<Answer, Failure> {
         if let Some((_, quarantine)) = self.epoch.as_ref().filter(|_| !mutant::is(Mutant::GrantsOnItsWay)) {
             self.say_quiet("is moving a slot elsewhere", *quarantine);
             let reply = Reply::Number(i64::try_from(*quarantine).unwrap_or(i64::MAX));
             return Ok(Answer { reply, sent: Clock::Boot.now(), confirmed: None, on_its_way: true });
         }
         let args = [Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(1)];
-        self.ask_for(by.at_once[0], &[tenure.key().full()], &args, limits, takes)
+        self.ask_for(&ACQUIRE, &[tenure.key().full()], &args, limits, takes)
     }
 
     /// Strict mode, while the slot is on its way: nothing says which process serves until it has arrived, and until then

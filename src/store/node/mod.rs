@@ -206,6 +206,11 @@ impl Failure {
         matches!(self, Self::Refused { code, cause, .. } if says(code, cause))
     }
 
+    /// Whether a node of a cluster says that of several keys in a slot on its way it has some, but not all.
+    pub(crate) fn is_half_here(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == "TRYAGAIN")
+    }
+
     /// Whether it may have taken effect.
     pub(crate) fn applied(&self) -> Applied {
         match self {

@@ -9,6 +9,8 @@ use crate::base::config::Config;
 use crate::base::key::{EPOCH, Key, Naming};
 use crate::base::script::Dialect;
 use redis::{Arg, Cmd, RedisError, Value};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use uuid::Uuid;
 
 const SCRIPT: &str = include_str!("rights/probe.lua");
@@ -29,6 +31,9 @@ struct Probe {
 /// What all of them come to, for one client.
 pub(super) struct Rights {
     probes: Vec<Probe>,
+    /// Those that only locks with tokens need, and whether there are any by now. They come last.
+    minting: Vec<Probe>,
+    has_tokens: Arc<AtomicBool>,
     /// Those that no script may run.
     outside: Vec<Probe>,
 }
@@ -45,13 +50,15 @@ impl Rights {
             let rule = rule_for_all(&config.key_prefix);
             probes.extend([probe(&["GET", &epoch], &rule), probe(&["SET", &epoch, "0", "NEITHER"], &rule)]);
         }
-        Self { probes, outside: outside(config, dialect) }
+        let (minting, has_tokens) = (minting(&key), Arc::clone(&config.has_tokens));
+        Self { probes, minting, has_tokens, outside: outside(config, dialect) }
     }
 
     /// What asks for all of it.
     pub(super) fn commands(&self) -> impl Iterator<Item = Cmd> {
         let mut script = redis::cmd("EVAL").arg(SCRIPT).arg(0).take();
-        for probe in &self.probes {
+        let minting = if self.has_tokens.load(SeqCst) { self.minting.as_slice() } else { &[] };
+        for probe in self.probes.iter().chain(minting) {
             script.arg(probe.words.len()).arg(&probe.words);
         }
         let outside = self.outside.iter().map(|probe| redis::cmd(&probe.words[0]).arg(&probe.words[1..]).take());
@@ -80,7 +87,7 @@ impl Rights {
 
     fn rule_for(&self, error: &Value) -> Option<String> {
         let (at, text): (usize, String) = redis::from_redis_value_ref(error).ok()?;
-        let mut places = self.probes.iter().scan(1, |next, probe| {
+        let mut places = self.probes.iter().chain(&self.minting).scan(1, |next, probe| {
             let place = *next;
             *next += probe.words.len() + 1;
             Some((place, probe))
@@ -198,11 +205,22 @@ fn locking(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
     ]
 }
 
+/// The rule for the keys that are named as this one is.
+fn rule_of(whole: &str) -> String {
+    rule_for_all(whole.rsplit_once(PROBE).map_or("", |(before, _)| before))
+}
+
+/// What locks with tokens need.
+fn minting(key: &Key) -> Vec<Probe> {
+    let counter = key.token_parts().concat();
+    let rule = rule_of(&counter);
+    vec![probe(&["GET", &counter], &rule), probe(&["SET", &counter, "0", "NEITHER"], &rule)]
+}
+
 /// What processes need to queue.
 fn queueing(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
     let (queue, mark, members) = (key.queue_parts().concat(), key.mark_parts().concat(), key.members());
-    let rule = |whole: &str| rule_for_all(whole.rsplit_once(PROBE).map_or("", |(before, _)| before));
-    let (of_queue, of_mark) = (rule(&queue), rule(&mark));
+    let (of_queue, of_mark) = (rule_of(&queue), rule_of(&mark));
     let count = if dialect == Dialect::Sharded { "SHARDNUMSUB" } else { "NUMSUB" };
     let publish = if dialect == Dialect::Sharded { "SPUBLISH" } else { "PUBLISH" };
     vec![

@@ -30,7 +30,7 @@ const LAYERS: &[Layer] = &[
     apart(&["client"]),
     together(&["lock::primitive", "lock::queue"]),
     together(&["lock"]),
-    apart(&["lock::kinds::local", "lock::kinds::quorum", "lock::kinds::reentrant"]),
+    apart(&["lock::kinds::fenced", "lock::kinds::local", "lock::kinds::quorum", "lock::kinds::reentrant"]),
 ];
 
 struct Layer {

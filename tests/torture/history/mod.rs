@@ -10,6 +10,7 @@ pub(crate) mod failovers;
 pub(crate) mod moves;
 pub(crate) mod names;
 pub(crate) mod record;
+pub(crate) mod tokens;
 pub(crate) mod turns;
 pub(crate) mod waits;
 
@@ -35,6 +36,8 @@ pub(crate) struct Verdict {
     pub(crate) tally: counter::Tally,
     pub(crate) depth: Vec<(u64, String)>,
     pub(crate) answers: Vec<(u64, String)>,
+    /// Tokens that do not grow.
+    pub(crate) tokens: Vec<(u64, String)>,
     pub(crate) late: Vec<waits::Late>,
     pub(crate) missed: Vec<waits::Late>,
     pub(crate) passed: Vec<turns::Passed>,
@@ -105,6 +108,7 @@ pub(crate) fn judge(trails: &[Trail], events: &Events, bounds: &Bounds) -> Verdi
         tally,
         depth: depth::mistakes(trails),
         answers: answers::wrong(trails),
+        tokens: tokens::out_of_order(trails),
         late,
         missed: waits::missed(trails, events, bounds),
         passed: turns::passed_over(trails, events, bounds),
@@ -136,7 +140,8 @@ impl Verdict {
         for (name, at) in &self.tally.lost {
             note("C4 lost update", *at, format!("counter {name} was overwritten"));
         }
-        for (checker, mistakes) in [("C3 levels", &self.depth), ("answers", &self.answers)] {
+        for (checker, mistakes) in [("C2 tokens", &self.tokens), ("C3 levels", &self.depth), ("answers", &self.answers)]
+        {
             mistakes.iter().for_each(|(at, what)| note(checker, *at, what.clone()));
         }
         for (checker, lates) in [("C5 late", &self.late), ("C5 missed", &self.missed)] {

@@ -39,7 +39,7 @@ bytes! {
     Kind {
         /// A call begins. `value`: what it may take, in ms; 0: as long as the lock is not free.
         Call,
-        /// It returned. `depth`: the levels after it.
+        /// It returned. `depth`: the levels after it; `value`: the token of the hold, zero if it has none.
         Done,
         /// `is_valid` was asked. When it said yes, `at` was read before; when it said no, after.
         Check,

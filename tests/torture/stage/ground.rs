@@ -79,10 +79,10 @@ impl Ground {
         }
     }
 
-    /// What is left of the clients. The epochs of strict ones stay.
+    /// What is left of the clients. The epochs of strict ones stay, and the counters of tokens.
     pub(super) fn left(&self) -> Option<String> {
         let mut keys = self.list(&["KEYS", "*"]);
-        keys.retain(|key| !key.starts_with("redlatch:epoch"));
+        keys.retain(|key| !key.starts_with("redlatch:epoch") && !key.starts_with("redisson_lock_token:"));
         let mut channels = self.channels();
         channels.retain(|channel| !channel.starts_with("__sentinel__"));
         let clients = self.clients();

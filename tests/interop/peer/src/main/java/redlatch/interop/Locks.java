@@ -13,6 +13,11 @@ interface Locks extends AutoCloseable {
 
     boolean isLocked(String name);
 
+    /** Of a kind that has tokens. */
+    default long lockAndGetToken(String name) {
+        throw new UnsupportedOperationException("no tokens");
+    }
+
     @Override
     void close();
 }

@@ -17,7 +17,7 @@ import org.redisson.config.ShardedSubscriptionMode;
  * The Java program beside a test: does what stdin says, one command a line, on threads that the command names.
  *
  * <pre>
- * arguments   redisson | jedis | sharded | plain (Redisson in a cluster), host:port[,...], the watchdog's time-out in ms, key prefix
+ * arguments   redisson | fenced | jedis | sharded | plain (Redisson in a cluster), host:port[,...], the watchdog's time-out in ms, key prefix
  * command     number TAB thread TAB verb [TAB argument ...]
  * answer      number TAB ns at the begin TAB ns at the end TAB ok | failed TAB value | exception
  * </pre>
@@ -38,6 +38,7 @@ public final class Peer {
         long watchdog = Long.parseLong(arguments[2]);
         try (Locks locks = switch (arguments[0]) {
             case "redisson" -> RedissonLocks.ofServer(arguments[1], watchdog, arguments[3]);
+            case "fenced" -> RedissonLocks.ofFencedLocks(arguments[1], watchdog, arguments[3]);
             case "sharded" -> RedissonLocks.ofCluster(ShardedSubscriptionMode.AUTO, arguments[1], watchdog, arguments[3]);
             case "plain" -> RedissonLocks.ofCluster(ShardedSubscriptionMode.OFF, arguments[1], watchdog, arguments[3]);
             case "jedis" -> new JedisLocks(arguments[1], watchdog, arguments[3]);
@@ -83,6 +84,9 @@ public final class Peer {
             }
             case "isLocked" -> {
                 return locks.isLocked(name);
+            }
+            case "lockAndGetToken" -> {
+                return locks.lockAndGetToken(name);
             }
             case "count" -> {
                 return count(name, Path.of(words[4]), Integer.parseInt(words[5]));

@@ -10,7 +10,7 @@ import org.redisson.config.Config;
 import org.redisson.config.NameMapper;
 import org.redisson.config.ShardedSubscriptionMode;
 
-/** Redisson's RLock, with default settings but for the watchdog's time-out, the prefix, and how it sees a cluster. */
+/** Redisson's RLock or RFencedLock, with default settings but for the watchdog's time-out, the prefix, and how it sees a cluster. */
 final class RedissonLocks implements Locks {
     /** How often it looks who has which slots. */
     private static final int SCAN_MILLIS = 500;
@@ -19,8 +19,10 @@ final class RedissonLocks implements Locks {
     private static final int TRIES = 100;
 
     private final RedissonClient client;
+    private final boolean fenced;
 
-    private RedissonLocks(Config config, long watchdogMillis, String prefix) {
+    private RedissonLocks(Config config, boolean fenced, long watchdogMillis, String prefix) {
+        this.fenced = fenced;
         config.setLockWatchdogTimeout(watchdogMillis);
         if (!prefix.isEmpty()) {
             config.setNameMapper(new Prefix(prefix));
@@ -29,9 +31,17 @@ final class RedissonLocks implements Locks {
     }
 
     static RedissonLocks ofServer(String address, long watchdogMillis, String prefix) {
+        return new RedissonLocks(server(address), false, watchdogMillis, prefix);
+    }
+
+    static RedissonLocks ofFencedLocks(String address, long watchdogMillis, String prefix) {
+        return new RedissonLocks(server(address), true, watchdogMillis, prefix);
+    }
+
+    private static Config server(String address) {
         Config config = new Config();
         config.useSingleServer().setAddress("redis://" + address);
-        return new RedissonLocks(config, watchdogMillis, prefix);
+        return config;
     }
 
     static RedissonLocks ofCluster(ShardedSubscriptionMode mode, String addresses, long watchdogMillis, String prefix) {
@@ -41,7 +51,11 @@ final class RedissonLocks implements Locks {
         for (String address : addresses.split(",")) {
             cluster.addNodeAddress("redis://" + address);
         }
-        return new RedissonLocks(config, watchdogMillis, prefix);
+        return new RedissonLocks(config, false, watchdogMillis, prefix);
+    }
+
+    private RLock lockOf(String name) {
+        return fenced ? client.getFencedLock(name) : client.getLock(name);
     }
 
     /**
@@ -50,7 +64,7 @@ final class RedissonLocks implements Locks {
      */
     @Override
     public void lock(String name) {
-        RLock lock = client.getLock(name);
+        RLock lock = lockOf(name);
         for (int left = TRIES;; left--) {
             try {
                 lock.lock();
@@ -76,12 +90,12 @@ final class RedissonLocks implements Locks {
 
     @Override
     public boolean tryLock(String name, long waitMillis) throws InterruptedException {
-        return client.getLock(name).tryLock(waitMillis, TimeUnit.MILLISECONDS);
+        return lockOf(name).tryLock(waitMillis, TimeUnit.MILLISECONDS);
     }
 
     @Override
     public void unlock(String name) {
-        RLock lock = client.getLock(name);
+        RLock lock = lockOf(name);
         try {
             lock.unlock();
         } catch (RedisException error) {
@@ -94,12 +108,17 @@ final class RedissonLocks implements Locks {
 
     @Override
     public boolean forceUnlock(String name) {
-        return client.getLock(name).forceUnlock();
+        return lockOf(name).forceUnlock();
     }
 
     @Override
     public boolean isLocked(String name) {
-        return client.getLock(name).isLocked();
+        return lockOf(name).isLocked();
+    }
+
+    @Override
+    public long lockAndGetToken(String name) {
+        return client.getFencedLock(name).lockAndGetToken();
     }
 
     @Override

@@ -1,0 +1,264 @@
+//! [`FencedLock`]: Redisson's `RFencedLock` on one store, a lock whose holds have tokens (docs/protocol.md, 14).
+
+use crate::base::error::{Applied, Cause, Result};
+use crate::base::key::Key;
+use crate::base::kind::Kind;
+use crate::base::script::Count::{AtLeast, Exactly};
+use crate::base::script::scripts;
+use crate::base::signal::{Listening, Semaphore};
+use crate::base::time::{Lease, Moment, whole_millis};
+use crate::base::unwind::survives_a_panic;
+use crate::client::Client;
+use crate::lease::tenure::Tenure;
+use crate::lock::RedLock;
+use crate::lock::engine::Engine;
+use crate::lock::forward::answered_by;
+use crate::lock::keys::{Acquire, Keys};
+use crate::lock::primitive::{Primitive, Renewed, Take};
+use crate::lock::queue::{Manner, Queue, Ticket};
+use crate::store::node::{Arg, Failure, Lane, Limits, Reply};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+/// A hold has a token from the store, so no other may follow it in memory.
+static FENCED: Kind = Kind { name: "fenced lock", passed_on: false, shared: false };
+
+scripts! {
+    /// Reply: the token or the holder's PTTL in ms.
+    ACQUIRE_FENCED = "fenced/acquire.lua", Exactly(2), Exactly(4);
+    /// Reply: that of acquire, or an array with the ms left of the quarantine.
+    ACQUIRE_FENCED_STRICT = "../keys/quarantine.lua" / "fenced/acquire.lua", Exactly(2), Exactly(7);
+    /// Reply: the token or an array of five, for [`Queue::not_won_in_turn`].
+    ACQUIRE_FENCED_IN_TURN = "../keys/asked.lua" / "fenced/acquire.lua" / "../keys/in_turn.lua", Exactly(2), AtLeast(4);
+    /// Reply: that of acquire in turn, or an array with the ms left of the quarantine.
+    ACQUIRE_FENCED_IN_TURN_STRICT = "../keys/quarantine.lua" / "../keys/asked.lua" / "fenced/acquire.lua" / "../keys/in_turn.lua",
+        Exactly(2), AtLeast(7);
+    /// Reply: the token.
+    MINT = "fenced/mint.lua", Exactly(1), Exactly(2);
+}
+
+/// With a token, from a counter that lives for so long.
+const fn acquire(ttl: u64) -> Acquire {
+    let at_once = [&ACQUIRE_FENCED, &ACQUIRE_FENCED_STRICT];
+    let in_turn = [&ACQUIRE_FENCED_IN_TURN, &ACQUIRE_FENCED_IN_TURN_STRICT];
+    Acquire { at_once, in_turn, last: ttl, beside: Some(counter_of) }
+}
+
+fn counter_of(key: &Key) -> String {
+    key.token_parts().concat()
+}
+
+/// A re-entrant lock whose every hold has a [token](crate::Hold::token) that is greater than all before it, shared on the wire with
+/// Redisson's `RFencedLock`: for what can refuse a writer that comes too late.
+///
+/// A holder that was paused for longer than its lease, by its machine or by a collector of garbage, goes on where it was, and may
+/// write after the next holder did. No lock can keep it from that. What it writes to can, if it keeps the greatest token that it has
+/// seen and takes no write with a smaller one:
+///
+/// ```no_run
+/// use redlatch::{Client, FencedLock, RedLockExt};
+///
+/// # struct Database;
+/// # impl Database { fn execute(&self, _: &str, _: &[u64]) -> usize { 1 } }
+/// # let database = Database;
+/// let locks = FencedLock::new(&Client::connect("redis://127.0.0.1/")?);
+/// let guard = locks.guard("order:42")?;
+/// let token = guard.token().expect("a fenced lock has one");
+/// let written = database.execute("UPDATE orders SET paid = 1, token = ?1 WHERE id = 42 AND token <= ?1", &[token]);
+/// assert_eq!(written, 1, "somebody else has had the lock since");
+/// guard.unlock()?;
+/// # Ok::<(), redlatch::Error>(())
+/// ```
+///
+/// All else is as with a [`ReentrantLock`](crate::ReentrantLock), which excludes it under the same name and gives no token. In one
+/// process it goes from thread to thread through the server, not in memory, for each hold needs a token of its own. There is none by
+/// the Redlock algorithm: what several servers count has no order.
+///
+/// # The tokens
+///
+/// They grow with each acquire of a name, whoever made it; there are gaps. The last one is kept in the string
+/// `redisson_lock_token:{name}`, which stays when the lock is free, for ever unless
+/// [`ClientBuilder::token_ttl`](crate::ClientBuilder::token_ttl) says for how long. They follow the clock of the server in microseconds
+/// wherever that is ahead of them, so they go on growing after the server lost its data (a restart, `FLUSHALL`, an eviction, a failover
+/// to a replica that lags) if the clock of the server that then mints is not behind the last token. A Java client that is the first to
+/// lock after such a loss begins at 1.
+///
+/// A counter that holds no number, or one that leaves no other below 2^53, is an [`Error::Refused`](crate::Error::Refused) with code
+/// `TOKEN`, and nothing is locked.
+#[derive(Clone)]
+pub struct FencedLock {
+    client: Client,
+    shared: Arc<Shared>,
+}
+
+/// What all of them on one client have in common.
+struct Shared {
+    engine: Arc<Engine>,
+    fenced: Arc<Fenced>,
+}
+
+survives_a_panic!(Shared);
+
+impl FencedLock {
+    /// The locks of a client.
+    #[must_use]
+    pub fn new(client: &Client) -> Self {
+        let shared = client.of_kind(&FENCED, || {
+            let store = Arc::clone(client.store());
+            client.space().config.has_tokens.store(true, SeqCst);
+            let keys = Keys::new(Arc::clone(&store), &client.space().config).in_turn(client.space());
+            let fenced = Arc::new(Fenced { keys, ttl: client.space().config.token_ttl });
+            let primitive = Arc::<Fenced>::clone(&fenced);
+            Arc::new(Shared { engine: Engine::new(Arc::clone(client.space()), &FENCED, primitive, store), fenced })
+        });
+        Self { client: client.clone(), shared }
+    }
+
+    /// The locks of a new client with default settings; see [`Client::connect`] for the URL.
+    ///
+    /// # Errors
+    /// [`Error::Config`](crate::Error::Config) for a URL that is not understood. Nothing is connected yet.
+    pub fn connect(url: &str) -> Result<Self> {
+        Client::connect(url).map(|client| Self::new(&client))
+    }
+
+    /// The client that these locks were made on.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The last token that was minted for a resource, asked of the server: that of the last hold, or a greater one if an acquire was
+    /// asked for again because its answer was lost. `None` when none is known there.
+    ///
+    /// # Errors
+    /// As of [`RedLock`].
+    pub fn last_token(&self, resource: &str) -> Result<Option<u64>> {
+        let engine = &self.shared.engine;
+        let key = engine.space.key(resource)?;
+        let last = |answer_by| self.shared.fenced.last_token(&key, answer_by);
+        engine.patience(resource).persist(last).map(|(token, _)| token)
+    }
+}
+
+impl std::fmt::Debug for FencedLock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FencedLock").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+impl RedLock for FencedLock {
+    answered_by!(self => self.shared.engine);
+}
+
+/// The commands of the kind: those of any lock that is a key, but for the acquire.
+struct Fenced {
+    keys: Keys,
+    /// How long a counter outlives the lease of its last hold.
+    ttl: Option<Duration>,
+}
+
+impl Fenced {
+    /// The lock was taken without its counter, which is at another node. Then the tokens are counted on under the lock, and after that the
+    /// lock is looked at: a token counted after somebody else took it would be greater than theirs. Last comes the counter: while an early
+    /// copy of the acquire is open, the lock may have been freed, held with a greater token and put back.
+    fn mint(&self, tenure: &Arc<Tenure>, lease: Lease, answer_by: Moment) -> Result<bool, Failure> {
+        let (counter, limits) = (counter_of(tenure.key()), Limits { answer_by, execute_within: lease.validity() });
+        let args = [Arg::Deadline, Arg::Number(self.ttl_after(lease))];
+        let answer = self.keys.ask_for(&MINT, &[&counter], &args, limits, |reply| matches!(reply, Reply::Text(_)))?;
+        let token = token_in(&answer.reply)?;
+        tenure.token().note(token);
+        let renewed = self.keys.renew(Lane::Calls, std::slice::from_ref(tenure), lease, answer_by)?;
+        let is_there = renewed.into_iter().next().transpose()?.flatten().is_some();
+        Ok(is_there && self.last_token(tenure.key(), answer_by)? == Some(token))
+    }
+
+    /// In ms; 0: for ever.
+    fn ttl_after(&self, lease: Lease) -> u64 {
+        self.ttl.map_or(0, |ttl| lease.millis() + whole_millis(ttl))
+    }
+
+    fn last_token(&self, key: &Key, answer_by: Moment) -> Result<Option<u64>, Failure> {
+        match self.keys.read(&counter_of(key), answer_by)? {
+            Reply::Nil => Ok(None),
+            token => token_in(&token).map(Some),
+        }
+    }
+}
+
+/// # Errors
+/// As of a script that finds no counter there.
+fn token_in(reply: &Reply) -> Result<u64, Failure> {
+    let Reply::Text(digits) = reply else { return Err(Failure::not_understood()) };
+    let token = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+    token.filter(|token| (1..1 << 53).contains(token)).ok_or_else(|| {
+        let cause = Cause::new("the counter of the tokens holds no whole number below 2^53");
+        Failure::Refused { code: "TOKEN".to_owned(), applied: Applied::No, cause }
+    })
+}
+
+impl Primitive for Fenced {
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, answer_by: Moment) -> Result<Take, Failure> {
+        let answer = self.keys.acquire(&acquire(self.ttl_after(lease)), tenure, lease, manner, answer_by)?;
+        match &answer.reply {
+            token @ Reply::Text(_) => tenure.token().note(token_in(token)?),
+            Reply::Nil => {
+                let minted = self.mint(tenure, lease, answer_by);
+                if !matches!(minted, Ok(true)) {
+                    // Whatever became of the token, the lock may be there.
+                    tenure.leave_open(answer.sent, lease);
+                    return minted.map(|_| Take::Busy(Some(Duration::ZERO)));
+                }
+            }
+            reply => return self.keys.not_granted(tenure, manner, reply),
+        }
+        Ok(self.keys.granted(tenure, manner, &answer))
+    }
+
+    fn reenter(
+        &self,
+        tenure: &Arc<Tenure>,
+        count: usize,
+        lease: Lease,
+        answer_by: Moment,
+    ) -> Result<Option<Moment>, Failure> {
+        self.keys.reenter(tenure, count, lease, answer_by)
+    }
+
+    fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<Renewed, Failure> {
+        self.keys.renew(lane, tenures, lease, answer_by)
+    }
+
+    fn each_apart(&self, tenures: &[Arc<Tenure>], ask: &mut dyn FnMut(&[Arc<Tenure>])) {
+        self.keys.each_apart(tenures, ask);
+    }
+
+    fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
+        self.keys.release(tenure, left, answer_by)
+    }
+
+    fn sweep_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<(), Failure> {
+        self.keys.sweep_all(tenures, answer_by)
+    }
+
+    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
+        self.keys.force_unlock(key, answer_by)
+    }
+
+    fn time_to_live(&self, key: &Key, answer_by: Moment) -> Result<Option<Option<Duration>>, Failure> {
+        self.keys.time_to_live(key, answer_by)
+    }
+
+    fn queue(&self, key: &Key) -> Option<&Queue> {
+        self.keys.queue(key)
+    }
+
+    fn leave(&self, ticket: &Ticket, answer_by: Moment) -> Result<(), Failure> {
+        self.keys.leave(ticket, answer_by)
+    }
+
+    fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
+        self.keys.listen(key, semaphore)
+    }
+}

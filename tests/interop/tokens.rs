@@ -1,0 +1,34 @@
+//! Tokens that a JVM and this process mint by turns.
+
+use crate::setting::{FOR_EVER, Family, Holder, Setting};
+use crate::sides::{Java, Side};
+use redlatch::RedLockExt;
+
+const COUNTER: &str = "redisson_lock_token:{n}";
+const TURNS: usize = 20;
+
+/// Each takes the lock once and gives it back: its token.
+fn tokens(setting: &Setting) -> [u64; 2] {
+    let java = Java(&setting.jvm, "main");
+    let token = java.lock_and_get_token("n");
+    java.unlock("n");
+    [token, setting.locks.guard("n").unwrap().token().unwrap()]
+}
+
+#[test]
+fn tokens_grow_over_both_programs() {
+    let setting = Setting::new(Family::Fenced, Holder::Rust, FOR_EVER);
+    let mut all = vec![setting.locks.guard("n").unwrap().token().unwrap()];
+    (0..TURNS).for_each(|_| all.extend(tokens(&setting)));
+    assert!(all.is_sorted_by(|one, next| one < next), "{all:?}");
+    let java = Java(&setting.jvm, "main");
+    let depths = [(); 3].map(|()| java.lock_and_get_token("n"));
+    depths.iter().for_each(|_| _ = java.unlock("n"));
+    let next = setting.locks.guard("n").unwrap().token().unwrap();
+    assert!(depths.is_sorted() && depths[2] < next, "each level of a JVM has one: {depths:?}, {next}");
+    setting.servers.news.ask::<i64>(&["DEL", COUNTER]);
+    let [java, rust] = tokens(&setting);
+    assert!((java, next < rust) == (1, true), "after a loss a JVM begins at 1: {java}, {rust}");
+    assert!(tokens(&setting)[0] > rust);
+    setting.record("tokens", &format!("{} by turns, each greater than the one before", all.len()));
+}
