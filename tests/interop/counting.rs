@@ -8,14 +8,19 @@ use crate::servers::Servers;
 use crate::setting::{FOR_EVER, Family, Ours, record};
 use crate::threads::{LONG, eventually, finish};
 use redlatch::RedLockExt;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const TARGET: u32 = 20_000;
 /// Each command costs more there.
 const TARGET_IN_A_CLUSTER: u32 = 5_000;
+/// They exclude by the same key; what is counted are tokens.
+const TARGET_OF_FENCED_LOCKS: u32 = 2_500;
 const THREADS: usize = 4;
 const COUNTER: &str = "count";
+const TOKENS: &str = "tokens";
 
 #[test]
 fn no_increment_is_lost_beside_redisson() {
@@ -71,7 +76,11 @@ fn count_in_a_failover(family: Family, start: &dyn Fn(&Server) -> Peer) {
 }
 
 fn target(family: Family) -> u32 {
-    if family.is_in_cluster() { TARGET_IN_A_CLUSTER } else { TARGET }
+    match family {
+        Family::Sharded | Family::Plain => TARGET_IN_A_CLUSTER,
+        Family::Fenced => TARGET_OF_FENCED_LOCKS,
+        Family::Redisson | Family::Jedis => TARGET,
+    }
 }
 
 /// How often a thread counted, and how long it waited at most, ms, but for the first time.
@@ -112,6 +121,9 @@ fn count(
         shares.split(',').map(Share::of).collect()
     });
     assert_eq!(std::fs::read_to_string(&file).unwrap(), target.to_string());
+    if family == Family::Fenced {
+        assert_tokens_grow(&file);
+    }
     let counted: u32 = java.iter().chain(&rust).flatten().map(|share| share.count).sum();
     let figures = format!("{target} in {took:.1?}; {}; {}", shares("JVMs", &java), shares("Rust processes", &rust));
     assert_eq!(counted, target, "increments were lost: {figures}");
@@ -163,7 +175,7 @@ fn count_in_a_thread(locks: &Ours, file: &Path, target: u32) -> Share {
     let mut mine = Share::default();
     loop {
         let asked = Instant::now();
-        let waited_and_counted = || (asked.elapsed(), increment(file, target));
+        let waited_and_counted = || (asked.elapsed(), increment(file, target, locks.hold(COUNTER).unwrap().token()));
         let (waited, counted) = locks.execute_in_lock(COUNTER, waited_and_counted).unwrap();
         if mine.count > 0 {
             mine.longest = mine.longest.max(waited.as_millis() as u64);
@@ -175,13 +187,25 @@ fn count_in_a_thread(locks: &Ours, file: &Path, target: u32) -> Share {
     }
 }
 
-/// False when the target was reached.
-fn increment(file: &Path, target: u32) -> bool {
+/// False when the target was reached. Tokens go to a file beside that one.
+fn increment(file: &Path, target: u32, token: Option<u64>) -> bool {
     let number: u32 = std::fs::read_to_string(file).unwrap().parse().unwrap();
     if number < target {
         std::fs::write(file, (number + 1).to_string()).unwrap();
+        if let Some(token) = token {
+            let mut tokens = OpenOptions::new().create(true).append(true).open(file.with_file_name(TOKENS)).unwrap();
+            tokens.write_all(format!("{token}\n").as_bytes()).unwrap();
+        }
     }
     number < target
+}
+
+/// Whoever counted wrote down its token while it had the lock.
+fn assert_tokens_grow(file: &Path) {
+    let tokens = std::fs::read_to_string(file.with_file_name(TOKENS)).unwrap();
+    let tokens: Vec<u64> = tokens.lines().map(|token| token.parse().unwrap()).collect();
+    let back = tokens.windows(2).find(|pair| pair[0] >= pair[1]);
+    assert_eq!((tokens.len(), back), (target(Family::Fenced) as usize, None), "tokens in the order of holds");
 }
 
 /// While somebody writes it there may be none.

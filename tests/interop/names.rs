@@ -2,6 +2,7 @@
 
 use crate::setting::{FOR_EVER, Family, Holder, Setting};
 use crate::threads::LONG;
+use crate::tokens;
 use std::time::Duration;
 
 /// Braces make a cluster slot of a part of the name; Redisson wraps a name in its channel only if it has none.
@@ -37,7 +38,8 @@ fn a_prefix_is_the_same_lock(family: Family, holder: Holder) {
     }
 }
 
-/// The one side keeps the other out by this key, and wakes it on the channel of this key.
+/// The one side keeps the other out by this key, and wakes it on the channel of this key. With Redisson fenced locks have one counter,
+/// also where the other cases have none.
 fn assert_shared(setting: &Setting, name: &str, key: &str) {
     let (holder, waiter) = setting.sides();
     holder.lock(name);
@@ -51,4 +53,7 @@ fn assert_shared(setting: &Setting, name: &str, key: &str) {
     let (waited, freed) = setting.while_asleep(key, wait, || holder.unlock(name));
     let woken = waited.after(freed);
     assert!(woken < LONG, "{name}: not woken, it came in after {woken:?}");
+    if setting.family != Family::Jedis {
+        tokens::assert_shared(setting, name);
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::cluster::{self, Cluster, Shape};
 use crate::deployment::Used;
-use crate::server::{GONE, Server};
+use crate::server::{GONE, Server, stays};
 use crate::setting::Family;
 use crate::threads::eventually;
 use redis::FromRedisValue;
@@ -91,7 +91,7 @@ impl Servers {
 
     fn leftovers(cluster: &Cluster) -> Vec<String> {
         let left = |node: &crate::member::Member| [node.keys(), node.channels(), node.sharded_channels()].concat();
-        cluster.nodes.iter().flat_map(left).collect()
+        cluster.nodes.iter().flat_map(left).filter(|left| !stays(left)).collect()
     }
 }
 

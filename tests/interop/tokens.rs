@@ -2,7 +2,7 @@
 
 use crate::setting::{FOR_EVER, Family, Holder, Setting};
 use crate::sides::{Java, Side};
-use redlatch::RedLockExt;
+use redlatch::{FencedLock, RedLockExt};
 
 const COUNTER: &str = "redisson_lock_token:{n}";
 const TURNS: usize = 20;
@@ -13,6 +13,15 @@ fn tokens(setting: &Setting) -> [u64; 2] {
     let token = java.lock_and_get_token("n");
     java.unlock("n");
     [token, setting.locks.guard("n").unwrap().token().unwrap()]
+}
+
+/// Both mean the same counter by a name: Redisson counts on by one.
+pub(crate) fn assert_shared(setting: &Setting, name: &str) {
+    let ours = FencedLock::new(setting.locks.client()).guard(name).unwrap().token().unwrap();
+    let java = Java(&setting.jvm, "main");
+    let next = java.lock_and_get_token(name);
+    java.unlock(name);
+    assert_eq!(next, ours + 1, "{name}");
 }
 
 #[test]

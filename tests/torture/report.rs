@@ -32,6 +32,9 @@ struct Sum {
     lost_updates: usize,
     expected_lost: usize,
     holes: usize,
+    /// Writes to what fenced locks protect, and those of them that came after one of a later hold.
+    fenced: usize,
+    refused: usize,
     hangs: usize,
     mistakes: usize,
     leaks: usize,
@@ -81,7 +84,10 @@ impl Report {
         sum.expected_lost += verdict.tally.expected;
         sum.holes += verdict.tally.holes;
         sum.hangs += verdict.hangs();
-        sum.mistakes += verdict.depth.len() + verdict.answers.len() + verdict.tokens.len();
+        sum.mistakes +=
+            verdict.depth.len() + verdict.answers.len() + verdict.tokens.len() + verdict.resource.wrong.len();
+        sum.fenced += verdict.resource.writes;
+        sum.refused += verdict.resource.refused;
         sum.leaks += end.leaks.len();
         sum.skew = sum.skew.max(end.skew);
         for after in &verdict.after {
@@ -156,6 +162,7 @@ fn write_sum(text: &mut String, class: Class, sum: &Sum) -> std::fmt::Result {
     }
     let (writes, holes) = (sum.writes, sum.holes);
     writeln!(text, "  lost updates: {} of {writes}; by writers stopped after their check: {holes}", sum.lost_updates)?;
+    writeln!(text, "  writes with a token: {}, refused because they came too late: {}", sum.fenced, sum.refused)?;
     if class.expects_overlaps() {
         let longest = sum.longest_overlap / MS;
         writeln!(

@@ -4,7 +4,7 @@ use crate::foreigner::{Foreigner, Habit};
 use crate::history::names::During;
 use crate::history::record::{self, FOREIGNER, Log, MACHINE, MS, Trail, now};
 use crate::history::waits::Bounds;
-use crate::history::{Deaf, Events, Verdict, judge};
+use crate::history::{Deaf, Events, Verdict, journal, judge};
 use crate::nemesis::{Act, Step};
 use crate::plan::{Order, Plan};
 use crate::proxy::Proxy;
@@ -318,7 +318,7 @@ impl Stage {
     }
 
     fn judge(&self, trails: &[Trail]) -> Verdict {
-        judge(trails, &self.events, &self.bounds())
+        judge(trails, &journal::read(&self.setting.dir), &self.events, &self.bounds())
     }
 
     fn bounds(&self) -> Bounds {

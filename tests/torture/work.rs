@@ -1,6 +1,8 @@
 //! One thread of a worker: what it does with the locks, and the log of it.
 
+use crate::history::journal;
 use crate::history::record::{Kind, Log, MS, Op, Outcome, Record, now};
+use crate::history::tokens::Grant;
 use crate::plan::Plan;
 use fastrand::Rng;
 use redlatch::{CancelToken, Error, Hold, RedLock, RedLockExt, Result, Terms};
@@ -23,11 +25,17 @@ pub(crate) struct Hand<'a> {
     pub(crate) locks: &'a dyn RedLock,
     pub(crate) cancels: &'a Cancels,
     pub(crate) counters: &'a File,
+    /// What fenced locks protect.
+    pub(crate) journal: &'a File,
     pub(crate) plan: &'a Plan,
     pub(crate) log: Log,
     pub(crate) rng: Rng,
+    /// When a lock was last asked for.
+    pub(crate) asked: u64,
     /// The hold of the current turn.
     pub(crate) hold: Option<Hold>,
+    /// The last hold, if it had a token.
+    pub(crate) grant: Option<Grant>,
 }
 
 /// How a lock is asked for.
@@ -53,6 +61,9 @@ impl<'a> Hand<'a> {
     pub(crate) fn run(&mut self, stop: &AtomicBool) {
         while !stop.load(SeqCst) {
             let name = self.pick_name();
+            if self.one_in(8) {
+                self.write();
+            }
             match self.plan.mixed {
                 true => self.mixed_turn(name),
                 false => self.simple_turn(name),
@@ -240,6 +251,13 @@ impl<'a> Hand<'a> {
             }
         }
         self.check(name);
+        self.write();
+    }
+
+    /// Writes in the name of the last hold to what refuses it if it is too late. Nothing else is asked: it may be over, and the lock
+    /// another's.
+    fn write(&self) {
+        self.grant.into_iter().for_each(|grant| journal::append(self.journal, grant));
     }
 
     /// Stays for long, at work.
@@ -290,6 +308,7 @@ impl<'a> Hand<'a> {
 
     /// Adds one to the name's counter, if the lock is still valid right before the write.
     fn count(&mut self, name: u8) {
+        self.write();
         let (place, mut word) = (u64::from(name) * 8, [0; 8]);
         let at = now();
         self.counters.read_exact_at(&mut word, place).expect("the counters");
@@ -329,7 +348,11 @@ impl<'a> Hand<'a> {
             self.check(name);
         }
         let depth = self.locks.hold_count(&resource(name)) as u8;
-        self.log.write(Record { at: now(), kind: Kind::Call, op, name, depth, value: budget, ..Record::default() });
+        let at = now();
+        if op.acquires() {
+            self.asked = at;
+        }
+        self.log.write(Record { at, kind: Kind::Call, op, name, depth, value: budget, ..Record::default() });
     }
 
     fn end(&mut self, op: Op, name: u8, outcome: Outcome) {
@@ -338,11 +361,15 @@ impl<'a> Hand<'a> {
         let depth = hold.as_ref().map_or(0, |hold| hold.count() as u8);
         let deadline = hold.as_ref().map_or(0, |hold| at + hold.remaining().as_nanos() as u64);
         let owner = hold.as_ref().map_or(0, |hold| hash(hold.owner()));
-        let value = hold.as_ref().and_then(Hold::token).unwrap_or(0);
+        let token = hold.as_ref().and_then(Hold::token);
+        let value = token.unwrap_or(0);
         let done = Record { at, kind: Kind::Done, op, name, depth, outcome, ..Record::default() };
         self.log.write(Record { deadline, owner, value, ..done });
         if op.acquires() && outcome == Outcome::Yes {
             self.hold = hold;
+            if depth == 1 {
+                self.grant = token.map(|token| Grant { name, asked: self.asked, had: at, token });
+            }
         }
     }
 }

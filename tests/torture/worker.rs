@@ -1,12 +1,13 @@
 //! A worker process: its threads, its heartbeat, and what it leaves behind.
 
+use crate::history::journal;
 use crate::history::record::{Kind, Log, MS, Record, now};
 use crate::plan::{Order, Plan};
 use crate::threads::of_redlatch;
 use crate::work::{Cancels, Hand};
 use fastrand::Rng;
 use redlatch::{Client, ClientBuilder, FencedLock, HandOff, RedLock, ReentrantLock, ShardedPubsub};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -51,11 +52,12 @@ pub(crate) fn run(order: &Order) {
     }));
     let dir = PathBuf::from(&order.dir);
     let counters = OpenOptions::new().read(true).write(true).open(dir.join("counters")).expect("the counters");
+    let journal = journal::open(&dir);
     let mut logs: Vec<_> =
         (0..=order.plan.threads).map(|thread| Log::new(&log_path(&dir, order.number, thread))).collect();
     let heart = logs.pop().unwrap();
     let files = open_files();
-    let mut leaks = work(order, &counters, logs, heart);
+    let mut leaks = work(order, &counters, &journal, logs, heart);
     if !eventually(|| of_redlatch().is_empty()) {
         leaks.push(format!("threads: {:?}", of_redlatch()));
     }
@@ -66,7 +68,7 @@ pub(crate) fn run(order: &Order) {
 }
 
 /// The client lives in here alone.
-fn work(order: &Order, counters: &std::fs::File, logs: Vec<Log>, heart: Log) -> Vec<String> {
+fn work(order: &Order, counters: &File, journal: &File, logs: Vec<Log>, heart: Log) -> Vec<String> {
     let client = client(order);
     std::fs::write(client_path(Path::new(&order.dir), order.number), format!("{client:?}")).expect("room for its name");
     let locks = locks(order, &client);
@@ -85,7 +87,8 @@ fn work(order: &Order, counters: &std::fs::File, logs: Vec<Log>, heart: Log) -> 
             .enumerate()
             .map(|(thread, log)| {
                 let rng = Rng::with_seed(order.seed ^ (thread as u64) << 32);
-                let mut hand = Hand { locks, cancels, counters, plan: &order.plan, log, rng, hold: None };
+                let (plan, hold, grant) = (&order.plan, None, None);
+                let mut hand = Hand { locks, cancels, counters, journal, plan, log, rng, asked: 0, hold, grant };
                 scope.spawn(move || hand.run(stop))
             })
             .collect();
@@ -102,7 +105,7 @@ fn work(order: &Order, counters: &std::fs::File, logs: Vec<Log>, heart: Log) -> 
 
 /// Two kinds of locks exclude each other, too.
 fn locks(order: &Order, client: &Client) -> Box<dyn RedLock> {
-    let is_fenced = order.plan.fenced || (order.plan.mixed && order.number % 3 == 0);
+    let is_fenced = order.plan.fenced || (order.plan.mixed && order.number.is_multiple_of(3));
     if is_fenced { Box::new(FencedLock::new(client)) } else { Box::new(ReentrantLock::new(client)) }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod counter;
 pub(crate) mod depth;
 pub(crate) mod excuses;
 pub(crate) mod failovers;
+pub(crate) mod journal;
 pub(crate) mod moves;
 pub(crate) mod names;
 pub(crate) mod record;
@@ -18,6 +19,7 @@ use excuses::Excuses;
 use names::During;
 use record::{MS, Op, Trail};
 use std::collections::HashMap;
+use tokens::Grant;
 use waits::{Bounds, Span};
 
 /// The checker of what no lock may do.
@@ -38,6 +40,7 @@ pub(crate) struct Verdict {
     pub(crate) answers: Vec<(u64, String)>,
     /// Tokens that do not grow.
     pub(crate) tokens: Vec<(u64, String)>,
+    pub(crate) resource: journal::Tally,
     pub(crate) late: Vec<waits::Late>,
     pub(crate) missed: Vec<waits::Late>,
     pub(crate) passed: Vec<turns::Passed>,
@@ -81,8 +84,8 @@ impl Events {
     }
 }
 
-/// Runs every checker.
-pub(crate) fn judge(trails: &[Trail], events: &Events, bounds: &Bounds) -> Verdict {
+/// Runs every checker; `writes` are those to what fenced locks protect.
+pub(crate) fn judge(trails: &[Trail], writes: &[Grant], events: &Events, bounds: &Bounds) -> Verdict {
     let Events { losses, failovers, moves, .. } = events;
     let taking: &[_] = if bounds.replicated { &[] } else { failovers };
     let excuses = Excuses::new(losses, taking, trails, bounds.lease);
@@ -109,6 +112,7 @@ pub(crate) fn judge(trails: &[Trail], events: &Events, bounds: &Bounds) -> Verdi
         depth: depth::mistakes(trails),
         answers: answers::wrong(trails),
         tokens: tokens::out_of_order(trails),
+        resource: journal::tally(writes),
         late,
         missed: waits::missed(trails, events, bounds),
         passed: turns::passed_over(trails, events, bounds),
@@ -140,8 +144,12 @@ impl Verdict {
         for (name, at) in &self.tally.lost {
             note("C4 lost update", *at, format!("counter {name} was overwritten"));
         }
-        for (checker, mistakes) in [("C2 tokens", &self.tokens), ("C3 levels", &self.depth), ("answers", &self.answers)]
-        {
+        for (checker, mistakes) in [
+            ("C2 tokens", &self.tokens),
+            ("C2 resource", &self.resource.wrong),
+            ("C3 levels", &self.depth),
+            ("answers", &self.answers),
+        ] {
             mistakes.iter().for_each(|(at, what)| note(checker, *at, what.clone()));
         }
         for (checker, lates) in [("C5 late", &self.late), ("C5 missed", &self.missed)] {
@@ -183,7 +191,8 @@ mod tests {
     fn a_loss_excuses_two_believers_unless_the_clients_are_strict() {
         for strict in [false, true] {
             let bounds = Bounds { free: 1_000, lease: 100, passes: 0, passed: 0, strict, replicated: false };
-            let verdict = judge(&two_believers(), &Events { losses: vec![(40, 45)], ..Events::default() }, &bounds);
+            let verdict =
+                judge(&two_believers(), &[], &Events { losses: vec![(40, 45)], ..Events::default() }, &bounds);
             assert_eq!((verdict.overlaps.len(), verdict.expected_overlaps.len()), if strict { (1, 0) } else { (0, 1) });
         }
     }

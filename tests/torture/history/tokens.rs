@@ -7,12 +7,13 @@ use super::record::{Kind, Outcome, Record, Trail};
 use std::collections::HashMap;
 
 /// A hold that has a token.
-#[derive(Debug, Clone, Copy)]
-struct Grant {
-    name: u8,
-    asked: u64,
-    had: u64,
-    token: u64,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) name: u8,
+    /// When its acquire was called, and when that returned.
+    pub(crate) asked: u64,
+    pub(crate) had: u64,
+    pub(crate) token: u64,
 }
 
 pub(crate) fn out_of_order(trails: &[Trail]) -> Vec<(u64, String)> {

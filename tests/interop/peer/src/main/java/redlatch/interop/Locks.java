@@ -13,7 +13,12 @@ interface Locks extends AutoCloseable {
 
     boolean isLocked(String name);
 
-    /** Of a kind that has tokens. */
+    /** Whether they are fenced. */
+    default boolean haveTokens() {
+        return false;
+    }
+
+    /** As a fenced lock, also where the family's are not. */
     default long lockAndGetToken(String name) {
         throw new UnsupportedOperationException("no tokens");
     }

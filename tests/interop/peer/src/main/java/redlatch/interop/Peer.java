@@ -1,5 +1,8 @@
 package redlatch.interop;
 
+import static java.nio.file.StandardOpenOption.APPEND;
+import static java.nio.file.StandardOpenOption.CREATE;
+
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
@@ -100,13 +103,18 @@ public final class Peer {
 
     /**
      * Adds one to the number in a file under the lock, until it is the target; says how often it did, and how long it waited at
-     * most, ms, but for the first time, when nobody is let in yet.
+     * most, ms, but for the first time, when nobody is let in yet. Tokens go to a file beside that one.
      */
     private String count(String name, Path file, int target) throws Exception {
         long longest = 0;
         for (int mine = 0;; mine++) {
             long begin = System.nanoTime();
-            locks.lock(name);
+            long token = 0;
+            if (locks.haveTokens()) {
+                token = locks.lockAndGetToken(name);
+            } else {
+                locks.lock(name);
+            }
             try {
                 longest = mine == 0 ? 0 : Math.max(longest, System.nanoTime() - begin);
                 int number = Integer.parseInt(Files.readString(file));
@@ -114,6 +122,9 @@ public final class Peer {
                     return mine + " " + longest / 1_000_000;
                 }
                 Files.writeString(file, String.valueOf(number + 1));
+                if (token > 0) {
+                    Files.writeString(file.resolveSibling("tokens"), token + "\n", CREATE, APPEND);
+                }
             } finally {
                 locks.unlock(name);
             }

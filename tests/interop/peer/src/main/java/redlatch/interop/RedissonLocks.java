@@ -117,6 +117,11 @@ final class RedissonLocks implements Locks {
     }
 
     @Override
+    public boolean haveTokens() {
+        return fenced;
+    }
+
+    @Override
     public long lockAndGetToken(String name) {
         return client.getFencedLock(name).lockAndGetToken();
     }
