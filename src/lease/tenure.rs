@@ -22,6 +22,7 @@ use crate::lease::nodes::Nodes;
 use std::fmt;
 use std::sync::Arc;
 
+mod commands;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -101,6 +102,8 @@ pub(crate) struct Tenure {
     replicas: AtomicU64,
     /// What it was given with the lock, of a kind that gives tokens; zero: nothing.
     token: AtomicU64,
+    /// Until when commands of its holder may still be executed.
+    commands_until: AtomicU64,
     open_until: AtomicU64,
     lease_until: AtomicU64,
 }
@@ -127,6 +130,7 @@ impl Tenure {
             nodes: Nodes::default(),
             replicas: AtomicU64::new(0),
             token: AtomicU64::new(0),
+            commands_until: AtomicU64::new(0),
             open_until: AtomicU64::new(0),
             lease_until: AtomicU64::new(0),
         }
