@@ -89,7 +89,8 @@ impl Engine {
         let first = [Arg::Deadline, Arg::Text(tenure.owner())];
         let args: Vec<_> = first.into_iter().chain(commands.iter().flat_map(Command::args)).collect();
         let lock = [tenure.key().full()];
-        let request = Request { beside: &keys, ..Request::new(Verb::Script(&WHILE_HELD), &lock, &args) };
+        let request =
+            Request { beside: &keys, is_sent_once: true, ..Request::new(Verb::Script(&WHILE_HELD), &lock, &args) };
         let patience = self.patience(hold.resource()).until(tenure.deadline().unwrap_or(self.space.clock.now()));
         let (ran, _) = patience.persist(|answer_by| run(store, hold, &request, answer_by))?;
         self.conclude_commands(hold, ran)

@@ -64,12 +64,14 @@ pub(crate) struct Request<'a> {
     pub(crate) asking: bool,
     /// It may: it touches no key but those that it names, for one that was not there yet would keep the slot from moving on.
     pub(crate) may_ask: bool,
+    /// Nobody repeats it if it is not answered: so it is not written to a connection that the server has closed meanwhile.
+    pub(crate) is_sent_once: bool,
 }
 
 impl<'a> Request<'a> {
     /// One that grants nothing.
     pub(crate) fn new(verb: Verb, keys: &'a [&'a str], args: &'a [Arg<'a>]) -> Self {
-        Self { verb, keys, beside: &[], args, grants: None, asking: false, may_ask: true }
+        Self { verb, keys, beside: &[], args, grants: None, asking: false, may_ask: true, is_sent_once: false }
     }
 }
 

@@ -105,6 +105,9 @@ impl Wire {
         connect_by: Moment,
         ends: Option<Moment>,
     ) -> Result<Once, Failure> {
+        if request.is_sent_once {
+            self.live = self.live.take().filter(|live| !live.stream.is_closed());
+        }
         let mut live = self.take_live(connect_by)?;
         let schedule = self.schedule(limits, ends);
         let said = live.send(request, &schedule, self.server.replicas);
