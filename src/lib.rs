@@ -102,7 +102,8 @@
 //! * **Where only a token is safe.** A holder that was paused between [`Hold::is_valid`] and its write may write
 //!   after the next one did. If that must not happen, the resource itself has to refuse it: it keeps the greatest
 //!   token that it saw, and takes no write with a smaller one. A [`FencedLock`] hands out such tokens; a version
-//!   that the resource checks in each write does the same.
+//!   that the resource checks in each write does the same. What lies beside the lock, in the same Redis, is written
+//!   [while it is held](ReentrantLock::while_held) or not at all.
 //! * **Where no lock is needed.** Work that may run twice without harm needs none. "Only one row of this kind" is a
 //!   unique constraint, "nobody changed it since I read it" a conditional update, and "one after the other" a queue
 //!   with one consumer: each holds where a lease can end.
@@ -160,6 +161,9 @@
 //! # drop(guard);
 //! # Ok::<(), Error>(())
 //! ```
+//!
+//! *May what I write to the same Redis come too late?* Not by [`while_held`](ReentrantLock::while_held): it runs commands at the server if the
+//! hold is still there, and none if it is not.
 //!
 //! *May a job run once a period?* A lock only keeps runs from overlapping. Keep a mark of the last run beside the
 //! work, and look at it under the lock.
@@ -232,6 +236,7 @@
 // | hold, level | one thread's possession, on a tenure that others may have had before; one acquire inside of another |
 // | word | the one atomic number of a tenure that all belief rests on; `tenure.rs` has its table |
 // | token, counter, mint | a number for one hold, greater than all before; where the last is kept; make the next |
+// | command, word | what a caller has run while a lock is held; its name, a key or an argument. Of our own scripts it is a plain word |
 // | lease, validity, deadline | what the server keeps; what its holder may believe of that; when that belief ends |
 // | held, suspect, lost, ended | surely ours; a renewal failed; it ended under its holder; its holder ended it. `ending.rs` has the table |
 // | renew, watch, cap | prolong a tenure; want that, by a level; how long one hold is renewed at most |
@@ -272,10 +277,11 @@ pub use base::signal::CancelToken;
 pub use base::stats::Stats;
 #[cfg(feature = "tls")]
 pub use base::tls::Tls;
+pub use base::value::Value;
 pub use client::{Client, ClientBuilder};
 pub use lease::hold::{Hold, HoldState, LostHold, LostReceiver};
 pub use lease::tenure::LossCause;
-pub use lock::{FencedLock, LocalRedLock, QuorumLock, RedisRedLock, ReentrantLock};
+pub use lock::{Command, FencedLock, LocalRedLock, QuorumLock, RedisRedLock, ReentrantLock};
 pub use lock::{GroupGuard, GroupHold, GroupRequest, MultiLock};
 pub use lock::{Guard, LockAction, LockGuard, OwnedGuard, RedLock, RedLockExt, Request, Terms};
 

@@ -240,7 +240,7 @@ mod tests {
             let parts =
                 [key.channel_parts(), key.queue_parts(), key.mark_parts(), key.members_parts(), key.tag_parts()];
             let parts = parts.iter().chain([&key.token_parts()]).copied().collect::<Vec<_>>();
-            let together = parts.iter().all(|parts| slot_of(&parts.concat()) == slot_of(name));
+            let together = parts.iter().all(|parts| slot_of(parts.concat()) == slot_of(name));
             assert_eq!(key.is_in_one_slot(), together, "{name}");
         }
     }

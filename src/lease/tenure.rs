@@ -25,6 +25,7 @@ use std::fmt;
 use std::sync::Arc;
 use token::Token;
 
+mod commands;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -103,6 +104,8 @@ pub(crate) struct Tenure {
     /// How many replicas confirmed it last, and how many had to: in one word, zero where none have to.
     replicas: AtomicU64,
     token: Token,
+    /// Until when commands of its holder may still be executed.
+    commands_until: AtomicU64,
     open_until: AtomicU64,
     lease_until: AtomicU64,
 }
@@ -129,6 +132,7 @@ impl Tenure {
             nodes: Nodes::default(),
             replicas: AtomicU64::new(0),
             token: Token::default(),
+            commands_until: AtomicU64::new(0),
             open_until: AtomicU64::new(0),
             lease_until: AtomicU64::new(0),
         }

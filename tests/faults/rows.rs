@@ -1,4 +1,4 @@
-//! The 114 rows of the fault matrix, and how each is shown in `docs/faults.md`.
+//! The 116 rows of the fault matrix, and how each is shown in `docs/faults.md`.
 
 /// One row. Its tests are named after its number: `fault_07_what`.
 pub(crate) struct Row {

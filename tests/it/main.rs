@@ -51,4 +51,5 @@ mod tls;
 mod turns;
 mod urls;
 mod waiting;
+mod while_held;
 mod wire;

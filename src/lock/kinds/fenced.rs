@@ -8,14 +8,16 @@ use crate::base::script::scripts;
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Lease, Moment, whole_millis};
 use crate::base::unwind::survives_a_panic;
+use crate::base::value::Value;
 use crate::client::Client;
+use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
-use crate::lock::RedLock;
 use crate::lock::engine::Engine;
 use crate::lock::forward::answered_by;
 use crate::lock::keys::{Acquire, Keys};
 use crate::lock::primitive::{Primitive, Renewed, Take};
 use crate::lock::queue::{Manner, Queue, Ticket};
+use crate::lock::{Command, RedLock};
 use crate::store::node::{Arg, Failure, Lane, Limits, Reply};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -127,6 +129,15 @@ impl FencedLock {
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Runs commands at the server if this very hold is still there, as [`ReentrantLock::while_held`](crate::ReentrantLock::while_held)
+    /// does: what lies beside the lock needs no token.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn while_held(&self, hold: &Hold, commands: &[Command]) -> Result<Vec<Value>> {
+        self.shared.engine.while_held(&**self.client.store(), hold, commands)
     }
 
     /// The last token that was minted for a resource, asked of the server: that of the last hold, or a greater one if an acquire was

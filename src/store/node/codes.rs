@@ -17,6 +17,16 @@ pub(super) fn may_have_written(code: &str) -> bool {
 /// | Redis 7.0, a permission | `ERR The user executing the script can't ..` | the same |
 /// | later ones and Valkey, a permission | `ERR ACL failure in script: User .. has no permissions ..` | the same |
 pub(super) fn code_of(error: &RedisError) -> Option<String> {
+    Some(worded(error.code()?, error.detail().unwrap_or_default()).to_owned())
+}
+
+/// The same of the words of an error that a script caught.
+pub(crate) fn code_in(said: &str) -> String {
+    let (code, detail) = said.split_once(' ').unwrap_or((said, ""));
+    worded(code, detail).to_owned()
+}
+
+fn worded<'a>(code: &'a str, detail: &str) -> &'a str {
     // Permissions come first: what follows names the user, whose name may hold any of the words below.
     const WORDED: [(&str, &str); 8] = [
         ("ACL failure in script", "NOPERM"),
@@ -28,15 +38,13 @@ pub(super) fn code_of(error: &RedisError) -> Option<String> {
         ("MISCONF", "MISCONF"),
         ("NOREPLICAS", "NOREPLICAS"),
     ];
-    let code = error.code()?;
     if !matches!(code, "ERR" | "@user_script:") {
-        return Some(code.to_owned());
+        return code;
     }
-    let detail = error.detail().unwrap_or_default();
     // The words of other errors repeat the command, and so a name that the caller chose.
     let is_of_script = code != "ERR" || detail.contains("script");
     let inner = WORDED.iter().find(|(sign, _)| is_of_script && detail.contains(sign));
-    Some(inner.map_or("ERR", |(_, inner)| inner).to_owned())
+    inner.map_or("ERR", |(_, inner)| inner)
 }
 
 #[cfg(test)]
@@ -78,7 +86,7 @@ mod tests {
     fn a_script_error_has_its_code_however_a_server_words_it() {
         for (words, expected) in WORDED {
             let code = code_of(&said(words)).unwrap();
-            assert_eq!(code, expected, "{words}");
+            assert_eq!((code.as_str(), code_in(words).as_str()), (expected, expected), "{words}");
             assert_eq!(may_have_written(&code), matches!(expected, "NOPERM" | "ERR"), "{words}");
         }
     }
