@@ -40,7 +40,7 @@
 //! | [`MultiLock`] | several of them, of any kinds and servers, taken as one |
 //!
 //! All but the last are a [`RedLock`], also as `&T`, `Box<T>`, `Arc<T>` and `dyn RedLock`; closures, guards and requests
-//! come from [`RedLockExt`].
+//! come from [`RedLockExt`]. Which of them is for what, and when none is: `docs/kinds.md`.
 //!
 //! Where they are is said by the URL that [`Client::builder`] is given, and changes nothing else: a server, the sentinels
 //! of a group, a master and its [`replicas`](ClientBuilder::replicas), or a cluster; masters and slots are followed.
