@@ -97,6 +97,8 @@ fn tokens_grow_in_the_order_of_holds_while_their_slot_moves() {
             let moved = cluster.half_move(slot, round % 3, if round % 2 == 0 { Keys::None } else { Keys::All });
             std::thread::sleep(ms(20));
             cluster.finish_move(moved);
+            // Masters that have not heard of one move take the same epoch in the next, and are at odds about the slot for seconds.
+            cluster.settled();
         }
         eventually(LONG, "they lock", || order.lock().unwrap().len() > 100);
         stop.store(true, SeqCst);
