@@ -4,6 +4,7 @@
 use super::command::{Command, check_size, check_slots};
 use super::engine::Engine;
 use crate::base::error::{Applied, Error, Result};
+use crate::base::mutant::{self, Mutant};
 use crate::base::script::Count::AtLeast;
 use crate::base::script::scripts;
 use crate::base::time::Moment;
@@ -117,7 +118,9 @@ impl Engine {
             }
             Ran::UpTo { at, said, answers } => Err(Error::command_failed(resource, at, code_in(&said), said, answers)),
             Ran::Unknown { open_until, broken } => {
-                tenure.leave_commands_open(open_until);
+                if !mutant::is(Mutant::ForgetsOpenCommands) {
+                    tenure.leave_commands_open(open_until);
+                }
                 Err(Error::commands_unknown(resource, broken.cause))
             }
         }
@@ -132,7 +135,9 @@ fn run(store: &dyn Store, hold: &Hold, request: &Request<'_>, answer_by: Moment)
     }
     match store.attempt(Lane::Calls, request, Limits { answer_by, execute_within }) {
         Ok(answer) => Ran::of(answer.reply),
-        Err(Failure::Unknown { open_until, broken }) => Ok(Ran::Unknown { open_until, broken }),
+        Err(Failure::Unknown { open_until, broken }) if !mutant::is(Mutant::WhileHeldRepeats) => {
+            Ok(Ran::Unknown { open_until, broken })
+        }
         Err(failure) => Err(before_any(failure)),
     }
 }

@@ -228,7 +228,6 @@ fn what_a_server_does_not_run_is_said() {
         let several = [
             Command::new("SUBSCRIBE").arg("c"),
             Command::new("MULTI"),
-            Command::new("BLPOP").key("list").arg("0"),
             Command::new("EVAL").arg("return 1").arg("0"),
             Command::new("NO-SUCH-COMMAND"),
             Command::new("GET"),
@@ -238,6 +237,19 @@ fn what_a_server_does_not_run_is_said() {
             assert_eq!(failed(locks, guard.hold(), &[command]).1, "ERR");
         }
         assert!(guard.is_valid());
+        guard.unlock().unwrap();
+    });
+}
+
+/// Redis 7.0 and older do not run it in a script at all, later ones and Valkey as one that does not wait.
+#[test]
+fn a_command_that_waits_does_not_wait() {
+    with_each(|_, locks| {
+        let guard = locks.guard("n").unwrap();
+        match locks.run(guard.hold(), &[Command::new("BLPOP").key("list").arg("0")]) {
+            Ok(answers) => assert_eq!(answers, [Value::Nil]),
+            Err(error) => assert!(matches!(&error, Error::CommandFailed { code, .. } if code == "ERR"), "{error:?}"),
+        }
         guard.unlock().unwrap();
     });
 }

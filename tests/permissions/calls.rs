@@ -2,7 +2,9 @@
 
 use crate::rows::{At, Row};
 use harness::threads::{SOON, WATCHED, finish, ms, spawn_asleep};
-use redlatch::{FencedLock, LockGuard, MultiLock, QuorumLock, RedLock, RedLockExt, ReentrantLock, Result};
+use redlatch::{
+    Command, FencedLock, Hold, LockGuard, MultiLock, QuorumLock, RedLock, RedLockExt, ReentrantLock, Result,
+};
 use std::error::Error;
 use std::time::{Duration, Instant};
 
@@ -47,6 +49,16 @@ impl Locks {
             Self::Of(lock) => lock.client().ping(SOON).map(drop),
             Self::Fenced(lock) => lock.client().ping(SOON).map(drop),
             Self::OfSeveral(lock) => lock.ping(SOON).map(drop),
+        }
+    }
+
+    /// Needs nothing that the locks do not need.
+    fn look_while_held(&self, hold: &Hold) -> Result<()> {
+        let look = [Command::new("HEXISTS").key(format!("shop:{}", hold.resource())).arg("owner")];
+        match self {
+            Self::Of(lock) => lock.while_held(hold, &look).map(drop),
+            Self::Fenced(lock) => lock.while_held(hold, &look).map(drop),
+            Self::OfSeveral(_) => Ok(()),
         }
     }
 
@@ -187,6 +199,7 @@ fn renew(stage: &Stage) -> Done {
 fn reenter(stage: &Stage) -> Done {
     let guard = stage.guard("held")?;
     pair(stage.first(), &stage.name("held"))?;
+    stage.clients[0].look_while_held(guard.hold())?;
     Ok(guard.unlock()?)
 }
 
