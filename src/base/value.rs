@@ -1,6 +1,7 @@
 //! What a server answers to a caller's own command.
 
-/// The answer to a [`Command`](crate::Command). Beyond 2^53 an integer is not exact: it has been a number of the server's Lua.
+/// The answer to a [`Command`](crate::Command). Beyond 2^53 an integer is not exact, and next to 2^63 it may even be negative: it has been
+/// a number of the server's Lua.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Value {
@@ -12,6 +13,8 @@ pub enum Value {
     Bytes(Vec<u8>),
     /// Several, as of `MGET`.
     Array(Vec<Value>),
+    /// An error in the place of one of several, as modules have it. Where it is the whole answer the command failed.
+    Error(String),
 }
 
 impl Value {

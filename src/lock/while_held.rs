@@ -63,6 +63,7 @@ fn value_of(reply: Reply) -> Result<Value, Failure> {
         Reply::Number(number) => Value::Integer(number),
         Reply::Text(bytes) => Value::Bytes(bytes),
         Reply::Array(parts) => Value::Array(parts.into_iter().map(value_of).collect::<Result<_, _>>()?),
+        Reply::Error(said) => Value::Error(said),
         Reply::Other => return Err(Failure::not_understood()),
     })
 }

@@ -178,6 +178,19 @@ fn tokens_go_on_from_what_others_counted() {
     assert!(token(&locks) > first, "a counter that Java began anew");
 }
 
+/// What an acquire refuses is not shown as a token, and what it counts on from is no error.
+#[test]
+fn the_last_token_is_read_as_an_acquire_reads_it() {
+    let server = Server::start();
+    let (locks, counter) = (fenced(&server), "redisson_lock_token:{n}");
+    server.ask::<String>(&["SET", counter, "+5"]);
+    assert_err!(locks.last_token("n"), Refused);
+    assert_err!(locks.try_lock("n"), Refused);
+    server.ask::<String>(&["SET", counter, "0"]);
+    assert_eq!(locks.last_token("n").unwrap(), None);
+    assert_eq!(Some(token(&locks)), locks.last_token("n").unwrap());
+}
+
 /// Each copy of an acquire whose answer was lost has a token, and whoever comes after it a greater one.
 #[test]
 fn an_acquire_that_is_asked_for_again_has_another_token() {

@@ -193,6 +193,8 @@ impl Fenced {
     fn last_token(&self, key: &Key, answer_by: Moment) -> Result<Option<u64>, Failure> {
         match self.keys.read(&counter_of(key), answer_by)? {
             Reply::Nil => Ok(None),
+            // As the acquire takes it: there was no token before it.
+            Reply::Text(zero) if zero == b"0" => Ok(None),
             token => token_in(&token).map(Some),
         }
     }
@@ -202,7 +204,8 @@ impl Fenced {
 /// As of a script that finds no counter there.
 fn token_in(reply: &Reply) -> Result<u64, Failure> {
     let Reply::Text(digits) = reply else { return Err(Failure::not_understood()) };
-    let token = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'));
+    let token = digits.and_then(|digits| digits.parse().ok());
     token.filter(|token| (1..1 << 53).contains(token)).ok_or_else(|| {
         let cause = Cause::new("the counter of the tokens holds no whole number below 2^53");
         Failure::Refused { code: "TOKEN".to_owned(), applied: Applied::No, cause }

@@ -80,7 +80,7 @@ impl ReentrantLock {
     ///     Ok(answers) => println!("version {:?}", answers[1].integer()),
     ///     Err(Error::Lost { .. }) => println!("somebody else may have the lock: nothing was written"),
     ///     Err(Error::CommandFailed { at, cause, .. }) => println!("command {at}: {cause}; those before it were run"),
-    ///     Err(Error::CommandsUnknown { .. }) => println!("look at the order: both were run, or none"),
+    ///     Err(Error::CommandsUnknown { .. }) => println!("look at the order: both, one or none was run"),
     ///     Err(error) => return Err(error), // nothing was written, see Error::applied
     /// }
     /// # Ok::<(), Error>(())

@@ -117,6 +117,8 @@ pub(crate) enum Reply {
     /// Any bytes, also a word such as `OK`.
     Text(Vec<u8>),
     Array(Vec<Reply>),
+    /// One of several, in a caller's own answer.
+    Error(String),
     /// What no command here is answered with.
     Other,
 }

@@ -266,7 +266,7 @@ impl Live {
         self.owed = usize::from(wait.is_some());
         // Both are read before either is looked at: an answer that is left would be taken for the next one's.
         let asking = if request.asking { self.stream.answer()? } else { Value::Okay };
-        match (self.stream.answer()?.extract_error(), asking.extract_error()) {
+        match (refused(self.stream.answer()?), refused(asking)) {
             // Why the node took it for one that does not ask.
             (Err(_), Err(refused)) => Err(refused),
             (reply, _) => reply,
@@ -322,6 +322,14 @@ impl Live {
     }
 }
 
+/// An error, if the whole answer is one. What is within it is an answer: redis-rs would take it for a refusal of the whole.
+fn refused(value: Value) -> Result<Value, RedisError> {
+    match value {
+        Value::ServerError(error) => Err(error.into()),
+        value => Ok(value),
+    }
+}
+
 pub(super) fn reply_of(value: Value) -> Reply {
     match value {
         Value::Nil => Reply::Nil,
@@ -329,6 +337,9 @@ pub(super) fn reply_of(value: Value) -> Reply {
         Value::BulkString(bytes) => Reply::Text(bytes),
         Value::SimpleString(text) => Reply::Text(text.into_bytes()),
         Value::Okay => Reply::Text(b"OK".to_vec()),
+        Value::ServerError(error) => {
+            Reply::Error([error.code(), error.details().unwrap_or_default()].join(" ").trim_end().to_owned())
+        }
         Value::Array(items) => Reply::Array(items.into_iter().map(reply_of).collect()),
         _ => Reply::Other,
     }

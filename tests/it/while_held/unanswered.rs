@@ -4,7 +4,7 @@ use super::{bytes, get, passing, set};
 use crate::proxy::{Flow, Proxy, Step, deliver, pass, runs};
 use crate::server::Server;
 use crate::threads::{LONG, finish, ms, spawn_asleep, timed};
-use redlatch::{Applied, Command, Error, Hold, RedLock, RedLockExt, ReentrantLock};
+use redlatch::{Applied, Command, Error, Hold, RedLock, RedLockExt, ReentrantLock, Value};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -57,6 +57,27 @@ fn commands_without_an_answer_are_not_sent_again() {
         locks.while_held(guard.hold(), &[count()]).unwrap();
     }
     assert!(guard.is_valid());
+    guard.unlock().unwrap();
+    server.clear();
+}
+
+/// As modules answer several at once. The commands were run: what is a refusal as a whole would be asked for again.
+#[test]
+fn an_error_within_an_answer_is_an_answer() {
+    let server = Server::start();
+    let proxy = Proxy::new(server.socket());
+    let locks = behind(&proxy, LONG / 4);
+    let guard = locks.guard("n").unwrap();
+    let (asks, mut asked) = (runs(SCRIPT), false);
+    proxy.set(move |_, flow, data| {
+        let is_answer = asked && flow == Flow::Reply;
+        asked = asks(flow, data);
+        pass(if is_answer { b"*3\r\n:0\r\n$0\r\n\r\n*1\r\n*2\r\n:1\r\n-OOM no room\r\n" } else { data })
+    });
+    let answers = locks.while_held(guard.hold(), &[count()]).unwrap();
+    assert_eq!(answers, [Value::Array(vec![Value::Integer(1), Value::Error("OOM no room".to_owned())])]);
+    assert_eq!(get(&server, "a").as_deref(), Some("1"));
+    proxy.set(|_, _, data| pass(data));
     guard.unlock().unwrap();
     server.clear();
 }
