@@ -186,7 +186,7 @@
 //! for the library's name in `CLIENT LIST`, nothing else. Without the channels locks work all the same, but waiters
 //! poll. Without the keys and channels that begin with `redlatch_` and the commands from `+get` on, processes that wait
 //! are served in no order, which is logged once; a name with braces of its own has its queue at `redlatch_queue:shop:..`,
-//! without another pair. A user who may `+hset` but neither `+pexpire` nor `+del` leaves a lock
+//! without another pair, and its counter of tokens at `redisson_lock_token:shop:..`. A user who may `+hset` but neither `+pexpire` nor `+del` leaves a lock
 //! that never ends. Nodes that sentinels keep or that were given as replicas want `+role`, too, or each connection is refused; an
 //! [`app_name`](ClientBuilder::app_name) shows with `+client|setname`. Sentinels with users of their own:
 //! `+sentinel|master +sentinel|get-master-addr-by-name +sentinel|sentinels +subscribe &+switch-master &+promoted-slave`.

@@ -321,7 +321,10 @@ impl fmt::Display for Error {
         match self {
             Self::Config { what } => f.write_str(what),
             Self::NotHeld { resource } => {
-                write!(f, "lock {resource:?} is not held by this thread: unlock it where it was locked, once a lock")
+                write!(
+                    f,
+                    "lock {resource:?} is not held by this thread: use it where it was locked, and unlock it there once a lock"
+                )
             }
             Self::Lost { resource } => {
                 let advice =
