@@ -41,7 +41,7 @@
 //! | [`MultiLock`] | several of them, of any kinds and servers, taken as one |
 //!
 //! All but the last are a [`RedLock`], also as `&T`, `Box<T>`, `Arc<T>` and `dyn RedLock`; closures, guards and requests
-//! come from [`RedLockExt`].
+//! come from [`RedLockExt`]. Which of them is for what, and when none is: `docs/kinds.md`.
 //!
 //! Where they are is said by the URL that [`Client::builder`] is given, and changes nothing else: a server, the sentinels
 //! of a group, a master and its [`replicas`](ClientBuilder::replicas), or a cluster; masters and slots are followed.
@@ -103,7 +103,8 @@
 //! * **Where only a token is safe.** A holder that was paused between [`Hold::is_valid`] and its write may write
 //!   after the next one did. If that must not happen, the resource itself has to refuse it: it keeps the greatest
 //!   token that it saw, and takes no write with a smaller one. A [`FencedLock`] hands out such tokens; a version
-//!   that the resource checks in each write does the same.
+//!   that the resource checks in each write does the same. What lies beside the lock, in the same Redis, is written
+//!   [while it is held](ReentrantLock::while_held) or not at all.
 //! * **Where no lock is needed.** Work that may run twice without harm needs none. "Only one row of this kind" is a
 //!   unique constraint, "nobody changed it since I read it" a conditional update, and "one after the other" a queue
 //!   with one consumer: each holds where a lease can end.
@@ -162,6 +163,9 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
+//! *May what I write to the same Redis come too late?* Not by [`while_held`](ReentrantLock::while_held): it runs commands at the server if the
+//! hold is still there, and none if it is not.
+//!
 //! *May a job run once a period?* A lock only keeps runs from overlapping. Keep a mark of the last run beside the
 //! work, and look at it under the lock.
 //!
@@ -183,7 +187,7 @@
 //! for the library's name in `CLIENT LIST`, nothing else. Without the channels locks work all the same, but waiters
 //! poll. Without the keys and channels that begin with `redlatch_` and the commands from `+get` on, processes that wait
 //! are served in no order, which is logged once; a name with braces of its own has its queue at `redlatch_queue:shop:..`,
-//! without another pair. A user who may `+hset` but neither `+pexpire` nor `+del` leaves a lock
+//! without another pair, and its counter of tokens at `redisson_lock_token:shop:..`. A user who may `+hset` but neither `+pexpire` nor `+del` leaves a lock
 //! that never ends. Nodes that sentinels keep or that were given as replicas want `+role`, too, or each connection is refused; an
 //! [`app_name`](ClientBuilder::app_name) shows with `+client|setname`. Sentinels with users of their own:
 //! `+sentinel|master +sentinel|get-master-addr-by-name +sentinel|sentinels +subscribe &+switch-master &+promoted-slave`.
@@ -236,6 +240,7 @@
 // | side, proof, time-out | readers or writer of one lock; the write hold of who asks to read, too; a key that keeps one read hold |
 // | ground, open | where the map of threads has holds that are shared, or those that are not; who comes may share the tenure |
 // | token, counter, mint | a number for one hold, greater than all before; where the last is kept; make the next |
+// | command, word | what a caller has run while a lock is held; its name, a key or an argument. Of our own scripts it is a plain word |
 // | lease, validity, deadline | what the server keeps; what its holder may believe of that; when that belief ends |
 // | held, suspect, lost, ended | surely ours; a renewal failed; it ended under its holder; its holder ended it. `ending.rs` has the table |
 // | renew, watch, cap | prolong a tenure; want that, by a level; how long one hold is renewed at most |
@@ -276,10 +281,11 @@ pub use base::signal::CancelToken;
 pub use base::stats::Stats;
 #[cfg(feature = "tls")]
 pub use base::tls::Tls;
+pub use base::value::Value;
 pub use client::{Client, ClientBuilder};
 pub use lease::hold::{Hold, HoldState, LostHold, LostReceiver};
 pub use lease::tenure::LossCause;
-pub use lock::{FencedLock, LocalRedLock, QuorumLock, RedisRedLock, ReentrantLock};
+pub use lock::{Command, FencedLock, LocalRedLock, QuorumLock, RedisRedLock, ReentrantLock};
 pub use lock::{GroupGuard, GroupHold, GroupRequest, MultiLock};
 pub use lock::{Guard, LockAction, LockGuard, OwnedGuard, RedLock, RedLockExt, Request, Terms};
 pub use lock::{ReadLock, ReadWriteLock, WriteLock};

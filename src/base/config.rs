@@ -6,6 +6,7 @@ use crate::base::key::{LONGEST_NAME, Naming, is_in_one_slot};
 use crate::base::time::Lease;
 use crate::base::tls::{Connector, Wanted};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -184,6 +185,7 @@ pub(crate) struct Settings {
     pub(crate) outage_budget: Option<Duration>,
     pub(crate) poll_cap: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) token_ttl: Option<Duration>,
     pub(crate) reentry: Reentry,
     pub(crate) hand_off: HandOff,
     pub(crate) strict: bool,
@@ -209,6 +211,8 @@ pub(crate) struct Config {
     pub(crate) outage_budget: Duration,
     pub(crate) poll_cap: Duration,
     pub(crate) max_hold: Duration,
+    /// `None`: counters of tokens stay for ever.
+    pub(crate) token_ttl: Option<Duration>,
     pub(crate) reentry: Reentry,
     pub(crate) hand_off: HandOff,
     pub(crate) strict: bool,
@@ -244,6 +248,7 @@ impl Settings {
             outage_budget: self.outage_budget.unwrap_or(Duration::from_secs(10)),
             poll_cap: self.poll_cap.unwrap_or(Duration::from_secs(5)),
             max_hold: self.max_hold.unwrap_or(Duration::MAX),
+            token_ttl: self.token_ttl,
             reentry: self.reentry,
             hand_off: self.hand_off,
             strict: self.strict,
@@ -335,6 +340,7 @@ impl Config {
             (self.connect_timeout >= ten, "connect_timeout must be at least 10 ms"),
             (self.poll_cap >= ten, "poll_cap must be at least 10 ms"),
             (self.max_hold >= watchdog, "max_hold must be at least watchdog_timeout"),
+            (self.token_ttl.is_none_or(|ttl| TOKEN_TTL.contains(&ttl)), "token_ttl must be a day to 36,500 days"),
             (self.hand_off.give_way <= self.response_timeout, "give_way must be at most response_timeout"),
             ((1..=10_000).contains(&self.pool_size), "pool_size must be 1 to 10,000"),
             (self.key_prefix.len() <= LONGEST_NAME, "key_prefix must be at most 1,024 bytes"),
@@ -346,6 +352,11 @@ impl Config {
         rules.iter().find(|(kept, _)| !kept).map_or(Ok(()), |(_, rule)| Err(Error::config(*rule)))
     }
 }
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long a counter of tokens is kept, if not for ever: far beyond what clocks are put back by.
+const TOKEN_TTL: RangeInclusive<Duration> = DAY..=DAY.saturating_mul(36_500);
 
 const REPLICAS_RULE: &str = "sync_replicas must be 1 to 100, within 1 ms to half of response_timeout";
 
@@ -389,6 +400,8 @@ mod tests {
             (Settings { poll_cap: ms(0), ..Settings::default() }, "poll_cap"),
             (Settings { max_hold: ms(29_999), ..Settings::default() }, "max_hold"),
             (Settings { hand_off: HandOff::default().give_way(Duration::MAX), ..Settings::default() }, "give_way"),
+            (Settings { token_ttl: Some(DAY - Duration::from_nanos(1)), ..Settings::default() }, "token_ttl"),
+            (Settings { token_ttl: Some(Duration::MAX), ..Settings::default() }, "token_ttl"),
             (Settings { pool_size: Some(0), ..Settings::default() }, "pool_size"),
             (Settings { key_prefix: "x".repeat(1_025), ..Settings::default() }, "key_prefix"),
             (Settings { app_name: Some(String::new()), ..Settings::default() }, "app_name"),

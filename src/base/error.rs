@@ -1,5 +1,6 @@
 //! What can go wrong, sorted by what the caller does next.
 
+use crate::base::value::Value;
 use std::fmt;
 
 /// The result of every fallible call of this crate.
@@ -77,6 +78,29 @@ pub enum Error {
         /// Whether the command may have changed something all the same.
         applied: Applied,
         /// The server's words.
+        cause: Cause,
+    },
+    /// One of the [commands](crate::Command) of a call of `while_held` failed: those before it were run, those behind it were not.
+    #[non_exhaustive]
+    CommandFailed {
+        /// The resource, as the caller named it.
+        resource: String,
+        /// Which command it was: 1 is the first.
+        at: usize,
+        /// The code of the server's error, as of [`Error::Refused`].
+        code: String,
+        /// The server's words.
+        cause: Cause,
+        /// The answers to those before it.
+        answers: Vec<Value>,
+    },
+    /// The [commands](crate::Command) of a call of `while_held` were sent and never answered: all were run, or none, or some until
+    /// one failed. They are not sent again, and are not run later than one response time-out after the call.
+    #[non_exhaustive]
+    CommandsUnknown {
+        /// The resource, as the caller named it.
+        resource: String,
+        /// What ended the wait for the answer.
         cause: Cause,
     },
     /// The call's [`CancelToken`](crate::CancelToken) was cancelled before the lock was acquired.
@@ -184,6 +208,26 @@ impl Error {
         Self::Refused { resource: resource.into(), code: code.into(), applied, cause: Cause::new(cause.to_string()) }
     }
 
+    /// [`Error::CommandFailed`]: which of the commands, 1 is the first, the server's error as of [`Error::refused`], and what those
+    /// before it were answered.
+    #[must_use]
+    pub fn command_failed(
+        resource: impl Into<String>,
+        at: usize,
+        code: impl Into<String>,
+        cause: impl fmt::Display,
+        answers: Vec<Value>,
+    ) -> Self {
+        let cause = Cause::new(cause.to_string());
+        Self::CommandFailed { resource: resource.into(), at, code: code.into(), cause, answers }
+    }
+
+    /// [`Error::CommandsUnknown`], because of what ended the wait for the answer: a text, or another error.
+    #[must_use]
+    pub fn commands_unknown(resource: impl Into<String>, cause: impl fmt::Display) -> Self {
+        Self::CommandsUnknown { resource: resource.into(), cause: Cause::new(cause.to_string()) }
+    }
+
     /// [`Error::Cancelled`].
     #[must_use]
     pub fn cancelled(resource: impl Into<String>) -> Self {
@@ -228,11 +272,13 @@ impl Error {
 
     /// Whether the failed operation took effect on the server.
     ///
-    /// `Unprotected`, `Lost` and `NotHeld` answer [`Applied::No`]: nobody's lock was touched.
+    /// `Unprotected`, `Lost` and `NotHeld` answer [`Applied::No`]: nobody's lock was touched. `CommandFailed` answers
+    /// [`Applied::Yes`] unless the first command was the one that failed.
     #[must_use]
     pub fn applied(&self) -> Applied {
         match self {
-            Self::OutcomeUnknown { .. } => Applied::Unknown,
+            Self::OutcomeUnknown { .. } | Self::CommandsUnknown { .. } => Applied::Unknown,
+            Self::CommandFailed { at, .. } if *at > 1 => Applied::Yes,
             Self::Refused { applied, .. } => *applied,
             _ => Applied::No,
         }
@@ -250,6 +296,8 @@ impl Error {
             | Self::Unavailable { resource, .. }
             | Self::OutcomeUnknown { resource, .. }
             | Self::Refused { resource, .. }
+            | Self::CommandFailed { resource, .. }
+            | Self::CommandsUnknown { resource, .. }
             | Self::Cancelled { resource }
             | Self::Closed { resource } => Some(&**resource).filter(|resource| !resource.is_empty()),
         }
@@ -273,7 +321,10 @@ impl fmt::Display for Error {
         match self {
             Self::Config { what } => f.write_str(what),
             Self::NotHeld { resource } => {
-                write!(f, "lock {resource:?} is not held by this thread: unlock it where it was locked, once a lock")
+                write!(
+                    f,
+                    "lock {resource:?} is not held by this thread: use it where it was locked, and unlock it there once a lock"
+                )
             }
             Self::Lost { resource } => {
                 let advice =
@@ -294,6 +345,16 @@ impl fmt::Display for Error {
             Self::Refused { resource, code, cause, .. } => {
                 let lock = About(" lock ", resource, "");
                 write!(f, "the server refused{lock} ({code}), {}: {cause}", advice(code))
+            }
+            Self::CommandFailed { resource, at, code, cause, .. } => {
+                let before = if *at > 1 { "those before it were run" } else { "none was run" };
+                write!(f, "command {at} under lock {resource:?} failed ({code}), {before}: {cause}")
+            }
+            Self::CommandsUnknown { resource, cause } => {
+                write!(
+                    f,
+                    "no answer to the commands under lock {resource:?}: look at what they did, they may have run: {cause}"
+                )
             }
             Self::Cancelled { resource } => write!(f, "waiting for lock {resource:?} was cancelled"),
             Self::Closed { resource } => {
@@ -343,7 +404,9 @@ impl std::error::Error for Error {
             Self::Unprotected { cause, .. }
             | Self::Unavailable { cause, .. }
             | Self::OutcomeUnknown { cause, .. }
-            | Self::Refused { cause, .. } => Some(cause),
+            | Self::Refused { cause, .. }
+            | Self::CommandFailed { cause, .. }
+            | Self::CommandsUnknown { cause, .. } => Some(cause),
             _ => None,
         }
     }

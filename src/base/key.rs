@@ -297,7 +297,7 @@ mod tests {
             let timeout = key.timeout("a:1:1");
             let sides = [of_sides.channel_parts(), key.writers_parts(), key.readers_parts(), [&timeout, "", ""]];
             let parts = parts.iter().chain(&sides).chain([&key.token_parts()]).copied().collect::<Vec<_>>();
-            let together = parts.iter().all(|parts| slot_of(&parts.concat()) == slot_of(name));
+            let together = parts.iter().all(|parts| slot_of(parts.concat()) == slot_of(name));
             assert_eq!(key.is_in_one_slot(), together, "{name}");
         }
     }

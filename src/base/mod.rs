@@ -18,3 +18,4 @@ pub(crate) mod time;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 pub(crate) mod tls;
 pub(crate) mod unwind;
+pub(crate) mod value;

@@ -57,6 +57,12 @@ pub(crate) enum Mutant {
     ReadersIgnoreTheMark,
     /// Who waits with messages to all nodes is not told that its lock has another master.
     UntoldOfNewMaster,
+    /// A caller's commands are run whether the lock is held or not.
+    WhileHeldDoesNotLook,
+    /// They are sent again after an attempt that was not answered.
+    WhileHeldRepeats,
+    /// Nobody remembers that they may still be run: the next ones do not wait, and the lock is passed on.
+    ForgetsOpenCommands,
 }
 
 /// Whether this mistake is to be made.
@@ -100,6 +106,9 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "believes_retired" => Mutant::BelievesRetired,
         "readers_ignore_the_mark" => Mutant::ReadersIgnoreTheMark,
         "untold_of_new_master" => Mutant::UntoldOfNewMaster,
+        "while_held_does_not_look" => Mutant::WhileHeldDoesNotLook,
+        "while_held_repeats" => Mutant::WhileHeldRepeats,
+        "forgets_open_commands" => Mutant::ForgetsOpenCommands,
         _ => panic!("there is no mutant {name}"),
     })
 });
@@ -134,7 +143,8 @@ const CHANGES: &[Change] = &[
         &["RENEW"],
         &[("if ours == 1", "redis.call('HSET', lock, owner, 1)\n  ours = 1\n  if ours == 1")],
     ),
-    (Mutant::TokensForgetTheClock, MINTS, &[("math.max(tonumber(stored) + 1, now)", "tonumber(stored) + 1")]),
+    (Mutant::WhileHeldDoesNotLook, &["WHILE_HELD"], &[("if ours == 0 then\n  return 0\nend\n", "")]),
+    (Mutant::TokensForgetTheClock, MINTS, &[("math.max(last + 1, now)", "last + 1")]),
     (Mutant::ReadersIgnoreTheMark, READS, &[("known and others > 0", "false")]),
     (Mutant::MarkNeverEnds, TELL_FIRST, &[("'PX', turn", "'PX', 86400000")]),
     (Mutant::MarkNeverEnds, ASK_IN_TURN, &[(" or left > 1000", "")]),

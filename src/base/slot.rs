@@ -9,23 +9,24 @@ pub(crate) const SLOTS: u16 = 16_384;
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
 /// The slot of a key, or of a channel of sharded pub/sub.
-pub(crate) fn slot_of(key: &str) -> u16 {
-    CRC.checksum(hashed(key).as_bytes()) % SLOTS
+pub(crate) fn slot_of(key: impl AsRef<[u8]>) -> u16 {
+    CRC.checksum(hashed(key.as_ref())) % SLOTS
 }
 
 /// Whether a part of a key says its slot.
 pub(crate) fn has_tag(key: &str) -> bool {
-    tag_in(key).is_some()
+    tag_in(key.as_bytes()).is_some()
 }
 
 /// What is between the first `{` and the next `}`, unless that is nothing.
-fn tag_in(key: &str) -> Option<&str> {
-    let (tag, _) = key.split_once('{')?.1.split_once('}')?;
+fn tag_in(key: &[u8]) -> Option<&[u8]> {
+    let behind = key.splitn(2, |byte| *byte == b'{').nth(1)?;
+    let tag = &behind[..behind.iter().position(|byte| *byte == b'}')?];
     (!tag.is_empty()).then_some(tag)
 }
 
 /// What of a key says its slot.
-fn hashed(key: &str) -> &str {
+fn hashed(key: &[u8]) -> &[u8] {
     tag_in(key).unwrap_or(key)
 }
 

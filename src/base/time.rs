@@ -92,7 +92,7 @@ impl Lease {
     }
 }
 
-fn whole_millis(span: Duration) -> u64 {
+pub(crate) fn whole_millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -245,6 +245,30 @@ impl<T> ClientBuilder<T> {
         self
     }
 
+    /// How long the counter of a [`FencedLock`](crate::FencedLock)'s tokens stays on the server after the lease of the last hold that a
+    /// client with this setting acquired: a day to 36,500 days. Default: for ever, as Redisson has it.
+    ///
+    /// For names that come and go without end, whose counters would fill the server. Tokens follow the server's clock, so they go on
+    /// growing when the counter is gone, unless the clock was put back by more than this meanwhile, or a master whose clock is so far
+    /// behind took over. It is off by default because Redisson's do not: a Java client that is the next to lock begins at 1, and what
+    /// compares tokens then refuses it. Do not set it where Redisson takes the same locks.
+    ///
+    /// While a lock is renewed for longer than this its counter may be gone, and
+    /// [`last_token`](crate::FencedLock::last_token) knows none.
+    ///
+    /// ```
+    /// use redlatch::{Client, FencedLock};
+    /// use std::time::Duration;
+    ///
+    /// let client = Client::builder("redis://127.0.0.1/").token_ttl(Duration::from_secs(30 * 24 * 60 * 60)).build()?;
+    /// let locks = FencedLock::new(&client);
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    pub fn token_ttl(mut self, ttl: Duration) -> Self {
+        self.settings.token_ttl = Some(ttl);
+        self
+    }
+
     /// What the connections are called in `CLIENT LIST`, those to sentinels too: 1 to 256 visible ASCII characters, without
     /// spaces. Default: they have no name.
     ///

@@ -62,6 +62,7 @@ struct Inner {
     space: Uuid,
     kind: &'static Kind,
     tenure: Arc<Tenure>,
+    token: Option<u64>,
     keeper: Weak<dyn Keeper>,
     thread: ThreadId,
     acquired_at: Instant,
@@ -121,6 +122,7 @@ impl Hold {
         let inner = Inner {
             space,
             kind,
+            token: tenure.token().get(),
             tenure,
             keeper,
             thread,
@@ -140,6 +142,7 @@ impl Hold {
     /// watched for the next one.
     pub(crate) fn pass_to(&self, thread: ThreadId) -> Self {
         self.inner.tenure.begin_hold();
+        self.inner.tenure.token().pass_on();
         self.beside(thread)
     }
 
@@ -215,24 +218,22 @@ impl Hold {
         self.inner.tenure.owner()
     }
 
-    /// The token of a [`FencedLock`](crate::FencedLock)'s hold: greater than that of every hold of this lock before it, whoever
-    /// had that. The same on each level and for as long as the hold is known, also once it is over; `None` for other kinds.
+    /// The token of a [`FencedLock`](crate::FencedLock)'s hold, or a [`LocalRedLock`](crate::LocalRedLock)'s: greater than that of every
+    /// hold of this lock before it. The same on each level and for as long as the hold is known; `None` for other kinds.
     ///
     /// Hand it to what the lock protects with each write, and let that refuse a smaller one than it has seen.
     ///
-    /// ```no_run
-    /// use redlatch::{Client, FencedLock, RedLockExt};
+    /// ```
+    /// use redlatch::{LocalRedLock, RedLockExt};
     ///
-    /// let locks = FencedLock::new(&Client::connect("redis://127.0.0.1/")?);
-    /// let guard = locks.guard("order:42")?;
-    /// let first = guard.token();
-    /// guard.unlock()?;
-    /// assert!(locks.guard("order:42")?.token() > first);
+    /// let locks = LocalRedLock::new();
+    /// let first = locks.guard("order:42")?.token();
+    /// assert!(first.is_some() && locks.guard("order:42")?.token() > first);
     /// # Ok::<(), redlatch::Error>(())
     /// ```
     #[must_use]
     pub fn token(&self) -> Option<u64> {
-        self.inner.tenure.token()
+        self.inner.token
     }
 
     /// How many nodes of a [`QuorumLock`](crate::QuorumLock) confirmed the hold when they were last asked, and how

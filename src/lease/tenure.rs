@@ -12,6 +12,8 @@
 //! Every change is a compare-exchange from the value that was read, so a renewal, an expiry and a release that
 //! race each other have one winner, and `LOST` and `ENDED` are for good.
 
+mod token;
+
 use crate::base::error::Result;
 use crate::base::key::Key;
 use crate::base::mutant::{self, Mutant};
@@ -21,7 +23,9 @@ use crate::base::time::{Clock, Lease, Moment};
 use crate::lease::nodes::Nodes;
 use std::fmt;
 use std::sync::Arc;
+use token::Token;
 
+mod commands;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -99,8 +103,9 @@ pub(crate) struct Tenure {
     nodes: Nodes,
     /// How many replicas confirmed it last, and how many had to: in one word, zero where none have to.
     replicas: AtomicU64,
-    /// What it was given with the lock, of a kind that gives tokens; zero: nothing.
-    token: AtomicU64,
+    token: Token,
+    /// Until when commands of its holder may still be executed.
+    commands_until: AtomicU64,
     open_until: AtomicU64,
     lease_until: AtomicU64,
 }
@@ -126,7 +131,8 @@ impl Tenure {
             audience: AtomicU8::new(UNKNOWN),
             nodes: Nodes::default(),
             replicas: AtomicU64::new(0),
-            token: AtomicU64::new(0),
+            token: Token::default(),
+            commands_until: AtomicU64::new(0),
             open_until: AtomicU64::new(0),
             lease_until: AtomicU64::new(0),
         }
@@ -162,14 +168,9 @@ impl Tenure {
         (word != 0).then_some(((word >> 32) as usize, (word & u64::from(u32::MAX)) as usize))
     }
 
-    /// It was granted with this token. Before the word says that it is held.
-    pub(crate) fn note_token(&self, token: u64) {
-        self.token.store(token, SeqCst);
-    }
-
-    pub(crate) fn token(&self) -> Option<u64> {
-        let token = self.token.load(SeqCst);
-        (token != 0).then_some(token)
+    /// What it was given with the lock, of a kind that gives tokens. Before the word says that it is held.
+    pub(crate) fn token(&self) -> &Token {
+        &self.token
     }
 
     /// Tells tenures apart, and orders those that are due at the same moment.

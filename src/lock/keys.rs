@@ -61,12 +61,13 @@ scripts! {
     RELEASE_GROUP = "keys/release_group.lua", AtLeast(1), AtLeast(2);
 }
 
-/// The script by which a kind acquires. Its keys and arguments are those of `acquire.lua`, and its reply is an integer if
-/// it grants nothing, and nil or a text if it grants. The second is the same behind the quarantine, which adds three arguments. In
-/// turn, both have six more arguments.
+/// The script by which a kind acquires: its keys and arguments are those of `acquire.lua`, but for the last, and its reply is an integer
+/// if it grants nothing, and else nil or a text. The second one is behind the quarantine, with three more; those in turn have six more.
 pub(super) struct Acquire {
     pub(super) at_once: [&'static Script; 2],
     pub(super) in_turn: [&'static Script; 2],
+    /// The depth, or what else a kind says there.
+    pub(super) last: u64,
     /// A second key that these name. Where it is not at one node with the lock, the lock is taken as by a kind that has none, and
     /// answered with nil.
     pub(super) beside: Option<fn(&Key) -> String>,
@@ -75,6 +76,7 @@ pub(super) struct Acquire {
 static REENTRANTLY: Acquire = Acquire {
     at_once: [&ACQUIRE, &ACQUIRE_STRICT],
     in_turn: [&ACQUIRE_IN_TURN, &ACQUIRE_IN_TURN_STRICT],
+    last: 1,
     beside: None,
 };
 
@@ -175,7 +177,7 @@ impl Keys {
         let queue = self.queue(key).filter(|queue| queue.matters(key, manner));
         let member = queue.map_or_else(String::new, |queue| queue.member(manner));
         let mut args = AcquireArgs::new();
-        args.extend([Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(1)]);
+        args.extend([Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(by.last)]);
         let beside = by.beside.map(|name| name(key));
         let keys: ArrayVec<&str, 2> = std::iter::once(key.full()).chain(beside.as_deref()).collect();
         args.extend(self.quiet_args().into_iter().flatten());

@@ -21,6 +21,7 @@
 //! | `kinds/quorum.rs` and `kinds/quorum/` | [`QuorumLock`], the Redlock algorithm over several stores |
 //! | `kinds/local.rs` and `kinds/local/` | [`LocalRedLock`] in memory, and what its calls are told to meet |
 //! | `multi.rs` and `multi/` | [`MultiLock`], several of any kinds taken as one |
+//! | `while_held.rs` and `command.rs` | commands of a caller's that are run only while a lock is held |
 //! | `batch.rs` | several locks of one store, taken and released by one command |
 //!
 //! A call goes down once and comes back: a verb of the trait (`forward.rs`), the line and the bid (`wait.rs`), the belief
@@ -53,6 +54,7 @@
 //! locks are passed on in memory: `HandOff` sets that.
 
 mod batch;
+mod command;
 mod ending;
 mod engine;
 mod forward;
@@ -65,6 +67,7 @@ mod patience;
 mod primitive;
 mod queue;
 mod wait;
+mod while_held;
 
 use crate::base::error::{Error, Result};
 use crate::base::signal::CancelToken;
@@ -74,6 +77,7 @@ use batch::Batch;
 use std::thread::ThreadId;
 use std::time::Duration;
 
+pub use command::Command;
 pub use guard::{Guard, LockAction, LockGuard, OwnedGuard, Request};
 pub use kinds::fenced::FencedLock;
 pub use kinds::local::LocalRedLock;

@@ -152,12 +152,13 @@ impl Seat {
         let tenure = hold.tenure();
         let is_usual = tenure.renewed_lease().is_none_or(|own| own.span() == lease);
         let is_sure = is_usual && tenure.is_watched() && tenure.standing() == Standing::Held;
+        let is_done = tenure.commands_open_for().is_none();
         let left = tenure.deadline().map_or(Duration::ZERO, |deadline| deadline.since(now));
         let lasts = (lease / 2..=lease).contains(&left);
         let stretch = if self.alone { ALONE } else { 1 };
         let is_early = (self.passes as usize) < bounds.passes.saturating_mul(stretch as usize)
             && now.since(tenure.acquire_sent()) < bounds.within.saturating_mul(stretch);
-        self.is_current(hold) && is_sure && lasts && is_early
+        self.is_current(hold) && is_sure && is_done && lasts && is_early
     }
 
     /// Its thread gave the hold up, and its tenure is kept. Whether the turn goes on, in which the next thread to come

@@ -215,14 +215,14 @@ fn fault_52_names_that_share_a_channel_are_two_locks() {
 fn fault_52_a_name_that_something_else_has_is_refused() {
     let server = Server::start();
     let locks = server.locks();
-    let token = "redisson_lock_token:{n}";
-    server.ask::<String>(&["SET", token, "7"]);
-    for result in [locks.lock(token), locks.try_lock(token).map(drop), locks.force_unlock(token).map(drop)] {
+    let queue = "redisson_lock_queue:{n}";
+    server.ask::<i64>(&["RPUSH", queue, "7"]);
+    for result in [locks.lock(queue), locks.try_lock(queue).map(drop), locks.force_unlock(queue).map(drop)] {
         let error = result.unwrap_err();
         assert!(matches!(&error, redlatch::Error::Refused { code, .. } if code == "WRONGTYPE"), "{error:?}");
-        assert!(error.to_string().contains(token) && error.to_string().contains("choose another name"), "{error}");
+        assert!(error.to_string().contains(queue) && error.to_string().contains("choose another name"), "{error}");
     }
-    assert_eq!(server.ask::<String>(&["GET", token]), "7");
+    assert_eq!(server.ask::<Vec<String>>(&["LRANGE", queue, "0", "-1"]), ["7"]);
     server.clear();
 }
 

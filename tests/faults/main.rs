@@ -47,6 +47,7 @@ mod table;
 mod tls;
 mod topology;
 mod warnings;
+mod writes;
 
 /// Renewed every second: time for a machine that stalls.
 const LEASE: Duration = Duration::from_secs(3);

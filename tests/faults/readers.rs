@@ -1,4 +1,4 @@
-//! Rows 120 to 122: time-outs of readers that vanish, and readers and waiting writers that die.
+//! Rows 117 to 119: time-outs of readers that vanish, and readers and waiting writers that die.
 
 use crate::process::{hear, tell, with_peer};
 use crate::server::Server;
@@ -14,7 +14,7 @@ fn sides_at(url: &str) -> ReadWriteLock {
 
 /// PEXPIRE of what was evicted does nothing, and says so to nobody.
 #[test]
-fn fault_120_a_reader_whose_time_out_is_evicted_is_lost_at_the_next_renewal() {
+fn fault_117_a_reader_whose_time_out_is_evicted_is_lost_at_the_next_renewal() {
     let server = Server::start();
     let locks = sides_at(&server.url());
     let guard = locks.read().guard("n").unwrap();
@@ -30,7 +30,7 @@ fn fault_120_a_reader_whose_time_out_is_evicted_is_lost_at_the_next_renewal() {
 
 /// What the server has of it is not enough to keep a writer out.
 #[test]
-fn fault_120_who_leaves_then_frees_the_lock_and_the_others_are_told() {
+fn fault_117_who_leaves_then_frees_the_lock_and_the_others_are_told() {
     let server = Server::start();
     let [locks, other] = [(); 2].map(|()| sides_at(&server.url()));
     let (guard, beside) = (locks.read().guard("n").unwrap(), other.read().guard("n").unwrap());
@@ -53,7 +53,7 @@ fn reads(url: &str) -> ! {
 }
 
 #[test]
-fn fault_121_a_reader_that_is_killed_keeps_a_writer_out_no_longer_than_its_lease() {
+fn fault_118_a_reader_that_is_killed_keeps_a_writer_out_no_longer_than_its_lease() {
     with_peer(
         |url| reads(url),
         |start| {
@@ -73,7 +73,7 @@ fn fault_121_a_reader_that_is_killed_keeps_a_writer_out_no_longer_than_its_lease
 
 /// Others keep the lock, and with it what is left of the dead one, but not for longer than they read.
 #[test]
-fn fault_121_readers_that_outlive_a_dead_one_take_it_along() {
+fn fault_118_readers_that_outlive_a_dead_one_take_it_along() {
     with_peer(
         |url| reads(url),
         |start| {
@@ -94,7 +94,7 @@ fn fault_121_readers_that_outlive_a_dead_one_take_it_along() {
 
 /// New readers wait for it until its mark ends.
 #[test]
-fn fault_122_a_writer_that_is_killed_while_it_waits_keeps_readers_out_for_two_poll_caps() {
+fn fault_119_a_writer_that_is_killed_while_it_waits_keeps_readers_out_for_two_poll_caps() {
     with_peer(
         |url| {
             let locks = sides_at(url);

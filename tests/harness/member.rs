@@ -250,10 +250,11 @@ impl Member {
         self.ask::<(String, i64)>(&["PUBSUB", "NUMSUB", channel]).1
     }
 
-    /// The connections that are neither sentinels', nor to or from another node, which also gives keys, nor the one that asks.
+    /// The connections that are neither sentinels', nor to or from another node, which also gives keys, nor the one that asks,
+    /// nor one that has not said anything yet: a sentinel's has no name before.
     pub fn clients(&self) -> usize {
         let list: String = self.ask(&["CLIENT", "LIST"]);
-        let known = ["name=sentinel", " flags=S", " flags=M", " cmd=client", " cmd=restore"];
+        let known = ["name=sentinel", " flags=S", " flags=M", " cmd=client", " cmd=restore", " cmd=NULL"];
         list.lines().filter(|line| !known.iter().any(|sign| line.contains(sign))).count()
     }
 

@@ -34,6 +34,7 @@ mod source {
         #[path = "no_tls.rs"]
         pub(crate) mod tls;
         pub(crate) mod unwind;
+        pub(crate) mod value;
     }
     pub(crate) mod lease {
         pub(crate) mod hold;

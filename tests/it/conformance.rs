@@ -118,6 +118,7 @@ macro_rules! conformance {
             conformance! { @tests At, {
                 deployments:
                     what_is_left_is_seen
+                    commands_run_while_it_is_held
                     a_lock_waits_for_it_to_come_back;
             } }
         }
@@ -227,7 +228,10 @@ fn expected() -> Vec<String> {
             expect(format!("{at}::{kind}"), if number == 0 || kind_number == 0 { &all } else { &wire });
         }
         expect(format!("{at}::read"), if number == 0 { &shared } else { &shared_wire });
-        expect((*at).to_owned(), &["what_is_left_is_seen", "a_lock_waits_for_it_to_come_back"]);
+        expect(
+            (*at).to_owned(),
+            &["what_is_left_is_seen", "commands_run_while_it_is_held", "a_lock_waits_for_it_to_come_back"],
+        );
     }
     ON_THEIR_OWN.iter().for_each(|kind| expect((*kind).to_owned(), &all));
     POINTERS.iter().for_each(|pointer| expect((*pointer).to_owned(), &handful));

@@ -1,10 +1,10 @@
 //! Errors that a user makes, and what every error says.
 
-use redlatch::{Applied, Error};
+use redlatch::{Applied, Error, Value};
 use std::error::Error as _;
 
 /// Each kind for a resource, with its name, whether it may be repeated, and what its text has to have in it.
-fn every(resource: &str) -> [(Error, &'static str, bool, &'static str); 8] {
+fn every(resource: &str) -> [(Error, &'static str, bool, &'static str); 10] {
     let io = std::io::Error::other("no route");
     [
         (Error::not_held(resource), "NotHeld", false, "is not held by this thread"),
@@ -18,6 +18,18 @@ fn every(resource: &str) -> [(Error, &'static str, bool, &'static str); 8] {
         (Error::unavailable(resource, io), "Unavailable", true, "nothing was applied, try later: no route"),
         (Error::outcome_unknown(resource, "cut\noff"), "OutcomeUnknown", true, "ends with the lease: cut off"),
         (Error::refused(resource, "OOM", Applied::No, "no"), "Refused", true, "(OOM), free memory on the server: no"),
+        (
+            Error::command_failed(resource, 2, "WRONGTYPE", "no list", vec![Value::Nil]),
+            "CommandFailed",
+            false,
+            "failed (WRONGTYPE), those before it were run: no list",
+        ),
+        (
+            Error::commands_unknown(resource, "cut off"),
+            "CommandsUnknown",
+            false,
+            "look at what they did, they may have run: cut off",
+        ),
         (Error::cancelled(resource), "Cancelled", false, "was cancelled"),
         (Error::closed(resource), "Closed", false, "make a new one"),
     ]
@@ -38,9 +50,16 @@ fn a_user_can_make_every_error() {
 #[test]
 fn an_error_keeps_its_cause_and_what_was_applied() {
     let causes = every("n").map(|(error, ..)| error.source().map(ToString::to_string));
-    assert_eq!(causes.iter().flatten().collect::<Vec<_>>(), ["shut down", "no route", "cut off", "no"]);
+    assert_eq!(
+        causes.iter().flatten().collect::<Vec<_>>(),
+        ["shut down", "no route", "cut off", "no", "no list", "cut off"]
+    );
     assert_eq!(Error::refused("n", "ERR", Applied::Unknown, "").applied(), Applied::Unknown);
     assert_eq!(Error::outcome_unknown("n", "").applied(), Applied::Unknown);
+    assert_eq!(Error::commands_unknown("n", "").applied(), Applied::Unknown);
+    let failed = |at| Error::command_failed("n", at, "ERR", "", Vec::new());
+    assert_eq!((failed(1).applied(), failed(2).applied()), (Applied::No, Applied::Yes));
+    assert!(failed(1).to_string().contains("none was run"));
 }
 
 /// A ping is about no lock: its errors name none.
@@ -54,5 +73,5 @@ fn an_error_about_no_lock_reads_well() {
     assert_eq!(read(3), "no server answered in time, nothing was applied, try later: no route");
     assert_eq!(read(4), "no answer: rely on nothing, what was applied ends with the lease: cut off");
     assert_eq!(read(5), "the server refused (OOM), free memory on the server: no");
-    assert_eq!(read(7), "the client is shut down or was made before a fork, make a new one");
+    assert_eq!(read(9), "the client is shut down or was made before a fork, make a new one");
 }

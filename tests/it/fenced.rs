@@ -2,12 +2,18 @@
 
 mod moves;
 
+use crate::proxy::{Proxy, Step, deliver, pass, runs};
 use crate::server::Server;
-use crate::threads::{LONG, finish, ms};
+use crate::threads::{LONG, finish, ms, spawn_asleep};
 use redlatch::{Client, Error, FencedLock, HandOff, Hold, LocalRedLock, MultiLock, RedLock, RedLockExt, ReentrantLock};
 use std::sync::Mutex;
+use std::time::Duration;
 
 const COUNTER: &str = "redisson_lock_token:{n}";
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The lease of a lock that is renewed, by default.
+const WATCHED: Duration = Duration::from_secs(30);
 
 fn fenced(server: &Server) -> FencedLock {
     FencedLock::connect(&server.url()).unwrap()
@@ -54,7 +60,6 @@ fn other_kinds_have_no_tokens_and_are_kept_out() {
     let client = server.builder().build().unwrap();
     let (fenced, plain) = (FencedLock::new(&client), ReentrantLock::new(&client));
     assert_eq!(plain.guard("n").unwrap().token(), None);
-    assert_eq!(LocalRedLock::new().guard("n").unwrap().token(), None);
     let guard = fenced.guard("n").unwrap();
     assert_err!(plain.lock("n"), Config);
     assert_err!(plain.unlock("n"), Config);
@@ -84,6 +89,30 @@ fn assert_in_order(hand_off: HandOff) {
     assert_eq!(clients[0].last_token("n").unwrap(), order.last().copied());
 }
 
+/// For tests of what takes a fenced lock. Threads pass it on in memory, and each hold has a token of its own all the same.
+#[test]
+fn locks_in_memory_have_tokens() {
+    let locks = LocalRedLock::new();
+    let guard = locks.guard("n").unwrap();
+    let (first, inner) = (guard.token(), locks.guard("n").unwrap());
+    assert!(first.is_some() && inner.token() == first);
+    inner.unlock().unwrap();
+    let order = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        let take = || {
+            let guard = locks.guard("n").unwrap();
+            order.lock().unwrap().push((guard.token(), guard.hold().clone()));
+            guard.unlock().unwrap();
+        };
+        let all: Vec<_> = (0..8).map(|_| spawn_asleep(scope, take)).collect();
+        guard.unlock().unwrap();
+        all.into_iter().for_each(|waiter| _ = finish(waiter));
+    });
+    let (order, holds): (Vec<_>, Vec<_>) = order.into_inner().unwrap().into_iter().unzip();
+    assert!(order.len() == 8 && order[0] > first && order.is_sorted_by(|one, next| one < next), "{first:?} {order:?}");
+    assert!(holds.iter().map(Hold::token).eq(order), "it stays when the tenure is passed on");
+}
+
 #[test]
 fn tokens_grow_in_the_order_of_holds() {
     assert_in_order(HandOff::default());
@@ -111,6 +140,30 @@ fn tokens_go_on_growing_when_the_server_has_lost_them() {
     assert_grows(&locks);
 }
 
+/// Counted from when the clock has come to it, and after the lease: so whatever is minted when it is forgotten is greater.
+#[test]
+fn a_counter_that_is_to_be_forgotten_is_kept_until_the_clock_is_ahead_of_it() {
+    let server = Server::start();
+    let client = server.builder().token_ttl(DAY).build().unwrap();
+    let (locks, forever) = (FencedLock::new(&client), fenced(&server));
+    let assert_kept = |span: Duration| {
+        let left = ms(server.pttl(COUNTER).try_into().unwrap());
+        assert!(left <= span && left + LONG > span, "{left:?} of {span:?}");
+    };
+    let first = token(&locks);
+    assert_kept(DAY + WATCHED);
+    let guard = locks.request("n").lease(DAY).guard().unwrap().unwrap();
+    assert_kept(2 * DAY);
+    guard.unlock().unwrap();
+    server.ask::<String>(&["SET", COUNTER, &(now(&server) + 3_600_000_000).to_string()]);
+    let ahead = token(&locks);
+    assert_kept(DAY + WATCHED + Duration::from_secs(3_600));
+    assert!(token(&forever) == ahead + 1 && server.pttl(COUNTER) == -1);
+    server.ask::<i64>(&["DEL", COUNTER]);
+    assert_eq!(locks.last_token("n").unwrap(), None);
+    assert!(token(&locks) > first);
+}
+
 /// Redisson counts by INCR, and whoever is ahead of the clock is not overtaken by it.
 #[test]
 fn tokens_go_on_from_what_others_counted() {
@@ -125,6 +178,19 @@ fn tokens_go_on_from_what_others_counted() {
     assert!(token(&locks) > first, "a counter that Java began anew");
 }
 
+/// What an acquire refuses is not shown as a token, and what it counts on from is no error.
+#[test]
+fn the_last_token_is_read_as_an_acquire_reads_it() {
+    let server = Server::start();
+    let (locks, counter) = (fenced(&server), "redisson_lock_token:{n}");
+    server.ask::<String>(&["SET", counter, "+5"]);
+    assert_err!(locks.last_token("n"), Refused);
+    assert_err!(locks.try_lock("n"), Refused);
+    server.ask::<String>(&["SET", counter, "0"]);
+    assert_eq!(locks.last_token("n").unwrap(), None);
+    assert_eq!(Some(token(&locks)), locks.last_token("n").unwrap());
+}
+
 /// Each copy of an acquire whose answer was lost has a token, and whoever comes after it a greater one.
 #[test]
 fn an_acquire_that_is_asked_for_again_has_another_token() {
@@ -133,7 +199,7 @@ fn an_acquire_that_is_asked_for_again_has_another_token() {
     let script = redis::Script::new(&crate::lua::script("fenced/acquire"));
     let mut ask = |owner: &str| -> redis::Value {
         let mut call = script.key("n");
-        call.key(COUNTER).arg("9007199254740991").arg(60_000).arg(owner).arg(1);
+        call.key(COUNTER).arg("9007199254740991").arg(60_000).arg(owner).arg(0);
         call.invoke(&mut connection).unwrap()
     };
     let mut tokens: Vec<u64> = (0..3).map(|_| redis::from_redis_value(ask("a:1:1")).unwrap()).collect();
@@ -142,6 +208,31 @@ fn an_acquire_that_is_asked_for_again_has_another_token() {
     tokens.push(redis::from_redis_value(ask("b:1:1")).unwrap());
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
     server.ask::<i64>(&["DEL", "n"]);
+}
+
+/// The first answer is lost, and the second request comes once more when the lock is free: what it takes then is nobody's, and is swept.
+#[test]
+fn copies_of_an_acquire_count_on_for_nobody() {
+    let server = Server::start();
+    let before = token(&fenced(&server));
+    let (proxy, is_acquire) = (Proxy::new(server.socket()), runs("fenced/acquire"));
+    let (tell, sent) = crossbeam_channel::unbounded();
+    let mut is_first = true;
+    proxy.set(move |_, flow, data| {
+        if !is_acquire(flow, data) {
+            return pass(data);
+        }
+        tell.send(data.to_vec()).unwrap();
+        if std::mem::take(&mut is_first) { vec![Step::Copy(data.to_vec()), Step::Cut] } else { pass(data) }
+    });
+    let locks = FencedLock::connect(&proxy.url()).unwrap();
+    let held = token(&locks);
+    let copies: Vec<_> = sent.try_iter().collect();
+    assert!(copies.len() == 2 && before < held, "{held} after {before}");
+    let answer = deliver(&server.socket(), &copies[1]).unwrap();
+    let late = answer.lines().nth(1).and_then(|line| line.parse().ok()).expect(&answer);
+    let next = token(&fenced(&server));
+    assert!(held < late && late < next, "{held}, {late}, {next}");
 }
 
 #[test]

@@ -52,4 +52,5 @@ mod tls;
 mod turns;
 mod urls;
 mod waiting;
+mod while_held;
 mod wire;

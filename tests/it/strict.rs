@@ -188,7 +188,7 @@ fn who_prolongs_says_which_process_serves() {
     let (locks, other) = (strict_for(&server, lease), strict_for(&server, lease));
     assert!(locks.try_lock_for("first", LONG).unwrap() && locks.unlock("first").is_ok());
     let foreign = format!("{} {} 0", "f".repeat(40), lease.as_millis());
-    let own = || !server.ask::<String>(&["GET", EPOCH]).starts_with('f');
+    let own = || server.ask::<String>(&["GET", EPOCH]) != foreign;
     let guard = locks.guard("n").unwrap();
     server.ask::<String>(&["SET", EPOCH, &foreign]);
     eventually(lease, "a renewal has written it", own);

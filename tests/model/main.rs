@@ -19,6 +19,7 @@ mod source {
         pub(crate) mod slot;
         pub(crate) mod sync;
         pub(crate) mod time;
+        pub(crate) mod value;
     }
     pub(crate) mod lease {
         pub(crate) mod nodes;

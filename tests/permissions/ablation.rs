@@ -73,8 +73,16 @@ impl Trial {
 }
 
 /// One for each of these sets of rules, in their order. Servers forget their scripts all the time, so that each call needs what runs
-/// one for the first time.
+/// one for the first time. Who may not do that comes first: else what the others run would be there for it, now and then.
 pub(crate) fn trials(row: usize, place: &Place, sets: &[Vec<&str>]) -> Vec<Trial> {
+    let (others, first): (Vec<_>, Vec<_>) = (0..sets.len()).partition(|at| sets[*at].contains(&"+eval"));
+    let mut done: Vec<_> = [first, others].iter().flat_map(|some| at_once(row, place, sets, some)).collect();
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, trial)| trial).collect()
+}
+
+/// Those of some of the sets, each with its place.
+fn at_once(row: usize, place: &Place, all: &[Vec<&str>], sets: &[usize]) -> Vec<(usize, Trial)> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let left = AtomicUsize::new(AT_ONCE.min(sets.len()));
     std::thread::scope(|scope| {
@@ -86,17 +94,15 @@ pub(crate) fn trials(row: usize, place: &Place, sets: &[Vec<&str>]) -> Vec<Trial
         });
         for _ in 0..left.load(SeqCst) {
             scope.spawn(|| {
-                while let Some((at, rules)) = Some(next.fetch_add(1, SeqCst)).and_then(|at| Some((at, sets.get(at)?))) {
-                    let trial = trial(row, place, rules);
+                while let Some(&at) = sets.get(next.fetch_add(1, SeqCst)) {
+                    let trial = trial(row, place, &all[at]);
                     done.lock().unwrap().push((at, trial));
                 }
                 left.fetch_sub(1, SeqCst);
             });
         }
     });
-    let mut done = done.into_inner().unwrap();
-    done.sort_by_key(|(at, _)| *at);
-    done.into_iter().map(|(_, trial)| trial).collect()
+    done.into_inner().unwrap()
 }
 
 static NUMBER: AtomicUsize = AtomicUsize::new(0);

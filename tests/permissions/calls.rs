@@ -3,7 +3,8 @@
 use crate::rows::{At, Of, Row};
 use harness::threads::{SOON, WATCHED, finish, ms, spawn_asleep};
 use redlatch::{
-    FencedLock, LockGuard, MultiLock, QuorumLock, ReadWriteLock, RedLock, RedLockExt, ReentrantLock, Result,
+    Command, FencedLock, Hold, LockGuard, MultiLock, QuorumLock, ReadWriteLock, RedLock, RedLockExt, ReentrantLock,
+    Result,
 };
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -57,6 +58,17 @@ impl Locks {
             Self::Fenced(lock) => lock.client().ping(SOON).map(drop),
             Self::Sides(locks, _) => locks.client().ping(SOON).map(drop),
             Self::OfSeveral(lock) => lock.ping(SOON).map(drop),
+        }
+    }
+
+    /// Needs nothing that the locks do not need.
+    fn look_while_held(&self, hold: &Hold) -> Result<()> {
+        let look = [Command::new("HEXISTS").key(format!("shop:{}", hold.resource())).arg("owner")];
+        match self {
+            Self::Of(lock) => lock.while_held(hold, &look).map(drop),
+            Self::Fenced(lock) => lock.while_held(hold, &look).map(drop),
+            Self::Sides(_, lock) => lock.while_held(hold, &look).map(drop),
+            Self::OfSeveral(_) => Ok(()),
         }
     }
 
@@ -201,6 +213,7 @@ fn renew(stage: &Stage) -> Done {
 fn reenter(stage: &Stage) -> Done {
     let guard = stage.guard("held")?;
     pair(stage.first(), &stage.name("held"))?;
+    stage.clients[0].look_while_held(guard.hold())?;
     Ok(guard.unlock()?)
 }
 

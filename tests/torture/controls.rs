@@ -4,7 +4,7 @@
 use crate::history::record::{MS, now};
 use crate::nemesis::Act;
 use crate::plan::Plan;
-use crate::rules::{hold_up, is_release, is_renewal, is_subscribe};
+use crate::rules::{cut_answers, hold_up, is_release, is_renewal, is_subscribe, is_while_held, keep_back};
 use crate::stage::{Servers, Setting, Stage};
 use crate::work::STAY;
 use std::path::Path;
@@ -197,6 +197,35 @@ fn scenes() -> Vec<Scene> {
                 stage.perform(crate::nemesis::Step { act: Act::FlushAll, whom: 0, lasts: 0, pause: 100, seed: 0 })
             },
         },
+        // The server loses its data, and who had the lock writes on beside the next one.
+        Scene {
+            mutant: "while_held_does_not_look",
+            plan: Plan { guarded: true, lease: 2_000, hold: (400, 600), response: 100, poll: 100, ..plan() },
+            workers: 2,
+            servers: Servers::Lasting,
+            set_up: rest,
+            act: |stage| {
+                stage.perform(crate::nemesis::Step { act: Act::FlushAll, whom: 0, lasts: 0, pause: 700, seed: 0 })
+            },
+        },
+        // It is written, and not answered.
+        Scene {
+            mutant: "while_held_repeats",
+            plan: Plan { guarded: true, ..plan() },
+            workers: 2,
+            servers: Servers::Lasting,
+            set_up: |stage| cut_answers(&stage.proxies[0], is_while_held),
+            act: rest,
+        },
+        // A write arrives when its thread has gone on to the next.
+        Scene {
+            mutant: "forgets_open_commands",
+            plan: Plan { guarded: true, threads: 2, hold: (300, 400), response: 1_000, watchdog: 4_000, ..plan() },
+            workers: 1,
+            servers: Servers::Lasting,
+            set_up: rest,
+            act: deliver_late,
+        },
         // Who is next sleeps on, and those behind it come first.
         Scene {
             mutant: "head_never_asks",
@@ -252,6 +281,17 @@ fn scenes() -> Vec<Scene> {
 fn hold_up_all(stage: &mut Stage, millis: u64, fits: fn(&[u8]) -> bool) {
     for proxy in &stage.proxies {
         hold_up(proxy, Duration::from_millis(millis), 1, fits);
+    }
+}
+
+/// What the first worker has run next while it holds a lock is run a while after its connection ended.
+fn deliver_late(stage: &mut Stage) {
+    let kept = keep_back(&stage.proxies[0], is_while_held);
+    std::thread::sleep(Duration::from_millis(50));
+    let late = std::mem::take(&mut *kept.lock().unwrap());
+    stage.proxies[0].clear();
+    if !late.is_empty() {
+        let _ = crate::proxy::deliver(&stage.server().socket(), &late);
     }
 }
 

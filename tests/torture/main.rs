@@ -6,6 +6,7 @@ use harness::{proxy, server, threads};
 mod classes;
 mod controls;
 mod foreigner;
+mod guarded;
 #[allow(dead_code, unused_imports, reason = "its tests are run by tests/it")]
 mod history;
 mod nemesis;

@@ -92,6 +92,8 @@ words! {
         plain: bool,
         /// All workers use fenced locks; else every third of those that do every operation.
         fenced: bool,
+        /// Those that do not do every operation have commands run while they hold a lock, again and again.
+        guarded: bool,
     }
 }
 

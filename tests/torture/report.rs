@@ -2,6 +2,7 @@
 
 use crate::classes::Class;
 use crate::controls::Caught;
+use crate::history::commands;
 use crate::history::record::{MS, Op};
 use crate::nemesis::Act;
 use crate::stage::End;
@@ -35,6 +36,8 @@ struct Sum {
     /// Writes to what fenced locks protect, and those of them that came after one of a later hold.
     fenced: usize,
     refused: usize,
+    /// What was written while locks were held, what was not answered, and what the server did not run.
+    guarded: (usize, usize, usize),
     hangs: usize,
     mistakes: usize,
     leaks: usize,
@@ -53,6 +56,16 @@ struct Sum {
     /// Grants in slots that were left halfway.
     halfway: usize,
     acts: BTreeMap<Act, usize>,
+}
+
+impl Sum {
+    fn add_commands(&mut self, commands: &commands::Tally) {
+        let (written, unknown, lost) = &mut self.guarded;
+        *written += commands.written;
+        *unknown += commands.unknown;
+        *lost += commands.lost;
+        self.mistakes += commands.wrong.len();
+    }
 }
 
 impl Report {
@@ -88,6 +101,7 @@ impl Report {
             verdict.depth.len() + verdict.answers.len() + verdict.tokens.len() + verdict.resource.wrong.len();
         sum.fenced += verdict.resource.writes;
         sum.refused += verdict.resource.refused;
+        sum.add_commands(&verdict.commands);
         sum.leaks += end.leaks.len();
         sum.skew = sum.skew.max(end.skew);
         for after in &verdict.after {
@@ -163,6 +177,8 @@ fn write_sum(text: &mut String, class: Class, sum: &Sum) -> std::fmt::Result {
     let (writes, holes) = (sum.writes, sum.holes);
     writeln!(text, "  lost updates: {} of {writes}; by writers stopped after their check: {holes}", sum.lost_updates)?;
     writeln!(text, "  writes with a token: {}, refused because they came too late: {}", sum.fenced, sum.refused)?;
+    let (written, unknown, lost) = sum.guarded;
+    writeln!(text, "  writes while held: {written}, not answered: {unknown}, refused because it was lost: {lost}")?;
     if class.expects_overlaps() {
         let longest = sum.longest_overlap / MS;
         writeln!(

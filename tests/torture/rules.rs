@@ -1,8 +1,10 @@
 //! What the proxies do to the wire.
 
+use crate::guarded::LIST;
 use crate::nemesis::{Act, Step};
-use crate::proxy::{Flow, Proxy, cut_after, pass, pass_after};
+use crate::proxy::{self, Flow, Proxy, cut_after, pass, pass_after};
 use fastrand::Rng;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Some of the data meets the fault, the rest passes.
@@ -18,6 +20,37 @@ pub(crate) fn set(proxy: &Proxy, step: Step) {
             _ => pass(data),
         }
     });
+}
+
+/// Every other request that fits is not answered: its connection ends first.
+pub(crate) fn cut_answers(proxy: &Proxy, fits: fn(&[u8]) -> bool) {
+    let (mut seen, mut asked) = (0, None);
+    proxy.set(move |connection, flow, data| {
+        if flow == Flow::Request && fits(data) {
+            seen += 1;
+            asked = (seen % 2 == 0).then_some(connection);
+        }
+        let is_answer = flow == Flow::Reply && asked == Some(connection);
+        if is_answer {
+            asked = None;
+        }
+        if is_answer { vec![proxy::Step::Cut] } else { pass(data) }
+    });
+}
+
+/// The next request that fits is kept, and its connection ends.
+pub(crate) fn keep_back(proxy: &Proxy, fits: fn(&[u8]) -> bool) -> Arc<Mutex<Vec<u8>>> {
+    let kept = Arc::<Mutex<Vec<u8>>>::default();
+    let keep = Arc::clone(&kept);
+    proxy.set(move |_, flow, data| {
+        let mut kept = keep.lock().unwrap();
+        if flow == Flow::Reply || !fits(data) || !kept.is_empty() {
+            return pass(data);
+        }
+        kept.extend(data);
+        vec![proxy::Step::Cut]
+    });
+    kept
 }
 
 /// The requests that fit arrive later by so much; of these only every n-th.
@@ -48,4 +81,9 @@ pub(crate) fn is_renewal(data: &[u8]) -> bool {
 /// To the channel of a lock, not to those that come with it.
 pub(crate) fn is_subscribe(data: &[u8]) -> bool {
     contains(data, "\r\nSUBSCRIBE\r\n") && contains(data, "redisson_lock__channel")
+}
+
+/// Commands that are run while a lock is held.
+pub(crate) fn is_while_held(data: &[u8]) -> bool {
+    contains(data, LIST)
 }

@@ -318,13 +318,15 @@ impl Stage {
     }
 
     fn judge(&self, trails: &[Trail]) -> Verdict {
-        judge(trails, &journal::read(&self.setting.dir), &self.events, &self.bounds())
+        let lists = self.ground().written(self.setting.plan.names as u8);
+        judge(trails, &journal::read(&self.setting.dir), &lists, &self.events, &self.bounds())
     }
 
     fn bounds(&self) -> Bounds {
         let Setting { free, passes: (passes, passed), plan, .. } = &self.setting;
         let (lease, replicated) = (plan.watchdog.max(plan.lease) * MS, plan.replicas > 0);
-        Bounds { free: free * MS, lease, passes: *passes, passed: passed * MS, strict: plan.strict, replicated }
+        let (free, passed, response) = (free * MS, passed * MS, plan.response * MS);
+        Bounds { free, lease, response, passes: *passes, passed, strict: plan.strict, replicated }
     }
 
     fn trails(&self, under_way: bool) -> Vec<Trail> {

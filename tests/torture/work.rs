@@ -1,5 +1,6 @@
 //! One thread of a worker: what it does with the locks, and the log of it.
 
+use crate::guarded::Guarded;
 use crate::history::journal;
 use crate::history::record::{Kind, Log, MS, Op, Outcome, Record, now};
 use crate::history::tokens::Grant;
@@ -22,7 +23,7 @@ const DEEPEST: u8 = 3;
 pub(crate) const STAY: u64 = 100 * MS;
 
 pub(crate) struct Hand<'a> {
-    pub(crate) locks: &'a dyn RedLock,
+    pub(crate) locks: &'a dyn Guarded,
     pub(crate) cancels: &'a Cancels,
     pub(crate) counters: &'a File,
     /// What fenced locks protect.
@@ -106,6 +107,9 @@ impl<'a> Hand<'a> {
         let longest = now() + 3 * self.plan.lease * MS;
         while self.check(name).is_some() && if self.plan.overstays { now() < longest } else { now() < until } {
             self.count(name);
+            if self.plan.guarded {
+                self.write_while_held(name);
+            }
             self.sleep((1, 2));
         }
         if self.plan.overstays {
@@ -247,6 +251,7 @@ impl<'a> Hand<'a> {
                 490 => self.linger(name),
                 493..503 => self.overstay(name, lease),
                 503..560 => self.sleep((0, 2)),
+                560..640 => self.write_while_held(name),
                 _ => break,
             }
         }
@@ -265,6 +270,9 @@ impl<'a> Hand<'a> {
         let end = now() + self.rng.u64(..self.plan.lingers) * MS;
         while now() < end && self.check(name).is_some() {
             self.count(name);
+            if self.one_in(4) {
+                self.write_while_held(name);
+            }
             self.sleep((2, 20));
         }
     }
@@ -355,7 +363,7 @@ impl<'a> Hand<'a> {
         self.log.write(Record { at, kind: Kind::Call, op, name, depth, value: budget, ..Record::default() });
     }
 
-    fn end(&mut self, op: Op, name: u8, outcome: Outcome) {
+    pub(crate) fn end(&mut self, op: Op, name: u8, outcome: Outcome) {
         let at = now();
         let hold = self.locks.hold(&resource(name));
         let depth = hold.as_ref().map_or(0, |hold| hold.count() as u8);
@@ -401,7 +409,7 @@ fn executed<T>(result: &Result<Option<T>>, ran: bool) -> Outcome {
     if told == ran { outcome(result, Option::is_some) } else { Outcome::None }
 }
 
-fn outcome<T>(result: &Result<T>, yes: impl FnOnce(&T) -> bool) -> Outcome {
+pub(crate) fn outcome<T>(result: &Result<T>, yes: impl FnOnce(&T) -> bool) -> Outcome {
     match result {
         Ok(value) if yes(value) => Outcome::Yes,
         Ok(_) => Outcome::No,
@@ -409,7 +417,7 @@ fn outcome<T>(result: &Result<T>, yes: impl FnOnce(&T) -> bool) -> Outcome {
         Err(Error::NotHeld { .. }) => Outcome::NotHeld,
         Err(Error::Lost { .. } | Error::Unprotected { .. }) => Outcome::Lost,
         Err(Error::Unavailable { .. }) => Outcome::Unavailable,
-        Err(Error::OutcomeUnknown { .. }) => Outcome::Unknown,
+        Err(Error::OutcomeUnknown { .. } | Error::CommandsUnknown { .. }) => Outcome::Unknown,
         Err(Error::Refused { code, .. }) if code == "OOM" => Outcome::RefusedOom,
         Err(Error::Refused { .. }) => Outcome::Refused,
         Err(Error::Cancelled { .. }) => Outcome::Cancelled,

@@ -1,12 +1,14 @@
 //! A worker process: its threads, its heartbeat, and what it leaves behind.
 
+use crate::guarded;
+use crate::guarded::Guarded;
 use crate::history::journal;
 use crate::history::record::{Kind, Log, MS, Record, now};
 use crate::plan::{Order, Plan};
 use crate::threads::of_redlatch;
 use crate::work::{Cancels, Hand};
 use fastrand::Rng;
-use redlatch::{Client, ClientBuilder, FencedLock, HandOff, RedLock, ReentrantLock, ShardedPubsub};
+use redlatch::{Client, ClientBuilder, HandOff, ShardedPubsub};
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -104,9 +106,9 @@ fn work(order: &Order, counters: &File, journal: &File, logs: Vec<Log>, heart: L
 }
 
 /// Two kinds of locks exclude each other, too.
-fn locks(order: &Order, client: &Client) -> Box<dyn RedLock> {
+fn locks(order: &Order, client: &Client) -> Box<dyn Guarded> {
     let is_fenced = order.plan.fenced || (order.plan.mixed && order.number.is_multiple_of(3));
-    if is_fenced { Box::new(FencedLock::new(client)) } else { Box::new(ReentrantLock::new(client)) }
+    guarded::locks(client, is_fenced)
 }
 
 /// Of five workers three pass locks on as usual, one in order of arrival, and one never.

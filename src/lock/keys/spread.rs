@@ -39,7 +39,7 @@ fn name(epoch: &str, slot: u16) -> String {
 /// A busy server may come to some of a batch alone in the time that an answer has, or to none: the others are asked for again.
 fn begin_all(store: &dyn Store, epoch: &str, length: u64, slots: &[u16], until: Moment) {
     // A prefix with a tag of its own has all locks in one slot, whose epoch is the only one.
-    let has_one = |slot: &u16| slot_of(&name(epoch, *slot)) == *slot;
+    let has_one = |slot: &u16| slot_of(name(epoch, *slot)) == *slot;
     let mut left: Vec<_> = slots.iter().copied().filter(has_one).collect();
     while !left.is_empty() && Clock::Boot.now() < until {
         left = begin(store, epoch, length, &left, until);

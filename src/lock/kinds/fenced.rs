@@ -6,16 +6,18 @@ use crate::base::kind::Kind;
 use crate::base::script::Count::{AtLeast, Exactly};
 use crate::base::script::scripts;
 use crate::base::signal::{Listening, Semaphore};
-use crate::base::time::{Lease, Moment};
+use crate::base::time::{Lease, Moment, whole_millis};
 use crate::base::unwind::survives_a_panic;
+use crate::base::value::Value;
 use crate::client::Client;
+use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
-use crate::lock::RedLock;
 use crate::lock::engine::Engine;
 use crate::lock::forward::answered_by;
 use crate::lock::keys::{Acquire, Keys};
 use crate::lock::primitive::{Primitive, Renewed, Take};
 use crate::lock::queue::{Manner, Queue, Ticket};
+use crate::lock::{Command, RedLock};
 use crate::store::node::{Arg, Failure, Lane, Limits, Reply};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -35,14 +37,15 @@ scripts! {
     ACQUIRE_FENCED_IN_TURN_STRICT = "../keys/quarantine.lua" / "../keys/asked.lua" / "fenced/acquire.lua" / "../keys/in_turn.lua",
         Exactly(2), AtLeast(7);
     /// Reply: the token.
-    MINT = "fenced/mint.lua", Exactly(1), Exactly(1);
+    MINT = "fenced/mint.lua", Exactly(1), Exactly(2);
 }
 
-static WITH_A_TOKEN: Acquire = Acquire {
-    at_once: [&ACQUIRE_FENCED, &ACQUIRE_FENCED_STRICT],
-    in_turn: [&ACQUIRE_FENCED_IN_TURN, &ACQUIRE_FENCED_IN_TURN_STRICT],
-    beside: Some(counter_of),
-};
+/// With a token, from a counter that lives for so long.
+const fn acquire(ttl: u64) -> Acquire {
+    let at_once = [&ACQUIRE_FENCED, &ACQUIRE_FENCED_STRICT];
+    let in_turn = [&ACQUIRE_FENCED_IN_TURN, &ACQUIRE_FENCED_IN_TURN_STRICT];
+    Acquire { at_once, in_turn, last: ttl, beside: Some(counter_of) }
+}
 
 fn counter_of(key: &Key) -> String {
     key.token_parts().concat()
@@ -71,12 +74,14 @@ fn counter_of(key: &Key) -> String {
 /// ```
 ///
 /// All else is as with a [`ReentrantLock`](crate::ReentrantLock), which excludes it under the same name and gives no token. In one
-/// process it goes from thread to thread through the server, not in memory, for each hold needs a token of its own.
+/// process it goes from thread to thread through the server, not in memory, for each hold needs a token of its own. There is none by
+/// the Redlock algorithm: what several servers count has no order.
 ///
 /// # The tokens
 ///
 /// They grow with each acquire of a name, whoever made it; there are gaps. The last one is kept in the string
-/// `redisson_lock_token:{name}`, which has no TTL and stays when the lock is free. They follow the clock of the server in microseconds
+/// `redisson_lock_token:{name}`, which stays when the lock is free, for ever unless
+/// [`ClientBuilder::token_ttl`](crate::ClientBuilder::token_ttl) says for how long. They follow the clock of the server in microseconds
 /// wherever that is ahead of them, so they go on growing after the server lost its data (a restart, `FLUSHALL`, an eviction, a failover
 /// to a replica that lags) if the clock of the server that then mints is not behind the last token. A Java client that is the first to
 /// lock after such a loss begins at 1.
@@ -105,7 +110,7 @@ impl FencedLock {
             let store = Arc::clone(client.store());
             client.space().config.has_tokens.store(true, SeqCst);
             let keys = Keys::new(Arc::clone(&store), &client.space().config).in_turn(client.space());
-            let fenced = Arc::new(Fenced { keys });
+            let fenced = Arc::new(Fenced { keys, ttl: client.space().config.token_ttl });
             let primitive = Arc::<Fenced>::clone(&fenced);
             Arc::new(Shared { engine: Engine::new(Arc::clone(client.space()), &FENCED, primitive, store), fenced })
         });
@@ -124,6 +129,15 @@ impl FencedLock {
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Runs commands at the server if this very hold is still there, as [`ReentrantLock::while_held`](crate::ReentrantLock::while_held)
+    /// does: what lies beside the lock needs no token.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn while_held(&self, hold: &Hold, commands: &[Command]) -> Result<Vec<Value>> {
+        self.shared.engine.while_held(&**self.client.store(), hold, commands)
     }
 
     /// The last token that was minted for a resource, asked of the server: that of the last hold, or a greater one if an acquire was
@@ -152,23 +166,35 @@ impl RedLock for FencedLock {
 /// The commands of the kind: those of any lock that is a key, but for the acquire.
 struct Fenced {
     keys: Keys,
+    /// How long a counter outlives the lease of its last hold.
+    ttl: Option<Duration>,
 }
 
 impl Fenced {
-    /// The lock was taken without its counter, which is at another node. Then the tokens are counted on under the lock, and last the lock
-    /// is looked at: a token counted after somebody else took it would be greater than theirs.
+    /// The lock was taken without its counter, which is at another node. Then the tokens are counted on under the lock, and after that the
+    /// lock is looked at: a token counted after somebody else took it would be greater than theirs. Last comes the counter: while an early
+    /// copy of the acquire is open, the lock may have been freed, held with a greater token and put back.
     fn mint(&self, tenure: &Arc<Tenure>, lease: Lease, answer_by: Moment) -> Result<bool, Failure> {
         let (counter, limits) = (counter_of(tenure.key()), Limits { answer_by, execute_within: lease.validity() });
-        let answer =
-            self.keys.ask_for(&MINT, &[&counter], &[Arg::Deadline], limits, |reply| matches!(reply, Reply::Text(_)))?;
-        tenure.note_token(token_in(&answer.reply)?);
+        let args = [Arg::Deadline, Arg::Number(self.ttl_after(lease))];
+        let answer = self.keys.ask_for(&MINT, &[&counter], &args, limits, |reply| matches!(reply, Reply::Text(_)))?;
+        let token = token_in(&answer.reply)?;
+        tenure.token().note(token);
         let renewed = self.keys.renew(Lane::Calls, std::slice::from_ref(tenure), lease, answer_by)?;
-        Ok(renewed.into_iter().next().transpose()?.flatten().is_some())
+        let is_there = renewed.into_iter().next().transpose()?.flatten().is_some();
+        Ok(is_there && self.last_token(tenure.key(), answer_by)? == Some(token))
+    }
+
+    /// In ms; 0: for ever.
+    fn ttl_after(&self, lease: Lease) -> u64 {
+        self.ttl.map_or(0, |ttl| lease.millis() + whole_millis(ttl))
     }
 
     fn last_token(&self, key: &Key, answer_by: Moment) -> Result<Option<u64>, Failure> {
         match self.keys.read(&counter_of(key), answer_by)? {
             Reply::Nil => Ok(None),
+            // As the acquire takes it: there was no token before it.
+            Reply::Text(zero) if zero == b"0" => Ok(None),
             token => token_in(&token).map(Some),
         }
     }
@@ -178,7 +204,8 @@ impl Fenced {
 /// As of a script that finds no counter there.
 fn token_in(reply: &Reply) -> Result<u64, Failure> {
     let Reply::Text(digits) = reply else { return Err(Failure::not_understood()) };
-    let token = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'));
+    let token = digits.and_then(|digits| digits.parse().ok());
     token.filter(|token| (1..1 << 53).contains(token)).ok_or_else(|| {
         let cause = Cause::new("the counter of the tokens holds no whole number below 2^53");
         Failure::Refused { code: "TOKEN".to_owned(), applied: Applied::No, cause }
@@ -187,18 +214,17 @@ fn token_in(reply: &Reply) -> Result<u64, Failure> {
 
 impl Primitive for Fenced {
     fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, answer_by: Moment) -> Result<Take, Failure> {
-        let answer = self.keys.acquire(&WITH_A_TOKEN, tenure, lease, manner, answer_by)?;
+        let answer = self.keys.acquire(&acquire(self.ttl_after(lease)), tenure, lease, manner, answer_by)?;
         match &answer.reply {
-            token @ Reply::Text(_) => tenure.note_token(token_in(token)?),
-            Reply::Nil => match self.mint(tenure, lease, answer_by) {
-                Ok(true) => {}
-                Ok(false) => return Ok(Take::Busy(Some(Duration::ZERO))),
-                Err(failure) => {
-                    // Whatever became of the token, the lock is there.
+            token @ Reply::Text(_) => tenure.token().note(token_in(token)?),
+            Reply::Nil => {
+                let minted = self.mint(tenure, lease, answer_by);
+                if !matches!(minted, Ok(true)) {
+                    // Whatever became of the token, the lock may be there.
                     tenure.leave_open(answer.sent, lease);
-                    return Err(failure);
+                    return minted.map(|_| Take::Busy(Some(Duration::ZERO)));
                 }
-            },
+            }
             reply => return self.keys.not_granted(tenure, manner, reply),
         }
         Ok(self.keys.granted(tenure, manner, &answer))

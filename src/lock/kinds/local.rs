@@ -29,7 +29,8 @@ use std::time::Duration;
 /// The same lock without a server: leases, re-entry, waiting, losses and errors are as on Redis.
 ///
 /// Each instance is a namespace of its own, shared by its clones. The watchdog's lease is 30 s. There is no client,
-/// so no settings, callback or stats.
+/// so no settings, callback or stats. Its holds have [tokens](Hold::token), so code that takes a [`FencedLock`](crate::FencedLock) is
+/// tested with it, too; they begin with 1 in each process.
 ///
 /// ```
 /// use redlatch::{LocalRedLock, RedLock, RedLockExt};
@@ -304,6 +305,7 @@ impl Primitive for Memory {
             None => {
                 let entry = Entry { owner: tenure.owner().to_owned(), ends: end_of(lease, now) };
                 locks.insert(tenure.key().full().to_owned(), entry);
+                tenure.token().mint();
                 Ok(Take::Acquired(now))
             }
         })

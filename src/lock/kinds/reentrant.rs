@@ -2,11 +2,13 @@
 
 use crate::base::error::Result;
 use crate::base::kind::Kind;
+use crate::base::value::Value;
 use crate::client::Client;
-use crate::lock::RedLock;
+use crate::lease::hold::Hold;
 use crate::lock::engine::Engine;
 use crate::lock::forward::answered_by;
 use crate::lock::keys::Keys;
+use crate::lock::{Command, RedLock};
 use std::sync::Arc;
 
 static REENTRANT: Kind = Kind { name: "re-entrant lock", passed_on: true, shared: false };
@@ -57,6 +59,47 @@ impl ReentrantLock {
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Runs commands at the server if this very hold is still there: all in one script, one after the other, and nothing if it is not.
+    ///
+    /// A holder that was paused for longer than its lease goes on where it was, and what it writes then may come after the next
+    /// holder's. What it writes so does not. It is for what lies in the same Redis as the lock, in a cluster in its slot; for anything
+    /// else, see [`FencedLock`](crate::FencedLock). The commands are sent again only while it is certain that none was run.
+    ///
+    /// ```no_run
+    /// use redlatch::{Command, Error, RedLockExt, RedisRedLock};
+    ///
+    /// let locks = RedisRedLock::connect("redis://127.0.0.1/")?;
+    /// let guard = locks.guard("order:{42}")?;
+    /// let pay = [
+    ///     Command::new("SET").key("order:{42}:state").arg("paid"),
+    ///     Command::new("INCR").key("order:{42}:version"),
+    /// ];
+    /// match locks.while_held(guard.hold(), &pay) {
+    ///     Ok(answers) => println!("version {:?}", answers[1].integer()),
+    ///     Err(Error::Lost { .. }) => println!("somebody else may have the lock: nothing was written"),
+    ///     Err(Error::CommandFailed { at, cause, .. }) => println!("command {at}: {cause}; those before it were run"),
+    ///     Err(Error::CommandsUnknown { .. }) => println!("look at the order: both, one or none was run"),
+    ///     Err(error) => return Err(error), // nothing was written, see Error::applied
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// A command may be any that the server lets a script run. Each has to name its keys. A script is not rolled back, so what can
+    /// fail comes first. All commands have 100,000 words and 32 MiB together at most, one of them 7,000 words.
+    ///
+    /// It asks for as long as an outage is ridden out, and the hold lasts. After [`Error::CommandsUnknown`](crate::Error::CommandsUnknown)
+    /// the next call for the same hold waits until the server cannot run the earlier commands any more, at most one response
+    /// time-out; an unlock need not.
+    ///
+    /// # Errors
+    /// [`Error::Lost`](crate::Error::Lost) when the hold is over, and then nothing was run; [`Error::NotHeld`](crate::Error::NotHeld)
+    /// on another thread and after the unlock; [`Error::CommandFailed`](crate::Error::CommandFailed) and
+    /// [`Error::CommandsUnknown`](crate::Error::CommandsUnknown); [`Error::Config`](crate::Error::Config) for too many words,
+    /// a hold of other locks, and in a cluster a key that is not in the slot of the lock; otherwise as of [`RedLock`].
+    pub fn while_held(&self, hold: &Hold, commands: &[Command]) -> Result<Vec<Value>> {
+        self.engine.while_held(&**self.client.store(), hold, commands)
     }
 }
 

@@ -174,7 +174,7 @@ impl Store for Cluster {
 /// # Errors
 /// That of a server, for keys of several slots.
 fn slot_of_all(keys: &[&str]) -> Result<u16, Failure> {
-    let slot = keys.first().map_or(0, |key| slot_of(key));
+    let slot = keys.first().map_or(0, slot_of);
     if keys.iter().all(|key| slot_of(key) == slot) {
         return Ok(slot);
     }

@@ -406,6 +406,6 @@ impl Routes {
     }
 
     fn slot_of(&self, resource: &str) -> u16 {
-        slot_of(&FullKey::new(&self.common.config.key_prefix, resource))
+        slot_of(&*FullKey::new(&self.common.config.key_prefix, resource))
     }
 }

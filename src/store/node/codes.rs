@@ -17,7 +17,16 @@ pub(super) fn may_have_written(code: &str) -> bool {
 /// | Redis 7.0, a permission | `ERR The user executing the script can't ..` | the same |
 /// | later ones and Valkey, a permission | `ERR ACL failure in script: User .. has no permissions ..` | the same |
 pub(super) fn code_of(error: &RedisError) -> Option<String> {
-    // Permissions come first: what follows names the user, whose name may hold any of the words below.
+    Some(worded(error.code()?, error.detail().unwrap_or_default()).to_owned())
+}
+
+/// The same of the words of an error that a script caught.
+pub(crate) fn code_in(said: &str) -> String {
+    let (code, detail) = said.split_once(' ').unwrap_or((said, ""));
+    worded(code, detail).to_owned()
+}
+
+fn worded<'a>(code: &'a str, detail: &str) -> &'a str {
     const WORDED: [(&str, &str); 8] = [
         ("ACL failure in script", "NOPERM"),
         ("The user executing the script can't", "NOPERM"),
@@ -28,15 +37,23 @@ pub(super) fn code_of(error: &RedisError) -> Option<String> {
         ("MISCONF", "MISCONF"),
         ("NOREPLICAS", "NOREPLICAS"),
     ];
-    let code = error.code()?;
     if !matches!(code, "ERR" | "@user_script:") {
-        return Some(code.to_owned());
+        return code;
     }
-    let detail = error.detail().unwrap_or_default();
-    // The words of other errors repeat the command, and so a name that the caller chose.
-    let is_of_script = code != "ERR" || detail.contains("script");
-    let inner = WORDED.iter().find(|(sign, _)| is_of_script && detail.contains(sign));
-    Some(inner.map_or("ERR", |(_, inner)| inner).to_owned())
+    let said = inside(code, detail);
+    WORDED.iter().find(|(sign, _)| said.starts_with(sign)).map_or("ERR", |(_, inner)| inner)
+}
+
+/// What was said inside of a script, without the lines that it came through. No further than its beginning, which is the server's own:
+/// behind that it may repeat names that the caller chose.
+fn inside<'a>(code: &str, detail: &'a str) -> &'a str {
+    let behind = |words: &'a str| words.split_once(": ").map_or("", |(_, said)| said);
+    let is_wrapped = code == "@user_script:" || detail.starts_with("Error running script");
+    let mut said = if is_wrapped { behind(detail) } else { detail };
+    while let Some(line) = said.strip_prefix("@user_script:") {
+        said = behind(line);
+    }
+    said.trim_start_matches('-')
 }
 
 #[cfg(test)]
@@ -49,7 +66,7 @@ mod tests {
     }
 
     /// What servers of 6.0.9 to 9.1.2 answered, and how the code reads that a caller gets.
-    const WORDED: [(&str, &str); 13] = [
+    const WORDED: [(&str, &str); 14] = [
         ("ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not allowed", "OOM"),
         ("ERR Error running script (call to f_1): @user_script:1: WRONGTYPE Operation against a key", "WRONGTYPE"),
         ("ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -READONLY You can't", "READONLY"),
@@ -72,13 +89,14 @@ mod tests {
         ("ERR ACL failure in script: No permissions to access a key", "NOPERM"),
         ("ERR ACL failure in script: User ROOM has no permissions to run the 'del' command", "NOPERM"),
         ("ERR unknown command", "ERR"),
+        ("ERR Path '$.ROOM.description' does not exist", "ERR"),
     ];
 
     #[test]
     fn a_script_error_has_its_code_however_a_server_words_it() {
         for (words, expected) in WORDED {
             let code = code_of(&said(words)).unwrap();
-            assert_eq!(code, expected, "{words}");
+            assert_eq!((code.as_str(), code_in(words).as_str()), (expected, expected), "{words}");
             assert_eq!(may_have_written(&code), matches!(expected, "NOPERM" | "ERR"), "{words}");
         }
     }

@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use bell::Bell;
+pub(crate) use codes::code_in;
 pub(crate) use greeting::says_master;
 pub(crate) use outage::Outage;
 pub(crate) use server::{Part, Server, Target, UNCONFIRMED};
@@ -54,6 +55,8 @@ pub(crate) enum Lane {
 pub(crate) struct Request<'a> {
     pub(crate) verb: Verb,
     pub(crate) keys: &'a [&'a str],
+    /// More keys, which are no locks: in a cluster in the slot of the first, or the server refuses all.
+    pub(crate) beside: &'a [&'a [u8]],
     pub(crate) args: &'a [Arg<'a>],
     /// Of one that grants or prolongs: the replicas that the client requires have to confirm what it says.
     pub(crate) grants: Option<Grants>,
@@ -61,12 +64,14 @@ pub(crate) struct Request<'a> {
     pub(crate) asking: bool,
     /// It may: it touches no key but those that it names, for one that was not there yet would keep the slot from moving on.
     pub(crate) may_ask: bool,
+    /// Nobody repeats it if it is not answered: so it is not written to a connection that the server has closed meanwhile.
+    pub(crate) is_sent_once: bool,
 }
 
 impl<'a> Request<'a> {
     /// One that grants nothing.
     pub(crate) fn new(verb: Verb, keys: &'a [&'a str], args: &'a [Arg<'a>]) -> Self {
-        Self { verb, keys, args, grants: None, asking: false, may_ask: true }
+        Self { verb, keys, beside: &[], args, grants: None, asking: false, may_ask: true, is_sent_once: false }
     }
 }
 
@@ -82,6 +87,7 @@ pub(crate) enum Verb {
 #[derive(Clone, Copy)]
 pub(crate) enum Arg<'a> {
     Text(&'a str),
+    Bytes(&'a [u8]),
     Number(u64),
     /// One text in parts.
     Parts([&'a str; 3]),
@@ -111,6 +117,8 @@ pub(crate) enum Reply {
     /// Any bytes, also a word such as `OK`.
     Text(Vec<u8>),
     Array(Vec<Reply>),
+    /// One of several, in a caller's own answer.
+    Error(String),
     /// What no command here is answered with.
     Other,
 }

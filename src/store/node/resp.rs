@@ -28,22 +28,25 @@ pub(super) fn pack_more(packed: &mut Vec<u8>, request: &Request<'_>, whole: bool
         text(packed, "ASKING");
     }
     let (keys, args) = (request.keys, request.args);
+    let count = keys.len() + request.beside.len();
     match &request.verb {
         Verb::Command(name) => {
-            line(packed, b'*', 1 + keys.len() + args.len());
+            line(packed, b'*', 1 + count + args.len());
             text(packed, name);
         }
         Verb::Script(script) => {
-            debug_assert!(script.fits(keys.len(), args.len()), "call of {}", script.name());
-            line(packed, b'*', 3 + keys.len() + args.len());
+            debug_assert!(script.fits(count, args.len()), "call of {}", script.name());
+            line(packed, b'*', 3 + count + args.len());
             call(packed, script, known.dialect, whole);
-            number(packed, keys.len() as u64);
+            number(packed, count as u64);
         }
     }
     keys.iter().for_each(|key| text(packed, key));
+    request.beside.iter().for_each(|key| parts(packed, [key]));
     for arg in args {
         match arg {
             Arg::Text(argument) => text(packed, argument),
+            Arg::Bytes(argument) => parts(packed, [argument]),
             Arg::Number(argument) => number(packed, *argument),
             Arg::Parts(argument) => parts(packed, argument.map(str::as_bytes)),
             Arg::InSlot(beginning) => in_slot(packed, beginning, keys.first().unwrap_or(&"")),
@@ -117,10 +120,10 @@ mod tests {
                 let known = redis::Script::new(script.text(Dialect::Plain));
                 let (verb, script) =
                     if whole { ("EVAL", script.text(Dialect::Plain)) } else { ("EVALSHA", known.get_hash()) };
-                redis::cmd(verb).arg(script).arg(request.keys.len()).take()
+                redis::cmd(verb).arg(script).arg(request.keys.len() + request.beside.len()).take()
             }
         };
-        command.arg(request.keys);
+        command.arg(request.keys).arg(request.beside);
         request.args.iter().for_each(|arg| add(&mut command, arg, deadline));
         command.get_packed_command()
     }
@@ -128,6 +131,7 @@ mod tests {
     fn add(command: &mut Cmd, arg: &Arg<'_>, deadline: u64) {
         match arg {
             Arg::Text(text) => command.arg(*text),
+            Arg::Bytes(bytes) => command.arg(*bytes),
             Arg::Number(number) => command.arg(*number),
             Arg::Parts(parts) => command.arg(parts.concat()),
             Arg::Deadline => command.arg(deadline),
@@ -170,6 +174,9 @@ mod tests {
             let texts = texts.iter().map(|text| Arg::Text(text));
             let args: Vec<_> = texts.chain(numbers).chain([Arg::RunId, Arg::Parts(parts)]).collect();
             check(&Request::new(Verb::Script(&ANY), &keys, &args), whole, deadline);
+            let beside = [b"\xff\0\r\n".as_slice(), b""];
+            let bytes = [Arg::Bytes(beside[0]), Arg::Bytes(beside[1])];
+            check(&Request { beside: &beside, ..Request::new(Verb::Script(&ANY), &keys, &bytes) }, whole, deadline);
             check(&Request::new(Verb::Command("PTTL"), &keys, &args), whole, deadline);
             check(&Request::new(Verb::Command("HLEN"), &keys[..1], &[]), whole, deadline);
         }

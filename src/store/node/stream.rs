@@ -11,6 +11,7 @@ use crate::base::time::{Clock, Moment};
 use crate::base::tls::Connector;
 use redis::io::tcp::socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 use redis::{ConnectionAddr, ErrorKind, Parser, RedisError, Value};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
@@ -77,6 +78,12 @@ impl Stream {
         sent.map_err(explained)
     }
 
+    /// Whether the server has closed it, as far as that is known here.
+    pub(super) fn is_closed(&self) -> bool {
+        let mut socket = [PollFd::new(&self.socket.socket, CLOSED)];
+        poll(&mut socket, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
     /// The answer to what was sent. What a server tells unasked is none.
     pub(crate) fn answer(&mut self) -> Result<Value, RedisError> {
         loop {
@@ -114,6 +121,12 @@ impl Stream {
         }
     }
 }
+
+/// What a system tells of a connection that the other side has closed, besides what it tells unasked.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const CLOSED: PollFlags = PollFlags::RDHUP;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const CLOSED: PollFlags = PollFlags::empty();
 
 fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, RedisError> {
     if ["0.0.0.0", "::"].contains(&host) {

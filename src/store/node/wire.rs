@@ -36,6 +36,9 @@ pub(super) struct Live {
     told: Vec<&'static Script>,
 }
 
+/// A longer command, which a caller wrote, leaves no buffer behind.
+const MOST_KEPT: usize = 64 << 10;
+
 /// One attempt's points in time.
 pub(super) struct Schedule {
     pub(super) sent: Moment,
@@ -102,6 +105,9 @@ impl Wire {
         connect_by: Moment,
         ends: Option<Moment>,
     ) -> Result<Once, Failure> {
+        if request.is_sent_once {
+            self.live = self.live.take().filter(|live| !live.stream.is_closed());
+        }
         let mut live = self.take_live(connect_by)?;
         let schedule = self.schedule(limits, ends);
         let said = live.send(request, &schedule, self.server.replicas);
@@ -254,10 +260,13 @@ impl Live {
             self.owed -= 1;
         }
         self.stream.send(&self.packed)?;
+        if self.packed.capacity() > MOST_KEPT {
+            self.packed = Vec::new();
+        }
         self.owed = usize::from(wait.is_some());
         // Both are read before either is looked at: an answer that is left would be taken for the next one's.
         let asking = if request.asking { self.stream.answer()? } else { Value::Okay };
-        match (self.stream.answer()?.extract_error(), asking.extract_error()) {
+        match (refused(self.stream.answer()?), refused(asking)) {
             // Why the node took it for one that does not ask.
             (Err(_), Err(refused)) => Err(refused),
             (reply, _) => reply,
@@ -313,12 +322,24 @@ impl Live {
     }
 }
 
+/// An error, if the whole answer is one. What is within it is an answer: redis-rs would take it for a refusal of the whole.
+fn refused(value: Value) -> Result<Value, RedisError> {
+    match value {
+        Value::ServerError(error) => Err(error.into()),
+        value => Ok(value),
+    }
+}
+
 pub(super) fn reply_of(value: Value) -> Reply {
     match value {
         Value::Nil => Reply::Nil,
         Value::Int(number) => Reply::Number(number),
         Value::BulkString(bytes) => Reply::Text(bytes),
         Value::SimpleString(text) => Reply::Text(text.into_bytes()),
+        Value::Okay => Reply::Text(b"OK".to_vec()),
+        Value::ServerError(error) => {
+            Reply::Error([error.code(), error.details().unwrap_or_default()].join(" ").trim_end().to_owned())
+        }
         Value::Array(items) => Reply::Array(items.into_iter().map(reply_of).collect()),
         _ => Reply::Other,
     }
@@ -340,9 +361,13 @@ mod tests {
 
     #[test]
     fn a_reply_is_a_tree_of_values() {
-        let said = redis::parse_redis_value(b"*4\r\n$2\r\n\xff\0\r\n*2\r\n:7\r\n$-1\r\n+PONG\r\n*0\r\n").unwrap();
+        let said =
+            redis::parse_redis_value(b"*5\r\n$2\r\n\xff\0\r\n*2\r\n:7\r\n$-1\r\n+PONG\r\n*0\r\n+OK\r\n").unwrap();
         let text = |bytes: &[u8]| Reply::Text(bytes.to_vec());
         let inner = Reply::Array(vec![Reply::Number(7), Reply::Nil]);
-        assert_eq!(reply_of(said), Reply::Array(vec![text(b"\xff\0"), inner, text(b"PONG"), Reply::Array(vec![])]));
+        assert_eq!(
+            reply_of(said),
+            Reply::Array(vec![text(b"\xff\0"), inner, text(b"PONG"), Reply::Array(vec![]), text(b"OK")])
+        );
     }
 }

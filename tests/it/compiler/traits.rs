@@ -27,6 +27,7 @@ fn public_types_keep_their_auto_traits() {
     both::<LocalRedLock>();
     both::<MultiLock<'static>>();
     both::<Hold>();
+    both::<(Command, Value)>();
     both::<GroupHold>();
     both::<CancelToken>();
     both::<Terms<'static>>();

@@ -16,6 +16,7 @@ const LAYERS: &[Layer] = &[
         "base::slot",
         "base::sync",
         "base::time",
+        "base::value",
     ]),
     apart(&["base::kind", "base::owner", "base::threads"]),
     together(&["base"]),

@@ -22,6 +22,11 @@ impl Excuses {
         self.cover_all(name, (at, at))
     }
 
+    /// Whether any of it falls into that time.
+    pub(crate) fn touch(&self, name: u8, (begin, end): Span) -> bool {
+        self.0.iter().any(|&During { names, span: (from, to) }| names.has(name) && from <= end && begin <= to)
+    }
+
     /// From its beginning to its end.
     pub(crate) fn cover_all(&self, name: u8, (begin, end): Span) -> bool {
         self.0.iter().any(|&During { names, span: (from, to) }| names.has(name) && from <= begin && end <= to)
@@ -53,6 +58,7 @@ mod tests {
         let excuses = Excuses::new(&[(100, 110)], &[], &[], 50);
         assert!(excuses.cover(0, 100) && excuses.cover(1, 160));
         assert!(!excuses.cover(0, 99) && !excuses.cover(0, 161));
+        assert!(excuses.touch(0, (90, 100)) && excuses.touch(0, (160, 200)) && !excuses.touch(0, (161, 200)));
     }
 
     #[test]

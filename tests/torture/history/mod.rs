@@ -3,6 +3,7 @@
 
 pub(crate) mod answers;
 pub(crate) mod belief;
+pub(crate) mod commands;
 pub(crate) mod counter;
 pub(crate) mod depth;
 pub(crate) mod excuses;
@@ -41,6 +42,7 @@ pub(crate) struct Verdict {
     /// Tokens that do not grow.
     pub(crate) tokens: Vec<(u64, String)>,
     pub(crate) resource: journal::Tally,
+    pub(crate) commands: commands::Tally,
     pub(crate) late: Vec<waits::Late>,
     pub(crate) missed: Vec<waits::Late>,
     pub(crate) passed: Vec<turns::Passed>,
@@ -79,13 +81,32 @@ impl Events {
         self.deaf.iter().filter(hits).map(|deaf| deaf.span).collect()
     }
 
+    /// What a server lost goes with the locks, strict clients and confirmed grants or not.
+    fn around(&self, trails: &[Trail], bounds: &Bounds) -> commands::Around {
+        let later = |failover: &failovers::Failover| {
+            failover.moved.map(|moved| failovers::Failover { moved: Some(moved + bounds.lease), ..*failover })
+        };
+        let longer: Vec<_> = self.failovers.iter().filter_map(later).collect();
+        commands::Around {
+            taken: Excuses::new(&self.losses, &self.failovers, trails, 0),
+            lost: Excuses::new(&self.losses, &longer, &[], bounds.lease),
+            response: bounds.response,
+        }
+    }
+
     fn rough(&self, name: u8) -> Vec<Span> {
         self.rough.iter().filter(|rough| rough.names.has(name)).map(|rough| rough.span).collect()
     }
 }
 
-/// Runs every checker; `writes` are those to what fenced locks protect.
-pub(crate) fn judge(trails: &[Trail], writes: &[Grant], events: &Events, bounds: &Bounds) -> Verdict {
+/// Runs every checker; `writes` are those to what fenced locks protect, `lists` what was written while locks were held.
+pub(crate) fn judge(
+    trails: &[Trail],
+    writes: &[Grant],
+    lists: &[Vec<u64>],
+    events: &Events,
+    bounds: &Bounds,
+) -> Verdict {
     let Events { losses, failovers, moves, .. } = events;
     let taking: &[_] = if bounds.replicated { &[] } else { failovers };
     let excuses = Excuses::new(losses, taking, trails, bounds.lease);
@@ -113,6 +134,7 @@ pub(crate) fn judge(trails: &[Trail], writes: &[Grant], events: &Events, bounds:
         answers: answers::wrong(trails),
         tokens: tokens::out_of_order(trails),
         resource: journal::tally(writes),
+        commands: commands::tally(trails, lists, &events.around(trails, bounds)),
         late,
         missed: waits::missed(trails, events, bounds),
         passed: turns::passed_over(trails, events, bounds),
@@ -147,6 +169,7 @@ impl Verdict {
         for (checker, mistakes) in [
             ("C2 tokens", &self.tokens),
             ("C2 resource", &self.resource.wrong),
+            ("C8 commands", &self.commands.wrong),
             ("C3 levels", &self.depth),
             ("answers", &self.answers),
         ] {
@@ -190,9 +213,9 @@ mod tests {
     #[test]
     fn a_loss_excuses_two_believers_unless_the_clients_are_strict() {
         for strict in [false, true] {
-            let bounds = Bounds { free: 1_000, lease: 100, passes: 0, passed: 0, strict, replicated: false };
+            let bounds = Bounds { free: 1_000, lease: 100, strict, ..Bounds::default() };
             let verdict =
-                judge(&two_believers(), &[], &Events { losses: vec![(40, 45)], ..Events::default() }, &bounds);
+                judge(&two_believers(), &[], &[], &Events { losses: vec![(40, 45)], ..Events::default() }, &bounds);
             assert_eq!((verdict.overlaps.len(), verdict.expected_overlaps.len()), if strict { (1, 0) } else { (0, 1) });
         }
     }

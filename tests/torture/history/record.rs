@@ -37,7 +37,7 @@ macro_rules! bytes {
 bytes! {
     /// What a record tells of.
     Kind {
-        /// A call begins. `value`: what it may take, in ms; 0: as long as the lock is not free.
+        /// A call begins. `value`: what it may take, in ms; 0: as long as the lock is not free. `owner`: what its commands write.
         Call,
         /// It returned. `depth`: the levels after it; `value`: the token of the hold, zero if it has none.
         Done,
@@ -58,7 +58,7 @@ bytes! {
 
 bytes! {
     /// Which call it is.
-    Op { Lock, Try, TryFor, Leased, Cancellable, Zero, Unlock, Drop, Leave, Again, Extend, Verify, Force, }
+    Op { Lock, Try, TryFor, Leased, Cancellable, Zero, Unlock, Drop, Leave, Again, Extend, Verify, Force, Commands, }
 }
 
 bytes! {

@@ -128,8 +128,7 @@ mod tests {
     fn found(waiter: Trail, others: [Trail; 2], rough: &[Span], passes: usize) -> Vec<usize> {
         let deaf = rough.iter().map(|&span| Deaf { process: Some(0), span }).collect();
         let deaf = Events { deaf, ..Events::default() };
-        let ([one, other], bounds) =
-            (others, Bounds { free: 0, lease: 0, passes, passed: 50 * MS, strict: false, replicated: false });
+        let ([one, other], bounds) = (others, Bounds { passes, passed: 50 * MS, ..Bounds::default() });
         passed_over(&[waiter, one, other], &deaf, &bounds).iter().map(|passed| passed.turns).collect()
     }
 
@@ -150,7 +149,7 @@ mod tests {
         let [one, other] = others(5);
         let trails = [process(0, &acquired(80, 500, 1)), process(0, &acquired(81, 155, 2)), one, other];
         for (passes, expected) in [(3, vec![5, 4, 5]), (4, vec![5, 5]), (5, vec![])] {
-            let bounds = Bounds { free: 0, lease: 0, passes, passed: 40 * MS, strict: false, replicated: false };
+            let bounds = Bounds { passes, passed: 40 * MS, ..Bounds::default() };
             let found = passed_over(&trails, &Events::default(), &bounds);
             assert_eq!(found.iter().map(|passed| passed.turns).collect::<Vec<_>>(), expected, "{passes} are allowed");
         }

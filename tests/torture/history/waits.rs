@@ -16,11 +16,14 @@ const LATE: u64 = 250 * MS;
 /// Nothing is taken off what is shorter: it is in time anyway, and most calls are.
 const SHORT: u64 = MS;
 
+#[derive(Default)]
 pub(crate) struct Bounds {
     /// How long a waiter may sleep beside a free lock.
     pub(crate) free: u64,
     /// The longest lease.
     pub(crate) lease: u64,
+    /// How long an attempt may be executed.
+    pub(crate) response: u64,
     /// How often a call may be passed over that waits for longer than `passed`.
     pub(crate) passes: usize,
     pub(crate) passed: u64,
@@ -277,7 +280,7 @@ mod tests {
         missed(
             &[holder, waiter],
             &Events { rough, ..Events::default() },
-            &Bounds { free: 500 * MS, lease: 300 * MS, passes: 0, passed: 0, strict: false, replicated: false },
+            &Bounds { free: 500 * MS, lease: 300 * MS, ..Bounds::default() },
         )
         .len()
     }
@@ -295,7 +298,7 @@ mod tests {
     fn what_was_granted_to_one_that_was_killed_may_not_be_in_its_log() {
         let out = Record { outcome: Outcome::Yes, ..record(100, Kind::Done, Op::Unlock) };
         let (holder, waits) = (trail(&[acquired(0), out]), record(50, Kind::Call, Op::Lock));
-        let bounds = Bounds { free: 500 * MS, lease: 300 * MS, passes: 0, passed: 0, strict: false, replicated: false };
+        let bounds = Bounds { free: 500 * MS, lease: 300 * MS, ..Bounds::default() };
         for empty_handed in [false, true] {
             let killed = Trail { killed: true, until: 200 * MS, empty_handed, ..trail(&[waits]) };
             let found = missed(&[holder.clone(), killed, trail(&[waits, acquired(701)])], &Events::default(), &bounds);

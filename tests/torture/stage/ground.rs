@@ -3,6 +3,8 @@
 use super::party::Party;
 use super::shards::Shards;
 use crate::classes::Only;
+use crate::guarded::{self, LIST};
+use crate::history::commands::Lists;
 use crate::plan::Plan;
 use crate::reaper;
 use crate::server::Server;
@@ -79,10 +81,18 @@ impl Ground {
         }
     }
 
-    /// What is left of the clients. The epochs of strict ones stay, and the counters of tokens.
+    /// What was written while each of the locks was held.
+    pub(super) fn written(&self, names: u8) -> Lists {
+        let ask = |name| self.list(&["LRANGE", &guarded::list(name), "0", "-1"]);
+        let numbers = |list: Vec<String>| list.iter().filter_map(|number| number.parse().ok()).collect();
+        (0..names).map(|name| numbers(ask(name))).collect()
+    }
+
+    /// What is left of the clients. The epochs of strict ones stay, the counters of tokens, and what was written.
     pub(super) fn left(&self) -> Option<String> {
         let mut keys = self.list(&["KEYS", "*"]);
-        keys.retain(|key| !key.starts_with("redlatch:epoch") && !key.starts_with("redisson_lock_token:"));
+        let stays = ["redlatch:epoch", "redisson_lock_token:"];
+        keys.retain(|key| !stays.iter().any(|start| key.starts_with(start)) && !key.ends_with(LIST));
         let mut channels = self.channels();
         channels.retain(|channel| !channel.starts_with("__sentinel__"));
         let clients = self.clients();

@@ -6,11 +6,11 @@
 -- ARGV[1]  deadline of this attempt, us on the server's clock
 -- ARGV[2]  lease, ms
 -- ARGV[3]  owner field
--- ARGV[4]  hold count, absolute
+-- ARGV[4]  time to live of the counter, ms; 0: it stays for ever
 -- reply    text: acquired, with this token; integer: the holder's PTTL, ms (-1: none); error STALE <server us>; error TOKEN:
 --          the counter is no counter, and nothing was done
 local lock, counter = KEYS[1], KEYS[2]
-local lease, owner, count = tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local lease, owner = tonumber(ARGV[2]), ARGV[3]
 
 local left = redis.call('PTTL', lock)
 if left ~= -2 and redis.call('HEXISTS', lock, owner) == 0 then
@@ -18,9 +18,9 @@ if left ~= -2 and redis.call('HEXISTS', lock, owner) == 0 then
 end
 -- Also where a copy of this very attempt was here before: it may have taken the lock without its counter, whose last token is then
 -- that of another hold.
-local token, wrong = next_token(counter)
+local token, wrong = next_token(counter, tonumber(ARGV[4]))
 if wrong then
   return wrong
 end
-redis.call('HSET', lock, owner, count)
+redis.call('HSET', lock, owner, 1)
 return left < lease and expire(lock, lease, left == -2 and { lock } or {}) or token

@@ -3,8 +3,9 @@
 -- preludes stale, next_token
 -- KEYS[1]  the counter of the tokens: string
 -- ARGV[1]  deadline of this attempt, us on the server's clock
+-- ARGV[2]  time to live of the counter, ms; 0: it stays for ever
 -- reply    text: the token; error STALE <server us>; error TOKEN: the counter is no counter, and nothing was done
 local counter = KEYS[1]
 
-local token, wrong = next_token(counter)
+local token, wrong = next_token(counter, tonumber(ARGV[2]))
 return token or wrong

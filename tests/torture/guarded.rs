@@ -1,0 +1,49 @@
+//! What a worker writes only while its lock is held: a number to a list beside the lock, by commands that the server runs if the hold
+//! is there.
+
+use crate::history::record::{Kind, Op, Record, now};
+use crate::work::{Hand, outcome, resource};
+use redlatch::{Client, Command, FencedLock, Hold, RedLock, ReentrantLock, Result, Value};
+
+/// A kind that has them run.
+pub(crate) trait Guarded: RedLock {
+    fn run(&self, hold: &Hold, commands: &[Command]) -> Result<Vec<Value>>;
+}
+
+impl Guarded for ReentrantLock {
+    fn run(&self, hold: &Hold, commands: &[Command]) -> Result<Vec<Value>> {
+        self.while_held(hold, commands)
+    }
+}
+
+impl Guarded for FencedLock {
+    fn run(&self, hold: &Hold, commands: &[Command]) -> Result<Vec<Value>> {
+        self.while_held(hold, commands)
+    }
+}
+
+pub(crate) fn locks(client: &Client, fenced: bool) -> Box<dyn Guarded> {
+    if fenced { Box::new(FencedLock::new(client)) } else { Box::new(ReentrantLock::new(client)) }
+}
+
+/// The list of a lock, in its slot.
+pub(crate) fn list(name: u8) -> String {
+    format!("{{{}}}{LIST}", resource(name))
+}
+
+/// How its key ends.
+pub(crate) const LIST: &str = ":written";
+
+impl Hand<'_> {
+    /// The last call may have to be outlasted first. Whether the hold is still there is for the server to say.
+    pub(crate) fn write_while_held(&mut self, name: u8) {
+        let Some(hold) = self.hold.clone() else { return };
+        let (number, budget) = (self.rng.u64(..), self.plan.outage + 2 * self.plan.response);
+        let depth = self.locks.hold_count(&resource(name)) as u8;
+        let call = Record { at: now(), kind: Kind::Call, op: Op::Commands, name, depth, ..Record::default() };
+        self.log.write(Record { owner: number, value: budget, ..call });
+        let push = Command::new("RPUSH").key(list(name)).arg(number.to_string());
+        let result = self.locks.run(&hold, &[push]);
+        self.end(Op::Commands, name, outcome(&result, |answers| answers.len() == 1));
+    }
+}
