@@ -65,7 +65,7 @@ impl Command {
 /// Without what it writes, which may be a secret.
 impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.words[0]))?;
+        write!(f, "{}", String::from_utf8_lossy(&self.words[0]).escape_debug())?;
         self.keys().try_for_each(|key| write!(f, " {:?}", String::from_utf8_lossy(key)))?;
         write!(f, " .. {} more words", self.words.len() - 1 - self.keys.len())
     }
@@ -76,7 +76,9 @@ impl fmt::Debug for Command {
 pub(super) fn check_size(commands: &[Command]) -> Result<()> {
     let most = commands.iter().map(|command| command.words.len()).max().unwrap_or(0);
     let all: usize = commands.iter().map(|command| command.words.len()).sum();
-    let bytes: usize = commands.iter().flat_map(|command| &command.words).map(Vec::len).sum();
+    let words: usize = commands.iter().flat_map(|command| &command.words).map(Vec::len).sum();
+    // Keys are sent twice: as what the server is to check, and as words.
+    let bytes = words + commands.iter().flat_map(Command::keys).map(<[u8]>::len).sum::<usize>();
     if most <= MOST_WORDS && all <= MOST_WORDS_OF_ALL && bytes <= MOST_BYTES {
         return Ok(());
     }
@@ -95,4 +97,14 @@ pub(super) fn check_slots(hold: &Hold, commands: &[Command]) -> Result<()> {
     Err(Error::config(format!(
         "the key {key:?} is not in the slot of lock {resource:?}: give both names the same tag, as in order:{{42}}"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Command;
+
+    #[test]
+    fn a_name_with_line_breaks_takes_one_line() {
+        assert_eq!(format!("{:?}", Command::new("GET\n").key("a")), r#"GET\n "a" .. 0 more words"#);
+    }
 }

@@ -303,9 +303,10 @@ fn a_list_may_be_long_and_no_longer() {
     assert_eq!(run(&[push(7_000)]).unwrap(), [Value::Integer(6_998)]);
     let many = vec![Command::new("INCR").key("b"); 50_000];
     assert_eq!(run(&many).unwrap()[49_999], Value::Integer(50_000));
-    let big = Command::new("SET").key("c").arg(vec![b'x'; (32 << 20) - 4]);
+    let big = Command::new("SET").key("c").arg(vec![b'x'; (32 << 20) - 5]);
     assert_eq!(run(std::slice::from_ref(&big)).unwrap(), [bytes("OK")]);
-    let several = [vec![push(7_001)], vec![Command::new("PING"); 100_001], vec![big, Command::new("PING")]];
+    let key = Command::new("GET").key(vec![b'x'; 17 << 20]);
+    let several = [vec![key], vec![push(7_001)], vec![Command::new("PING"); 100_001], vec![big, Command::new("PING")]];
     for too_much in several {
         assert_err!(run(&too_much), Config);
     }

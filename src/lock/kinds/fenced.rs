@@ -80,7 +80,8 @@ fn counter_of(key: &Key) -> String {
 /// # The tokens
 ///
 /// They grow with each acquire of a name, whoever made it; there are gaps. The last one is kept in the string
-/// `redisson_lock_token:{name}`, which stays when the lock is free, for ever unless
+/// `redisson_lock_token:{name}`, the braces being those of the name if it has some: the locks `shop` and `{shop}` are two and count on
+/// together, as Redisson has it. It stays when the lock is free, for ever unless
 /// [`ClientBuilder::token_ttl`](crate::ClientBuilder::token_ttl) says for how long. They follow the clock of the server in microseconds
 /// wherever that is ahead of them, so they go on growing after the server lost its data (a restart, `FLUSHALL`, an eviction, a failover
 /// to a replica that lags) if the clock of the server that then mints is not behind the last token. A Java client that is the first to
