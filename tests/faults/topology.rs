@@ -200,7 +200,21 @@ fn assert_in_redis_6_0(server: &Server, command: &str) {
 }
 
 /// What else scripts say in calls: options that Redis 6.0 has, and texts of their own.
-const WORDS: [&str; 7] = ["PX", "WITHSCORES", "NUMSUB", "%.0f", "head", "foreign", "redlatch_ear:"];
+const WORDS: [&str; 13] = [
+    "PX",
+    "WITHSCORES",
+    "NUMSUB",
+    "%.0f",
+    "head",
+    "foreign",
+    "redlatch_ear:",
+    "mode",
+    "read",
+    "write",
+    "waiting",
+    "turn",
+    ":rwlock_timeout:",
+];
 
 /// The commands that a script runs, each of them without other options: those have ages of their own. The self-test is given the
 /// commands of the others.
