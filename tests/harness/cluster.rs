@@ -387,7 +387,7 @@ pub(crate) fn shared_if(is_sealed: bool) -> &'static Cluster {
     static SHARED: [OnceLock<(Cluster, Child)>; 2] = [const { OnceLock::new() }; 2];
     let start = || {
         let cluster = Cluster::of(if is_sealed { Shape::STEADY.sealed(Flaw::None) } else { Shape::STEADY });
-        let shell = killed_in_the_end(&cluster.dir, cluster.nodes.iter());
+        let shell = killed_in_the_end(&cluster.dir, cluster.nodes.iter().map(Member::pid));
         (cluster, shell)
     };
     &SHARED[usize::from(is_sealed)].get_or_init(start).0

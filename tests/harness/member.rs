@@ -295,8 +295,8 @@ impl Member {
 
 /// Has these killed however this process ends, and their folder taken away: by a shell that reads from a pipe whose other
 /// end only this process has, as long as it keeps what it is given here.
-pub(crate) fn killed_in_the_end<'a>(dir: &Path, members: impl Iterator<Item = &'a Member>) -> Child {
-    let pids = members.map(|member| member.pid().to_string());
+pub(crate) fn killed_in_the_end(dir: &Path, pids: impl Iterator<Item = u32>) -> Child {
+    let pids = pids.map(|pid| pid.to_string());
     let mut shell = Command::new("sh");
     shell.args(["-c", r#"read -r _; kill -9 "$@"; rm -rf "$0""#]).arg(dir).args(pids);
     let shell = shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();

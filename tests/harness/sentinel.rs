@@ -283,7 +283,7 @@ pub(crate) fn shared_if(is_sealed: bool) -> &'static Group {
     static SHARED: [OnceLock<(Group, Child)>; 2] = [const { OnceLock::new() }; 2];
     let start = || {
         let group = Group::of(if is_sealed { Shape::STEADY.sealed(Flaw::None) } else { Shape::STEADY });
-        let shell = killed_in_the_end(&group.dir, group.nodes.iter().chain(&group.sentinels));
+        let shell = killed_in_the_end(&group.dir, group.nodes.iter().chain(&group.sentinels).map(Member::pid));
         (group, shell)
     };
     &SHARED[usize::from(is_sealed)].get_or_init(start).0

@@ -1,5 +1,6 @@
 //! The harness's servers: a private `redis-server` for one test, and the look at what is left on it in the end.
 
+use crate::member::killed_in_the_end;
 use crate::papers::Papers;
 pub use crate::program::version;
 use crate::program::{Program, usual, with_tls};
@@ -11,8 +12,8 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 /// How long a server may take to start: 15 ms are typical, but the machine may be busy.
@@ -338,6 +339,17 @@ impl Drop for Server {
             std::panic::resume_unwind(panic);
         }
     }
+}
+
+/// The one server of all tests of this program that leave it as it is, with a TCP port. It is never dropped.
+pub fn shared() -> &'static Server {
+    static SHARED: OnceLock<(Server, Child)> = OnceLock::new();
+    let start = || {
+        let server = Server::start_on_tcp();
+        let shell = killed_in_the_end(&server.dir, std::iter::once(server.pid()));
+        (server, shell)
+    };
+    &SHARED.get_or_init(start).0
 }
 
 /// Whether it is on a server by design: for ever, the counter of a fenced lock; for a while, that somebody waited to read.

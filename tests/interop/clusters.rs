@@ -45,7 +45,7 @@ fn waiters_are_woken_after_a_failover_by_hand(family: Family, holder: Holder) {
     let (name, next) = (cluster.name_at(0, 0), cluster.replicas_of(0)[0]);
     let channel = family.channel(&name);
     // Ours needs any node at all for channels of all nodes.
-    let stays = family == Family::Plain && holder == Holder::Java;
+    let stays = family == Family::PLAIN && holder == Holder::Java;
     let (holder, waiter) = setting.sides();
     holder.lock(&name);
     holder.lock(&name);
@@ -75,7 +75,7 @@ fn lock_and_unlock(side: &dyn Side, name: &str) -> Span {
 /// Their channel lies in another slot, and Redisson names both in one command. Here they work.
 #[test]
 fn redisson_in_a_cluster_cannot_unlock_what_has_braces_but_no_tag() {
-    for family in [Family::Sharded, Family::Plain] {
+    for family in [Family::SHARDED, Family::PLAIN] {
         let setting = Setting::new(family, Holder::Rust, FOR_EVER);
         for name in ["a{b", "a}b", "{}"] {
             let (ours, theirs) = setting.sides();

@@ -7,8 +7,8 @@ use crate::sides::now;
 
 #[test]
 fn both_programs_read_one_clock() {
-    let servers = Servers::start(Family::Jedis);
-    let jvm = Jvm::start(Family::Jedis, &servers, FOR_EVER, "");
+    let servers = Servers::start(Family::JEDIS);
+    let jvm = Jvm::start(Family::JEDIS.program, &servers, FOR_EVER, "");
     for _ in 0..100 {
         let before = now();
         let (answer, span) = jvm.ask("main", &["ready"]);
@@ -21,7 +21,7 @@ fn both_programs_read_one_clock() {
 /// shows that the other tests would see one.
 #[test]
 fn what_redisson_cannot_decode_is_seen_in_its_log() {
-    let setting = Setting::new(Family::Redisson, Holder::Rust, FOR_EVER);
+    let setting = Setting::new(Family::REDISSON, Holder::Rust, FOR_EVER);
     let (holder, waiter) = setting.sides();
     holder.lock("n");
     let wait = || {

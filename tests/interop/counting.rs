@@ -5,7 +5,7 @@ use crate::java::Jvm;
 use crate::process::{Peer, hear, tell, with_peer};
 use crate::server::Server;
 use crate::servers::Servers;
-use crate::setting::{FOR_EVER, Family, Ours, record};
+use crate::setting::{FOR_EVER, Family, Kind, Ours, record};
 use crate::threads::{LONG, eventually, finish};
 use redlatch::{ReadWriteLock, RedLockExt};
 use std::fs::OpenOptions;
@@ -20,7 +20,7 @@ const TARGET_IN_A_CLUSTER: u32 = 5_000;
 /// They exclude by the same key; what is counted are tokens.
 const TARGET_OF_FENCED_LOCKS: u32 = 2_500;
 /// Readers are in between.
-const TARGET_OF_WRITE_LOCKS: u32 = 2_500;
+const TARGET_OF_WRITE_LOCKS_IN_A_CLUSTER: u32 = 1_500;
 /// To Redisson readers that are always there are no reason to let a writer in.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 const THREADS: usize = 4;
@@ -29,43 +29,55 @@ const TOKENS: &str = "tokens";
 
 #[test]
 fn no_increment_is_lost_beside_redisson() {
-    with_peer(|url| count_in_a_process(Family::Redisson, url), |start| count_together(Family::Redisson, start));
+    with_peer(|url| count_in_a_process(Family::REDISSON, url), |start| count_together(Family::REDISSON, start));
 }
 
 #[test]
 fn no_increment_is_lost_beside_redissons_fenced_lock() {
-    with_peer(|url| count_in_a_process(Family::Fenced, url), |start| count_together(Family::Fenced, start));
+    with_peer(|url| count_in_a_process(Family::FENCED, url), |start| count_together(Family::FENCED, start));
 }
 
 /// Beside them a reader in each process looks for numbers that change or are unfinished while it looks.
 #[test]
 fn no_increment_is_lost_beside_redissons_write_lock_and_readers() {
-    with_peer(|url| count_in_a_process(Family::ReadWrite, url), |start| count_together(Family::ReadWrite, start));
+    with_peer(|url| count_in_a_process(Family::READ_WRITE, url), |start| count_together(Family::READ_WRITE, start));
+}
+
+#[test]
+fn no_increment_is_lost_beside_redissons_write_lock_and_readers_in_a_sharded_cluster() {
+    let family = Family::READ_WRITE_SHARDED;
+    with_peer(|url| count_in_a_process(family, url), |start| count_together(family, start));
+}
+
+#[test]
+fn no_increment_is_lost_beside_redissons_write_lock_and_readers_in_a_plain_cluster() {
+    let family = Family::READ_WRITE_PLAIN;
+    with_peer(|url| count_in_a_process(family, url), |start| count_together(family, start));
 }
 
 #[test]
 fn no_increment_is_lost_beside_jedis() {
-    with_peer(|url| count_in_a_process(Family::Jedis, url), |start| count_together(Family::Jedis, start));
+    with_peer(|url| count_in_a_process(Family::JEDIS, url), |start| count_together(Family::JEDIS, start));
 }
 
 #[test]
 fn no_increment_is_lost_beside_redisson_in_a_sharded_cluster() {
-    with_peer(|url| count_in_a_process(Family::Sharded, url), |start| count_together(Family::Sharded, start));
+    with_peer(|url| count_in_a_process(Family::SHARDED, url), |start| count_together(Family::SHARDED, start));
 }
 
 #[test]
 fn no_increment_is_lost_beside_redisson_in_a_plain_cluster() {
-    with_peer(|url| count_in_a_process(Family::Plain, url), |start| count_together(Family::Plain, start));
+    with_peer(|url| count_in_a_process(Family::PLAIN, url), |start| count_together(Family::PLAIN, start));
 }
 
 #[test]
 fn no_increment_is_lost_when_a_sharded_cluster_fails_over() {
-    with_peer(|url| count_in_a_process(Family::Sharded, url), |start| count_in_a_failover(Family::Sharded, start));
+    with_peer(|url| count_in_a_process(Family::SHARDED, url), |start| count_in_a_failover(Family::SHARDED, start));
 }
 
 #[test]
 fn no_increment_is_lost_when_a_plain_cluster_fails_over() {
-    with_peer(|url| count_in_a_process(Family::Plain, url), |start| count_in_a_failover(Family::Plain, start));
+    with_peer(|url| count_in_a_process(Family::PLAIN, url), |start| count_in_a_failover(Family::PLAIN, start));
 }
 
 fn count_together(family: Family, start: &dyn Fn(&Server) -> Peer) {
@@ -87,11 +99,12 @@ fn count_in_a_failover(family: Family, start: &dyn Fn(&Server) -> Peer) {
 }
 
 fn target(family: Family) -> u32 {
-    match family {
-        Family::Sharded | Family::Plain => TARGET_IN_A_CLUSTER,
-        Family::Fenced => TARGET_OF_FENCED_LOCKS,
-        Family::ReadWrite => TARGET_OF_WRITE_LOCKS,
-        Family::Redisson | Family::Jedis => TARGET,
+    match family.kind {
+        Kind::Plain if family.is_in_cluster() => TARGET_IN_A_CLUSTER,
+        Kind::Plain => TARGET,
+        Kind::Fenced => TARGET_OF_FENCED_LOCKS,
+        Kind::ReadWrite if family.is_in_cluster() => TARGET_OF_WRITE_LOCKS_IN_A_CLUSTER,
+        Kind::ReadWrite => TARGET,
     }
 }
 
@@ -120,7 +133,7 @@ fn count(
     let target = target(family);
     let file = servers.news.socket().with_file_name("count");
     std::fs::write(&file, "0").unwrap();
-    let jvms = [(); 2].map(|()| Jvm::start(family, servers, FOR_EVER, ""));
+    let jvms = [(); 2].map(|()| Jvm::start(family.program, servers, FOR_EVER, ""));
     let gate = family.locks(&servers.url(), FOR_EVER, "");
     gate.lock(COUNTER).unwrap();
     let peers = [start(&servers.news), start(&servers.news)];
@@ -135,7 +148,7 @@ fn count(
         shares.split(',').map(Share::of).collect()
     });
     assert_eq!(std::fs::read_to_string(&file).unwrap(), target.to_string());
-    if family == Family::Fenced {
+    if family.kind == Kind::Fenced {
         assert_tokens_grow(&file);
     }
     let counted: u32 = java.iter().chain(&rust).flatten().map(|share| share.count).sum();
@@ -158,7 +171,8 @@ fn count_in_jvms(
 ) -> (Instant, [Vec<Share>; 2], u32) {
     let target = target(family).to_string();
     let count = |jvm: &Jvm, thread: usize| {
-        let words = ["count", COUNTER, file.to_str().unwrap(), &target];
+        let verb = [family.verbs(), "count"].concat();
+        let words = [verb.as_str(), COUNTER, file.to_str().unwrap(), &target];
         Share::of(&jvm.ask(&thread.to_string(), &words).0.unwrap())
     };
     let watch = |jvm: &Jvm| jvm.ask("reader", &["read.watch", COUNTER, file.to_str().unwrap(), &target]).0.unwrap();
@@ -168,7 +182,7 @@ fn count_in_jvms(
             .each_ref()
             .map(|jvm| (0..THREADS).map(|thread| scope.spawn(move || count(jvm, thread))).collect::<Vec<_>>());
         let readers: Vec<_> =
-            jvms.iter().filter(|_| family == Family::ReadWrite).map(|jvm| scope.spawn(move || watch(jvm))).collect();
+            jvms.iter().filter(|_| family.kind == Kind::ReadWrite).map(|jvm| scope.spawn(move || watch(jvm))).collect();
         let waiting = || servers.subscribers(&family.channel(COUNTER));
         eventually(LONG, "all processes wait", || waiting() >= 4);
         gate.unlock(COUNTER).unwrap();
@@ -186,7 +200,7 @@ fn count_in_a_process(family: Family, url: &str) {
     tell(url, "ready");
     let (shares, looks): (Vec<_>, u32) = std::thread::scope(|scope| {
         let threads = [(); THREADS].map(|()| scope.spawn(|| count_in_a_thread(&locks, &file, target(family))));
-        let looks = if family == Family::ReadWrite { watch_in_a_thread(&locks, &file, target(family)) } else { 0 };
+        let looks = if family.kind == Kind::ReadWrite { watch_in_a_thread(&locks, &file, target(family)) } else { 0 };
         let shares = threads.into_iter().map(finish).map(|share| format!("{} {}", share.count, share.longest));
         (shares.collect(), looks)
     });
@@ -242,7 +256,7 @@ fn assert_tokens_grow(file: &Path) {
     let tokens = std::fs::read_to_string(file.with_file_name(TOKENS)).unwrap();
     let tokens: Vec<u64> = tokens.lines().map(|token| token.parse().unwrap()).collect();
     let back = tokens.windows(2).find(|pair| pair[0] >= pair[1]);
-    assert_eq!((tokens.len(), back), (target(Family::Fenced) as usize, None), "tokens in the order of holds");
+    assert_eq!((tokens.len(), back), (target(Family::FENCED) as usize, None), "tokens in the order of holds");
 }
 
 /// While somebody writes it there may be none.

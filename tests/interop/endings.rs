@@ -12,27 +12,27 @@ const LEASE: Duration = Duration::from_secs(2);
 
 #[test]
 fn a_killed_jvm_with_redisson() {
-    jvm_is_killed(Family::Redisson);
+    jvm_is_killed(Family::REDISSON);
 }
 
 #[test]
 fn a_killed_jvm_with_redissons_fenced_lock() {
-    jvm_is_killed(Family::Fenced);
+    jvm_is_killed(Family::FENCED);
 }
 
 #[test]
 fn a_killed_jvm_with_jedis() {
-    jvm_is_killed(Family::Jedis);
+    jvm_is_killed(Family::JEDIS);
 }
 
 #[test]
 fn a_killed_jvm_with_redisson_in_a_sharded_cluster() {
-    jvm_is_killed(Family::Sharded);
+    jvm_is_killed(Family::SHARDED);
 }
 
 #[test]
 fn a_killed_jvm_with_redisson_in_a_plain_cluster() {
-    jvm_is_killed(Family::Plain);
+    jvm_is_killed(Family::PLAIN);
 }
 
 fn jvm_is_killed(family: Family) {
@@ -51,27 +51,27 @@ fn jvm_is_killed(family: Family) {
 
 #[test]
 fn a_killed_rust_process_beside_redisson() {
-    with_peer(|url| hold_until_killed(Family::Redisson, url), |start| process_is_killed(Family::Redisson, start));
+    with_peer(|url| hold_until_killed(Family::REDISSON, url), |start| process_is_killed(Family::REDISSON, start));
 }
 
 #[test]
 fn a_killed_rust_process_beside_redissons_fenced_lock() {
-    with_peer(|url| hold_until_killed(Family::Fenced, url), |start| process_is_killed(Family::Fenced, start));
+    with_peer(|url| hold_until_killed(Family::FENCED, url), |start| process_is_killed(Family::FENCED, start));
 }
 
 #[test]
 fn a_killed_rust_process_beside_jedis() {
-    with_peer(|url| hold_until_killed(Family::Jedis, url), |start| process_is_killed(Family::Jedis, start));
+    with_peer(|url| hold_until_killed(Family::JEDIS, url), |start| process_is_killed(Family::JEDIS, start));
 }
 
 #[test]
 fn a_killed_rust_process_beside_redisson_in_a_sharded_cluster() {
-    with_peer(|url| hold_until_killed(Family::Sharded, url), |start| process_is_killed(Family::Sharded, start));
+    with_peer(|url| hold_until_killed(Family::SHARDED, url), |start| process_is_killed(Family::SHARDED, start));
 }
 
 #[test]
 fn a_killed_rust_process_beside_redisson_in_a_plain_cluster() {
-    with_peer(|url| hold_until_killed(Family::Plain, url), |start| process_is_killed(Family::Plain, start));
+    with_peer(|url| hold_until_killed(Family::PLAIN, url), |start| process_is_killed(Family::PLAIN, start));
 }
 
 fn hold_until_killed(family: Family, url: &str) {

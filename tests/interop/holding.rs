@@ -113,7 +113,8 @@ fn kind(error: &str) -> &str {
 /// The Rust side learns it from its watchdog too, before it asks.
 #[test]
 fn an_ousted_hold_is_told() {
-    for family in [Family::Redisson, Family::Fenced, Family::Jedis, Family::Sharded, Family::Plain] {
+    let on_one_server = [Family::REDISSON, Family::FENCED, Family::READ_WRITE, Family::JEDIS];
+    for family in on_one_server.into_iter().chain([Family::SHARDED, Family::PLAIN]) {
         let setting = Setting::new(family, Holder::Rust, WATCHED);
         let (ousted, other) = setting.sides();
         ousted.lock("n");

@@ -1,7 +1,7 @@
 //! The Java program beside a test: a JVM that does what it is told, on threads that a command names.
 
 use crate::servers::Servers;
-use crate::setting::Family;
+use crate::setting::Program;
 use crate::threads::{LONG, eventually};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -44,7 +44,7 @@ type Answer = (Result<String, String>, Span);
 /// Those who wait for an answer, by the number of their command; none once the program has ended.
 type Asked = Arc<Mutex<Option<HashMap<u64, Sender<Answer>>>>>;
 
-/// A JVM with the locks of one family. In the end it has to exit by itself and to have logged nothing.
+/// A JVM with the locks of one program. In the end it has to exit by itself and to have logged nothing.
 pub(crate) struct Jvm {
     child: Child,
     commands: Mutex<Option<ChildStdin>>,
@@ -58,9 +58,18 @@ pub(crate) fn folder() -> PathBuf {
     std::env::var_os("REDLATCH_INTEROP").expect("run these tests by scripts/interop, which builds the Java side").into()
 }
 
+fn argument_of(program: Program) -> &'static str {
+    match program {
+        Program::Jedis => "jedis",
+        Program::Redisson => "redisson",
+        Program::Sharded => "sharded",
+        Program::Unsharded => "plain",
+    }
+}
+
 impl Jvm {
     /// Starts one and comes back when its client is connected.
-    pub(crate) fn start(family: Family, servers: &Servers, watchdog: Duration, prefix: &str) -> Self {
+    pub(crate) fn start(program: Program, servers: &Servers, watchdog: Duration, prefix: &str) -> Self {
         let mut command = Command::new("java");
         let classes = format!("{0}/classes:{0}/lib/*", folder().display());
         command.args([
@@ -69,7 +78,7 @@ impl Jvm {
             "-cp",
             &classes,
             "redlatch.interop.Peer",
-            family.java(),
+            argument_of(program),
             &servers.addresses(),
         ]);
         command.args([&watchdog.as_millis().to_string(), prefix]);
@@ -147,14 +156,15 @@ impl Drop for Jvm {
     }
 }
 
-/// A JVM that one case has. When it is over the next one with the same family and time-out in the shared cluster gets it: a
-/// Redisson that connects to six nodes takes seconds to start.
+/// A JVM that one case has. When it is over the next one on the shared servers that wants the same gets it: a Redisson takes seconds
+/// to start.
 pub(crate) struct Lent {
     jvm: Option<Jvm>,
     kept_as: Option<Kept>,
 }
 
-type Kept = (Family, Duration);
+/// With the watchdog's time-out and the prefix.
+type Kept = (Program, Duration, String);
 
 /// Those that nobody has. They end with this process, which is the end of their input.
 static IDLE: Mutex<Vec<(Kept, Jvm)>> = Mutex::new(Vec::new());
@@ -165,15 +175,17 @@ impl Lent {
         Self { jvm: Some(jvm), kept_as: None }
     }
 
-    pub(crate) fn idle_or(kept: Kept, start: impl FnOnce() -> Jvm) -> Self {
-        let jvm = take_idle(kept).unwrap_or_else(start);
-        Self { jvm: Some(jvm), kept_as: Some(kept) }
+    pub(crate) fn of(program: Program, servers: &Servers, watchdog: Duration, prefix: &str) -> Self {
+        let kept = (program, watchdog, prefix.to_owned());
+        let jvm = take_idle(&kept).unwrap_or_else(|| Jvm::start(program, servers, watchdog, prefix));
+        // That on Jedis always listens to a channel, and would be what a case left.
+        Self { jvm: Some(jvm), kept_as: Some(kept).filter(|_| program != Program::Jedis) }
     }
 }
 
-fn take_idle(kept: Kept) -> Option<Jvm> {
+fn take_idle(kept: &Kept) -> Option<Jvm> {
     let mut idle = IDLE.lock().unwrap();
-    let place = idle.iter().position(|(other, _)| *other == kept)?;
+    let place = idle.iter().position(|(other, _)| other == kept)?;
     Some(idle.swap_remove(place).1)
 }
 
@@ -194,7 +206,7 @@ impl DerefMut for Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         let runs = self.child.try_wait().unwrap().is_none();
-        let kept = self.kept_as.filter(|_| runs && !std::thread::panicking());
+        let kept = self.kept_as.take().filter(|_| runs && !std::thread::panicking());
         if let Some(kept) = kept {
             self.assert_content();
             IDLE.lock().unwrap().extend(self.jvm.take().map(|jvm| (kept, jvm)));

@@ -2,14 +2,14 @@
 
 use crate::cluster::{self, Cluster, Shape};
 use crate::deployment::Used;
-use crate::server::{GONE, Server, stays};
+use crate::server::{self, GONE, Server, stays};
 use crate::setting::Family;
 use crate::threads::eventually;
 use redis::FromRedisValue;
 
 /// A server, and a cluster beside it for the families that need one: then only the news of processes are on the server.
 pub(crate) struct Servers {
-    pub(crate) news: Server,
+    pub(crate) news: Used<Server>,
     pub(crate) cluster: Option<Used<Cluster>>,
 }
 
@@ -17,7 +17,7 @@ pub(crate) struct Servers {
 const WHERE: &str = "where";
 
 impl Servers {
-    /// A cluster is the one of all cases, which leave it as it is.
+    /// Those of all cases, which leave them as they are.
     pub(crate) fn start(family: Family) -> Self {
         Self::with(family.is_in_cluster().then(|| Used::Shared(cluster::shared())))
     }
@@ -28,7 +28,9 @@ impl Servers {
     }
 
     fn with(cluster: Option<Used<Cluster>>) -> Self {
-        let servers = Self { news: Server::start_on_tcp(), cluster };
+        let servers = Self { news: Used::Shared(server::shared()), cluster };
+        // What a case before it left by design.
+        servers.news.clear();
         std::fs::write(servers.news.socket().with_file_name(WHERE), servers.url()).unwrap();
         servers
     }
@@ -64,8 +66,10 @@ impl Servers {
 
     /// The count of the one owner of a lock.
     pub(crate) fn owner(&self, key: &str) -> (String, i64) {
-        let fields: Vec<(String, i64)> = self.ask(key, &["HGETALL", key]);
-        <[_; 1]>::try_from(fields).expect("one owner").into_iter().next().unwrap()
+        let mut fields: Vec<(String, String)> = self.ask(key, &["HGETALL", key]);
+        fields.retain(|(field, _)| field != "mode");
+        let [(owner, count)] = <[_; 1]>::try_from(fields).expect("one owner");
+        (owner, count.parse().unwrap())
     }
 
     /// How many connections are subscribed to a channel, in either way.
@@ -89,9 +93,11 @@ impl Servers {
         }
     }
 
-    fn leftovers(cluster: &Cluster) -> Vec<String> {
-        let left = |node: &crate::member::Member| [node.keys(), node.channels(), node.sharded_channels()].concat();
-        cluster.nodes.iter().flat_map(left).filter(|left| !stays(left)).collect()
+    fn leftovers(&self) -> Vec<String> {
+        let of_node = |node: &crate::member::Member| [node.keys(), node.channels(), node.sharded_channels()].concat();
+        let nodes = self.cluster.iter().flat_map(|cluster| &cluster.nodes);
+        let left = nodes.flat_map(of_node).filter(|left| !stays(left));
+        left.chain(self.news.leftovers()).collect()
     }
 }
 
@@ -100,10 +106,10 @@ fn scripts_in(stats: &str) -> u64 {
     of_scripts.map(|line| line.split(['=', ',']).nth(1).unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// As of the server, which looks itself.
 impl Drop for Servers {
     fn drop(&mut self) {
-        let Some(cluster) = self.cluster.as_ref().filter(|_| !std::thread::panicking()) else { return };
-        eventually(GONE, "no key and no subscription is left", || Self::leftovers(cluster).is_empty());
+        if !std::thread::panicking() {
+            eventually(GONE, "no key and no subscription is left", || self.leftovers().is_empty());
+        }
     }
 }

@@ -13,62 +13,88 @@ use std::time::Duration;
 /// A lease that no case outlives: whoever comes in sooner was woken.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(60);
 
-/// Whose locks the Java side uses.
+/// Which locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Family {
-    Redisson,
-    /// Its `RFencedLock`.
+pub(crate) enum Kind {
+    /// Redisson's `RLock`, or that of the program on Jedis.
+    Plain,
+    /// Redisson's `RFencedLock`.
     Fenced,
     /// Its `RReadWriteLock`; where nothing else is said, the side of writers.
     ReadWrite,
+}
+
+/// Whose they are on the Java side, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Program {
     Jedis,
+    Redisson,
     /// Redisson in a cluster, by sharded pub/sub: its default since Redis 7.0.
     Sharded,
     /// The same on channels of all nodes.
-    Plain,
+    Unsharded,
+}
+
+/// Whose locks the Java side uses, and which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Family {
+    pub(crate) program: Program,
+    pub(crate) kind: Kind,
 }
 
 impl Family {
+    pub(crate) const JEDIS: Self = Self { program: Program::Jedis, kind: Kind::Plain };
+    pub(crate) const REDISSON: Self = Self { program: Program::Redisson, kind: Kind::Plain };
+    pub(crate) const FENCED: Self = Self { program: Program::Redisson, kind: Kind::Fenced };
+    pub(crate) const READ_WRITE: Self = Self { program: Program::Redisson, kind: Kind::ReadWrite };
+    pub(crate) const SHARDED: Self = Self { program: Program::Sharded, kind: Kind::Plain };
+    pub(crate) const FENCED_SHARDED: Self = Self { program: Program::Sharded, kind: Kind::Fenced };
+    pub(crate) const READ_WRITE_SHARDED: Self = Self { program: Program::Sharded, kind: Kind::ReadWrite };
+    pub(crate) const PLAIN: Self = Self { program: Program::Unsharded, kind: Kind::Plain };
+    pub(crate) const FENCED_PLAIN: Self = Self { program: Program::Unsharded, kind: Kind::Fenced };
+    pub(crate) const READ_WRITE_PLAIN: Self = Self { program: Program::Unsharded, kind: Kind::ReadWrite };
+
     pub(crate) fn is_in_cluster(self) -> bool {
-        matches!(self, Self::Sharded | Self::Plain)
+        matches!(self.program, Program::Sharded | Program::Unsharded)
     }
 
     /// As in the table.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Redisson => "Redisson",
-            Self::Fenced => "Redisson's fenced lock",
-            Self::ReadWrite => "Redisson's read-write lock",
-            Self::Jedis => "Jedis",
-            Self::Sharded => "Redisson in a cluster, sharded",
-            Self::Plain => "Redisson in a cluster, plain",
-        }
+    fn name(self) -> String {
+        let program = if self.program == Program::Jedis { "Jedis" } else { "Redisson" };
+        let kind = match self.kind {
+            Kind::Plain => "",
+            Kind::Fenced => "'s fenced lock",
+            Kind::ReadWrite => "'s read-write lock",
+        };
+        let place = match self.program {
+            Program::Jedis | Program::Redisson => "",
+            Program::Sharded => " in a cluster, sharded",
+            Program::Unsharded => " in a cluster, plain",
+        };
+        [program, kind, place].concat()
     }
 
-    /// As the Java program's argument.
-    pub(crate) fn java(self) -> &'static str {
-        match self {
-            Self::Redisson => "redisson",
-            Self::Fenced => "fenced",
-            Self::ReadWrite => "readWrite",
-            Self::Jedis => "jedis",
-            Self::Sharded => "sharded",
-            Self::Plain => "plain",
+    /// What the verbs of the Java program begin with.
+    pub(crate) fn verbs(self) -> &'static str {
+        match self.kind {
+            Kind::Plain => "",
+            Kind::Fenced => "fenced.",
+            Kind::ReadWrite => "write.",
         }
     }
 
     pub(crate) fn naming(self) -> Naming {
-        match self {
-            Self::Jedis => Naming::Jedis,
+        match self.program {
+            Program::Jedis => Naming::Jedis,
             _ => Naming::Redisson,
         }
     }
 
     /// The channel of a lock, by the rule that the documentation states.
     pub(crate) fn channel(self, key: &str) -> String {
-        let prefix = match self {
-            Self::Jedis => return format!("__red__lock:{key}"),
-            Self::ReadWrite => "redisson_rwlock",
+        let prefix = match (self.program, self.kind) {
+            (Program::Jedis, _) => return format!("__red__lock:{key}"),
+            (_, Kind::ReadWrite) => "redisson_rwlock",
             _ => "redisson_lock__channel",
         };
         if key.contains('{') { format!("{prefix}:{key}") } else { format!("{prefix}:{{{key}}}") }
@@ -76,13 +102,13 @@ impl Family {
 
     /// This side's locks. They look by themselves as rarely as they are told to.
     pub(crate) fn locks(self, url: &str, watchdog: Duration, prefix: &str) -> Ours {
-        let told = if self == Self::Plain { ShardedPubsub::Off } else { ShardedPubsub::Auto };
+        let told = if self.program == Program::Unsharded { ShardedPubsub::Off } else { ShardedPubsub::Auto };
         let builder = Client::builder(url).watchdog_timeout(watchdog).poll_cap(FOR_EVER).sharded_pubsub(told);
         let client = builder.naming(self.naming()).key_prefix(prefix).build().unwrap();
-        match self {
-            Self::Fenced => Ours::Fenced(FencedLock::new(&client)),
-            Self::ReadWrite => Ours::Write(ReadWriteLock::new(&client).write().clone()),
-            _ => Ours::Plain(ReentrantLock::new(&client)),
+        match self.kind {
+            Kind::Plain => Ours::Plain(ReentrantLock::new(&client)),
+            Kind::Fenced => Ours::Fenced(FencedLock::new(&client)),
+            Kind::ReadWrite => Ours::Write(ReadWriteLock::new(&client).write().clone()),
         }
     }
 }
@@ -143,16 +169,14 @@ impl Setting {
 
     pub(crate) fn with_prefix(family: Family, holder: Holder, watchdog: Duration, prefix: &str) -> Self {
         let servers = Servers::start(family);
-        let start = || Jvm::start(family, &servers, watchdog, prefix);
-        let is_usual = family.is_in_cluster() && prefix.is_empty();
-        let jvm = if is_usual { Lent::idle_or((family, watchdog), start) } else { Lent::once(start()) };
+        let jvm = Lent::of(family.program, &servers, watchdog, prefix);
         Self::on(servers, jvm, family, holder, watchdog, prefix)
     }
 
     /// With a cluster whose masters may be replaced.
     pub(crate) fn alone(family: Family, holder: Holder) -> Self {
         let servers = Servers::start_alone();
-        let jvm = Lent::once(Jvm::start(family, &servers, FOR_EVER, ""));
+        let jvm = Lent::once(Jvm::start(family.program, &servers, FOR_EVER, ""));
         Self::on(servers, jvm, family, holder, FOR_EVER, "")
     }
 
@@ -168,7 +192,7 @@ impl Setting {
 
     /// The same, with another thread of the JVM.
     pub(crate) fn sides_on<'s>(&'s self, thread: &'s str) -> (Box<dyn Side + 's>, Box<dyn Side + 's>) {
-        let (java, rust) = (Box::new(Java(&self.jvm, thread, "")), Box::new(Rust(self.locks.clone())));
+        let (java, rust) = (Box::new(Java(&self.jvm, thread, self.family.verbs())), Box::new(Rust(self.locks.clone())));
         match self.holder {
             Holder::Java => (java, rust),
             Holder::Rust => (rust, java),
@@ -251,18 +275,59 @@ macro_rules! tests_of {
 /// With Redisson in a cluster in either way, and with either side as the holder.
 macro_rules! in_a_cluster {
     ($($case:ident),+) => {$(
-        tests_of!($case: sharded_cluster_holds(Sharded, Java), sharded_cluster_waits(Sharded, Rust),
-            plain_cluster_holds(Plain, Java), plain_cluster_waits(Plain, Rust));
+        tests_of!($case: sharded_cluster_holds(SHARDED, Java), sharded_cluster_waits(SHARDED, Rust),
+            plain_cluster_holds(PLAIN, Java), plain_cluster_waits(PLAIN, Rust));
     )+};
 }
 
-/// With each family, and with either side as the holder.
+/// With each program, each of Redisson's locks, and either side as the holder.
 macro_rules! both_ways {
     ($($case:ident),+) => {$(
-        tests_of!($case: redisson_holds(Redisson, Java), redisson_waits(Redisson, Rust),
-            fenced_holds(Fenced, Java), fenced_waits(Fenced, Rust),
-            jedis_holds(Jedis, Java), jedis_waits(Jedis, Rust),
-            sharded_cluster_holds(Sharded, Java), sharded_cluster_waits(Sharded, Rust),
-            plain_cluster_holds(Plain, Java), plain_cluster_waits(Plain, Rust));
+        tests_of!($case: redisson_holds(REDISSON, Java), redisson_waits(REDISSON, Rust),
+            fenced_holds(FENCED, Java), fenced_waits(FENCED, Rust),
+            writer_holds(READ_WRITE, Java), writer_waits(READ_WRITE, Rust),
+            jedis_holds(JEDIS, Java), jedis_waits(JEDIS, Rust),
+            sharded_cluster_holds(SHARDED, Java), sharded_cluster_waits(SHARDED, Rust),
+            plain_cluster_holds(PLAIN, Java), plain_cluster_waits(PLAIN, Rust));
+    )+};
+}
+
+/// The same, and each of Redisson's locks in a cluster, too.
+macro_rules! everywhere {
+    ($case:ident) => {
+        tests_of!($case: redisson_holds(REDISSON, Java), redisson_waits(REDISSON, Rust),
+            fenced_holds(FENCED, Java), fenced_waits(FENCED, Rust),
+            writer_holds(READ_WRITE, Java), writer_waits(READ_WRITE, Rust),
+            jedis_holds(JEDIS, Java), jedis_waits(JEDIS, Rust),
+            sharded_cluster_holds(SHARDED, Java), sharded_cluster_waits(SHARDED, Rust),
+            plain_cluster_holds(PLAIN, Java), plain_cluster_waits(PLAIN, Rust),
+            sharded_fenced_holds(FENCED_SHARDED, Java), sharded_fenced_waits(FENCED_SHARDED, Rust),
+            plain_fenced_holds(FENCED_PLAIN, Java), plain_fenced_waits(FENCED_PLAIN, Rust),
+            sharded_writer_holds(READ_WRITE_SHARDED, Java), sharded_writer_waits(READ_WRITE_SHARDED, Rust),
+            plain_writer_holds(READ_WRITE_PLAIN, Java), plain_writer_waits(READ_WRITE_PLAIN, Rust));
+    };
+}
+
+/// With read-write locks, on one server and in a cluster in either way.
+macro_rules! of_read_write_locks {
+    ($($case:ident),+) => {$(
+        mod $case {
+            use crate::setting::Family;
+
+            #[test]
+            fn on_one_server() {
+                super::$case(Family::READ_WRITE);
+            }
+
+            #[test]
+            fn in_a_sharded_cluster() {
+                super::$case(Family::READ_WRITE_SHARDED);
+            }
+
+            #[test]
+            fn in_a_plain_cluster() {
+                super::$case(Family::READ_WRITE_PLAIN);
+            }
+        }
     )+};
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 /// What a case asks of either program. A wait of zero tries once.
 pub(crate) trait Side: Sync {
     fn lock(&self, name: &str) -> Span;
+    /// With a lease that nobody renews.
+    fn lock_for(&self, name: &str, lease: Duration) -> Span;
     fn try_lock(&self, name: &str, wait: Duration) -> (bool, Span);
     fn force_unlock(&self, name: &str) -> (bool, Span);
     fn is_locked(&self, name: &str) -> bool;
@@ -20,7 +22,7 @@ pub(crate) trait Side: Sync {
     }
 }
 
-/// A thread of a JVM, by its name, with the locks of its family, or with `read.` or `write.` the side of its read-write locks.
+/// A thread of a JVM, by its name, and what its verbs begin with: `fenced.`, `read.`, `write.` or nothing, for the kind of lock.
 pub(crate) struct Java<'j>(pub(crate) &'j Jvm, pub(crate) &'j str, pub(crate) &'static str);
 
 impl Java<'_> {
@@ -45,6 +47,10 @@ impl Java<'_> {
 impl Side for Java<'_> {
     fn lock(&self, name: &str) -> Span {
         self.ask("lock", &[name]).1
+    }
+
+    fn lock_for(&self, name: &str, lease: Duration) -> Span {
+        self.ask("lockFor", &[name, &lease.as_millis().to_string()]).1
     }
 
     fn try_lock(&self, name: &str, wait: Duration) -> (bool, Span) {
@@ -73,6 +79,10 @@ pub(crate) struct Rust(pub(crate) Ours);
 impl Side for Rust {
     fn lock(&self, name: &str) -> Span {
         spanned(|| self.0.lock(name).unwrap()).1
+    }
+
+    fn lock_for(&self, name: &str, lease: Duration) -> Span {
+        spanned(|| self.0.lock_with_lease(name, lease).unwrap()).1
     }
 
     fn try_lock(&self, name: &str, wait: Duration) -> (bool, Span) {

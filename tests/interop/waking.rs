@@ -14,7 +14,8 @@ const WOKEN: Duration = Duration::from_millis(50);
 const WARM_UP: usize = 10;
 const ROUNDS: usize = 25;
 
-both_ways!(an_unlock_wakes_the_other_side, a_force_unlock_wakes_the_other_side);
+everywhere!(an_unlock_wakes_the_other_side);
+both_ways!(a_force_unlock_wakes_the_other_side);
 
 fn an_unlock_wakes_the_other_side(family: Family, holder: Holder) {
     let setting = Setting::new(family, holder, FOR_EVER);

@@ -4,6 +4,11 @@ package redlatch.interop;
 interface Locks extends AutoCloseable {
     void lock(String name) throws InterruptedException;
 
+    /** With a lease that nobody renews. */
+    default void lock(String name, long leaseMillis) throws InterruptedException {
+        throw new UnsupportedOperationException("no leases");
+    }
+
     boolean tryLock(String name, long waitMillis) throws InterruptedException;
 
     /** Throws IllegalMonitorStateException when the calling thread does not hold the lock. */
@@ -13,9 +18,9 @@ interface Locks extends AutoCloseable {
 
     boolean isLocked(String name);
 
-    /** One side of read-write locks, "read" or "write", of the same client. */
-    default Locks side(String side) {
-        throw new UnsupportedOperationException("no sides");
+    /** Locks of another kind, "fenced", or a side of read-write locks, "read" or "write", of the same client. */
+    default Locks ofKind(String kind) {
+        throw new UnsupportedOperationException(kind);
     }
 
     /** Whether they are fenced. */

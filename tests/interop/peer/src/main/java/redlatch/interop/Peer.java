@@ -15,15 +15,14 @@ import java.util.Map;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import org.redisson.config.ShardedSubscriptionMode;
-import redlatch.interop.RedissonLocks.Kind;
 
 /**
  * The Java program beside a test: does what stdin says, one command a line, on threads that the command names.
  *
  * <pre>
- * arguments   redisson | fenced | readWrite | jedis | sharded | plain (Redisson in a cluster), host:port[,...],
+ * arguments   redisson | jedis | sharded | plain (Redisson in a cluster), host:port[,...],
  *             the watchdog's time-out in ms, key prefix
- * command     number TAB thread TAB [read. | write.]verb [TAB argument ...]
+ * command     number TAB thread TAB [fenced. | read. | write.]verb [TAB argument ...]
  * answer      number TAB ns at the begin TAB ns at the end TAB ok | failed TAB value | exception
  * </pre>
  *
@@ -45,9 +44,7 @@ public final class Peer {
     public static void main(String[] arguments) throws IOException {
         long watchdog = Long.parseLong(arguments[2]);
         try (Locks locks = switch (arguments[0]) {
-            case "redisson" -> RedissonLocks.ofServer(Kind.PLAIN, arguments[1], watchdog, arguments[3]);
-            case "fenced" -> RedissonLocks.ofServer(Kind.FENCED, arguments[1], watchdog, arguments[3]);
-            case "readWrite" -> RedissonLocks.ofServer(Kind.WRITE, arguments[1], watchdog, arguments[3]);
+            case "redisson" -> RedissonLocks.ofServer(arguments[1], watchdog, arguments[3]);
             case "sharded" -> RedissonLocks.ofCluster(ShardedSubscriptionMode.AUTO, arguments[1], watchdog, arguments[3]);
             case "plain" -> RedissonLocks.ofCluster(ShardedSubscriptionMode.OFF, arguments[1], watchdog, arguments[3]);
             case "jedis" -> new JedisLocks(arguments[1], watchdog, arguments[3]);
@@ -73,7 +70,7 @@ public final class Peer {
         long begin = System.nanoTime();
         try {
             String[] verb = words[2].split("\\.");
-            outcome = "ok\t" + (verb.length == 1 ? run(locks, words[2], words) : run(locks.side(verb[0]), verb[1], words));
+            outcome = "ok\t" + (verb.length == 1 ? run(locks, words[2], words) : run(locks.ofKind(verb[0]), verb[1], words));
         } catch (Exception exception) {
             outcome = "failed\t" + exception.toString().replaceAll("\\s+", " ");
         }
@@ -85,6 +82,7 @@ public final class Peer {
         String name = words.length > 3 ? words[3] : null;
         switch (verb) {
             case "lock" -> locks.lock(name);
+            case "lockFor" -> locks.lock(name, Long.parseLong(words[4]));
             case "unlock" -> locks.unlock(name);
             case "tryLock" -> {
                 return locks.tryLock(name, Long.parseLong(words[4]));

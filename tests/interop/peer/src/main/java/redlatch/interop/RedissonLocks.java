@@ -1,5 +1,6 @@
 package redlatch.interop;
 
+import java.util.Locale;
 import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
@@ -19,7 +20,7 @@ final class RedissonLocks implements Locks {
     private static final int TRIES = 100;
 
     /** Which of Redisson's locks a name means. */
-    enum Kind {
+    private enum Kind {
         PLAIN, FENCED, READ, WRITE
     }
 
@@ -31,16 +32,16 @@ final class RedissonLocks implements Locks {
         this.kind = kind;
     }
 
-    private static RedissonLocks of(Kind kind, Config config, long watchdogMillis, String prefix) {
+    private static RedissonLocks of(Config config, long watchdogMillis, String prefix) {
         config.setLockWatchdogTimeout(watchdogMillis);
         if (!prefix.isEmpty()) {
             config.setNameMapper(new Prefix(prefix));
         }
-        return new RedissonLocks(Redisson.create(config), kind);
+        return new RedissonLocks(Redisson.create(config), Kind.PLAIN);
     }
 
-    static RedissonLocks ofServer(Kind kind, String address, long watchdogMillis, String prefix) {
-        return of(kind, server(address), watchdogMillis, prefix);
+    static RedissonLocks ofServer(String address, long watchdogMillis, String prefix) {
+        return of(server(address), watchdogMillis, prefix);
     }
 
     private static Config server(String address) {
@@ -56,7 +57,7 @@ final class RedissonLocks implements Locks {
         for (String address : addresses.split(",")) {
             cluster.addNodeAddress("redis://" + address);
         }
-        return of(Kind.PLAIN, config, watchdogMillis, prefix);
+        return of(config, watchdogMillis, prefix);
     }
 
     private RLock lockOf(String name) {
@@ -69,8 +70,8 @@ final class RedissonLocks implements Locks {
     }
 
     @Override
-    public Locks side(String side) {
-        return new RedissonLocks(client, side.equals("read") ? Kind.READ : Kind.WRITE);
+    public Locks ofKind(String kind) {
+        return new RedissonLocks(client, Kind.valueOf(kind.toUpperCase(Locale.ROOT)));
     }
 
     /**
@@ -94,6 +95,11 @@ final class RedissonLocks implements Locks {
                 }
             }
         }
+    }
+
+    @Override
+    public void lock(String name, long leaseMillis) {
+        lockOf(name).lock(leaseMillis, TimeUnit.MILLISECONDS);
     }
 
     private static void rethrowUnlessDemoted(RedisException error) {
