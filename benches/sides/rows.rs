@@ -113,7 +113,7 @@ pub(crate) fn among(stage: &Stage, plan: &Plan) {
 pub(crate) fn starved(stage: &Stage, plan: &Plan) {
     let writer = Writer { period: MILLI, patience: plan.patience, ..WRITER };
     let readers = Readers { mutant: Some("readers_ignore_the_mark"), ..STAYING };
-    let span = plan.patience * plan.tries as u32;
+    let span = plan.patience * (plan.tries + 1) as u32;
     let rounds: Vec<_> = (0..plan.rounds).map(|_| told(stage.round(&readers, Some(&writer), span))).collect();
     show(&format!("the same without the mark, tries of {:?}", plan.patience), &rounds, &[]);
 }

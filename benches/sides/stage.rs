@@ -88,7 +88,12 @@ impl Stage {
         let before = sent_scripts(&mut probe)?;
         let start = monotonic() + GET_READY;
         let end = start + i64::try_from(span.as_nanos())?;
-        crowd.iter_mut().try_for_each(|worker| Ok::<_, std::io::Error>(writeln!(worker.input, "{start} {end}")?))?;
+        // A try that is given up is given up while all still read.
+        let gives_up = writer.map(|writer| writer.patience).filter(|patience| *patience < span).unwrap_or_default();
+        let last = end - i64::try_from(gives_up.as_nanos())?;
+        for (number, worker) in crowd.iter_mut().enumerate() {
+            writeln!(worker.input, "{start} {}", if number < readers.processes { end } else { last })?;
+        }
         let reports: Outcome<Vec<_>> = crowd.iter_mut().map(Worker::report).collect();
         let (mut read, scripts) = (reports?, sent_scripts(&mut probe)? - before);
         let written = writer.and_then(|_| read.pop());
@@ -103,7 +108,7 @@ impl Stage {
         let reads = Order { side, url, name, threads, hold, period, patience, shares };
         let mut crowd: Vec<_> = (0..processes).map(|_| Worker::start(&reads, mutant)).collect::<Outcome<_>>()?;
         if let Some(&Writer { period, hold, patience, .. }) = writer {
-        let writes = Order { side: WRITE.to_owned(), threads: 1, hold, period, patience, ..reads };
+            let writes = Order { side: WRITE.to_owned(), threads: 1, hold, period, patience, ..reads };
             crowd.push(Worker::start(&writes, mutant)?);
         }
         Ok(crowd)
