@@ -1,8 +1,8 @@
 //! What is told from a round, and the table.
 
 use crate::stage::Round;
-use crate::support::Samples;
 use crate::support::turns::{MILLI, hand_offs, jain};
+use crate::support::{Samples, cell};
 
 /// Titles, and digits after the point.
 const COLUMNS: [(&str, usize); 10] = [
@@ -63,16 +63,4 @@ pub(crate) fn show(setting: &str, label: &str, rounds: &[Figures]) {
     let cells: Vec<_> =
         COLUMNS.iter().enumerate().map(|(number, (_, digits))| cell(&column(number), *digits)).collect();
     println!("| {setting} | {label} | {} |", cells.join(" | "));
-}
-
-/// The median of the rounds, the least and the most. A round in which nobody had the lock, or nobody passed it on, may
-/// have no such figure.
-pub(crate) fn cell(values: &Samples, digits: usize) -> String {
-    let known: Samples = values.all().iter().copied().filter(|value| value.is_finite()).collect();
-    if known.all().is_empty() {
-        return "-".to_owned();
-    }
-    let at = |share| format!("{:.digits$}", known.quantile(share));
-    let (least, most) = (at(0.0), at(1.0));
-    if least == most { least } else { format!("{} ({least} to {most})", at(0.5)) }
 }

@@ -22,12 +22,12 @@ mod stage;
 mod support;
 mod worker;
 
-use figures::{cell, figures, rate_and_cost, show, show_head};
+use figures::{figures, rate_and_cost, show, show_head};
 use setting::{SETTINGS, Setting, TINY};
 use stage::{Contender, Stage};
 use std::path::PathBuf;
 use std::time::Duration;
-use support::{Outcome, Samples, Server};
+use support::{Outcome, Samples, Server, cell};
 
 /// The row that is no setting.
 const IDLE: &str = "idle";

@@ -171,6 +171,18 @@ pub(crate) fn median_and_most(values: &Samples) -> String {
     format!("{:.0} (max {:.0})", values.p50(), values.quantile(1.0))
 }
 
+/// The median of the rounds, the least and the most. A round in which nobody had the lock, or nobody passed it on, may
+/// have no such figure.
+pub(crate) fn cell(values: &Samples, digits: usize) -> String {
+    let known: Samples = values.all().iter().copied().filter(|value| value.is_finite()).collect();
+    if known.all().is_empty() {
+        return "-".to_owned();
+    }
+    let at = |share| format!("{:.digits$}", known.quantile(share));
+    let (least, most) = (at(0.0), at(1.0));
+    if least == most { least } else { format!("{} ({least} to {most})", at(0.5)) }
+}
+
 /// The values of an option that may be given more than once.
 pub(crate) fn values<'a>(args: &'a [String], option: &str) -> Vec<&'a str> {
     args.windows(2).filter(|pair| pair[0] == option).map(|pair| pair[1].as_str()).collect()

@@ -65,7 +65,9 @@ impl Sides {
         let advice = if self.is_apart(key) { NO_ADVICE } else { self.advice(key, manner) };
         let quiet = self.keys.quiet_args();
         let strict = usize::from(quiet.is_some());
-        let args: Args<'_> = first.into_iter().chain(quiet.into_iter().flatten()).chain(advice).collect();
+        let mut args = Args::from_iter(first);
+        args.extend(quiet.into_iter().flatten());
+        args.extend(advice);
         match self.keys.attempt(by[strict], keys, &args, limits, Some(takes), false) {
             Err(failure) if failure.is_on_its_way() => match self.keys.quiet_on_its_way() {
                 Some(quiet) => Ok(quiet),
