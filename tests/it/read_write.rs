@@ -1,6 +1,7 @@
 //! Read-write locks: readers together, a writer alone, and who of them comes first.
 
 mod downgrades;
+mod in_memory;
 mod moves;
 mod on_the_wire;
 mod starving;
