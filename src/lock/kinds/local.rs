@@ -13,11 +13,11 @@ use crate::base::unwind::survives_a_panic;
 use crate::client::Space;
 use crate::lease::hold::{Hold, HoldState};
 use crate::lease::tenure::{Keeper, LossCause, Tenure};
-use crate::lock::RedLock;
 use crate::lock::engine::Engine;
 use crate::lock::patience::Terms;
 use crate::lock::primitive::{Primitive, Renewed, Take};
 use crate::lock::queue::Manner;
+use crate::lock::{Batch, RedLock};
 use crate::store::Health;
 use crate::store::node::{Failure, Lane};
 use parking_lot::Mutex;
@@ -275,6 +275,10 @@ impl RedLock for LocalRedLock {
 
     fn unlock(&self, resource: &str) -> Result<()> {
         self.answer(resource, self.handle.engine.unlock(resource))
+    }
+
+    fn batch(&self) -> Option<Batch<'_>> {
+        self.handle.engine.batch()
     }
 }
 
