@@ -37,7 +37,7 @@
 //! | [`FencedLock`] | Redisson's `RFencedLock`: the same with a token for each hold, greater than all before it |
 //! | [`ReadWriteLock`] | Redisson's `RReadWriteLock`: readers together or a writer alone, each side a [`RedLock`] |
 //! | [`QuorumLock`] | the Redlock algorithm over several independent masters |
-//! | [`LocalRedLock`] | the same in memory, for unit tests and single-process use |
+//! | [`LocalRedLock`], [`LocalReadWriteLock`] | the same in memory, for unit tests and single-process use |
 //! | [`MultiLock`] | several of them, of any kinds and servers, taken as one |
 //!
 //! All but the last are a [`RedLock`], also as `&T`, `Box<T>`, `Arc<T>` and `dyn RedLock`; closures, guards and requests
@@ -137,8 +137,8 @@
 //! *What if the unlock fails?* The hold is over in any case. The key is released in the background where that
 //! can be done, and ends with its lease otherwise.
 //!
-//! *How do I test code that locks?* Let it take `&dyn RedLock` and give it a [`LocalRedLock`], which can be told what
-//! goes wrong.
+//! *How do I test code that locks?* Let it take `&dyn RedLock` and give it a [`LocalRedLock`], or the sides of a
+//! [`LocalReadWriteLock`], which can be told what goes wrong.
 //!
 //! *Why does the first call take ten seconds to fail?* It rides out an outage, and a server that was never there
 //! looks like one. `try_lock` tells of a wrong address after one response time-out, 2 s by default; a wrong
@@ -285,7 +285,7 @@ pub use base::value::Value;
 pub use client::{Client, ClientBuilder};
 pub use lease::hold::{Hold, HoldState, LostHold, LostReceiver};
 pub use lease::tenure::LossCause;
-pub use lock::{Command, FencedLock, LocalRedLock, QuorumLock, RedisRedLock, ReentrantLock};
+pub use lock::{Command, FencedLock, LocalReadWriteLock, LocalRedLock, QuorumLock, RedisRedLock, ReentrantLock};
 pub use lock::{GroupGuard, GroupHold, GroupRequest, MultiLock};
 pub use lock::{Guard, LockAction, LockGuard, OwnedGuard, RedLock, RedLockExt, Request, Terms};
 pub use lock::{ReadLock, ReadWriteLock, WriteLock};

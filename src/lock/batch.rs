@@ -44,6 +44,22 @@ impl<'e> Batch<'e> {
         ([&space.config.key_prefix, resource].concat(), self.engine.health.address())
     }
 
+    /// Whether two members that are the same lock can be in one group.
+    ///
+    /// # Errors
+    /// `Config` if they are of one client and of two kinds.
+    pub(super) fn check_goes_with(self, other: Self, resource: &str) -> Result<()> {
+        let [one, other] = [self.engine, other.engine];
+        if one.kind.is(other.kind) || !Arc::ptr_eq(&one.space, &other.space) {
+            return Ok(());
+        }
+        let [one, other] = [one.kind.name, other.kind.name];
+        Err(Error::config(format!(
+            "lock {resource:?} is in the group as a {one} and as a {other}: leave one of them out (who has a write lock may read, \
+             too)"
+        )))
+    }
+
     /// The engine for all members, if they are of one client and its store has the command.
     pub(super) fn engine_of(mut all: impl Iterator<Item = Option<Self>>) -> Option<&'e Engine> {
         let first = all.next()??.engine;

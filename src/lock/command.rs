@@ -6,8 +6,8 @@ use crate::lease::hold::Hold;
 use crate::store::node::Arg;
 use std::fmt;
 
-/// A command for `while_held`, of [`ReentrantLock`](crate::ReentrantLock::while_held) and
-/// [`FencedLock`](crate::FencedLock::while_held): its name, its keys and its other words in their order, any bytes.
+/// A command for `while_held`, of [`ReentrantLock`](crate::ReentrantLock::while_held), [`FencedLock`](crate::FencedLock::while_held) and
+/// [`WriteLock`](crate::WriteLock::while_held): its name, its keys and its other words in their order, any bytes.
 ///
 /// Which words are keys has to be said, because a cluster sends a command where its keys are, and a server checks permissions by
 /// them. The [`key_prefix`](crate::ClientBuilder::key_prefix) is for locks, and not put before these.

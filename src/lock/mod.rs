@@ -19,7 +19,7 @@
 //! | `kinds/fenced.rs` and `kinds/fenced/` | [`FencedLock`], the same with a token for each hold |
 //! | `kinds/read_write.rs` and `kinds/read_write/` | [`ReadWriteLock`], readers together or a writer alone |
 //! | `kinds/quorum.rs` and `kinds/quorum/` | [`QuorumLock`], the Redlock algorithm over several stores |
-//! | `kinds/local.rs` and `kinds/local/` | [`LocalRedLock`] in memory, and what its calls are told to meet |
+//! | `kinds/local.rs` and `kinds/local/` | [`LocalRedLock`] and [`LocalReadWriteLock`] in memory, and what their calls are told to meet |
 //! | `multi.rs` and `multi/` | [`MultiLock`], several of any kinds taken as one |
 //! | `while_held.rs` and `command.rs` | commands of a caller's that are run only while a lock is held |
 //! | `batch.rs` | several locks of one store, taken and released by one command |
@@ -80,7 +80,7 @@ use std::time::Duration;
 pub use command::Command;
 pub use guard::{Guard, LockAction, LockGuard, OwnedGuard, Request};
 pub use kinds::fenced::FencedLock;
-pub use kinds::local::LocalRedLock;
+pub use kinds::local::{LocalReadWriteLock, LocalRedLock};
 pub use kinds::quorum::QuorumLock;
 pub use kinds::read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use kinds::reentrant::{RedisRedLock, ReentrantLock};

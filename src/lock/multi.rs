@@ -62,7 +62,10 @@ pub use hold::GroupHold;
 /// Members that are [`ReentrantLock`](crate::ReentrantLock)s of one client, not in strict mode, are taken by one
 /// script in one round trip, and released by another, while nothing else of this process has to do with them.
 ///
-/// Two members that are the same lock by two *clients* never come together: to a server each client is another owner.
+/// Two members that are the same lock by two *clients* never come together: to a server each client is another owner. But readers
+/// do: the [read](crate::ReadWriteLock::read) side of a lock may be in any number of groups that are held at the same time. The same
+/// lock by two *kinds* of one client, as both sides of a read-write lock, is an [`Error::Config`] at once: who writes may read, so the
+/// write side is enough.
 ///
 /// Its answers are [easily lost](RedLock#answers-that-are-easily-lost) too.
 #[must_use = "a group holds nothing until `lock`, `try_lock`, `guard` or `execute_in_lock`"]
@@ -117,6 +120,7 @@ impl<'l> MultiLock<'l> {
     #[must_use = "`None` means that the locks are not held: write `let Some(hold) = .. else {`"]
     pub fn acquire(&self, terms: &Terms<'_>) -> Result<Option<GroupHold>> {
         self.check_members()?;
+        self.check_kinds()?;
         rounds::acquire(self, terms)
     }
 
@@ -295,6 +299,17 @@ impl<'l> MultiLock<'l> {
         } else {
             Ok(())
         }
+    }
+
+    /// Members that are one lock by two kinds of one client would wait for each other, once one is taken: it is told before.
+    fn check_kinds(&self) -> Result<()> {
+        let of_one_lock = self.members.chunk_by(|one, other| one.rank == other.rank).filter(|same| same.len() > 1);
+        for same in of_one_lock {
+            let batches = || same.iter().filter_map(|member| member.lock.batch());
+            let mut pairs = batches().flat_map(|one| batches().map(move |other| (one, other)));
+            pairs.try_for_each(|(one, other)| one.check_goes_with(other, &same[0].resource))?;
+        }
+        Ok(())
     }
 
     /// What errors of the whole group name.

@@ -88,7 +88,7 @@ impl Engine {
         self.outlast_open_commands(hold)?;
         let tenure = hold.tenure();
         let keys: Vec<_> = commands.iter().flat_map(Command::keys).collect();
-        let first = [Arg::Deadline, Arg::Text(tenure.owner())];
+        let first = [Arg::Deadline, Arg::Parts(tenure.field())];
         let args: Vec<_> = first.into_iter().chain(commands.iter().flat_map(Command::args)).collect();
         let lock = [tenure.key().full()];
         let request =

@@ -18,9 +18,10 @@ mod waits;
 use crate::harness::deployment::{Clustered, Deployment, Replicas, Sealed, Sentinel, Single, Tcp};
 use crate::server::Server;
 use redlatch::{
-    ClientBuilder, FencedLock, HandOff, LocalRedLock, OwnedGuard, QuorumLock, ReadLock, ReadWriteLock, RedLock,
-    RedLockExt, ReentrantLock, WriteLock,
+    ClientBuilder, FencedLock, HandOff, LocalReadWriteLock, LocalRedLock, OwnedGuard, QuorumLock, ReadLock,
+    ReadWriteLock, RedLock, RedLockExt, ReentrantLock, WriteLock,
 };
+use sides::LocalReads;
 use std::any::Any;
 use std::ops::Deref;
 use std::path::Path;
@@ -93,14 +94,17 @@ macro_rules! conformance {
         shared $shared:tt
         deployments { $first:ident: $First:ty; $($other:ident: $Other:ty;)* }
         at_places_of_their_own { $($own:ident: $Own:ty = $start_own:expr;)* }
+        shared_at_places_of_their_own { $($place:ident: $Shares:ty = $start_shared:expr;)* }
         pointers { $($pointer:ident: $Pointer:ty = $start_pointer:expr;)* }
     ) => {
         conformance! { @on $first $First, all, all_of_shared, $shared, $kinds }
         $(conformance! { @on $other $Other, on_the_wire, shared_on_the_wire, $shared, $kinds })*
         $(conformance! { @kind $own $Own = $start_own; all })*
+        $(conformance! { @kind $place $Shares = $start_shared; all_of_shared })*
         $(conformance! { @kind $pointer $Pointer = $start_pointer; a_handful })*
         const DEPLOYMENTS: &[&str] = &[stringify!($first), $(stringify!($other)),*];
         const ON_THEIR_OWN: &[&str] = &[$(stringify!($own)),*];
+        const SHARED_ON_THEIR_OWN: &[&str] = &[$(stringify!($place)),*];
         const POINTERS: &[&str] = &[$(stringify!($pointer)),*];
         /// The types of the kinds, as they are written below.
         const TYPES: &[&[&str]] = &[conformance!(@types $kinds), conformance!(@types_of_shared $shared), &[$(stringify!($Own)),*]];
@@ -176,6 +180,10 @@ conformance! {
     at_places_of_their_own {
         quorum: QuorumLock = on_servers();
         local: LocalRedLock = in_memory();
+        local_write: LocalRedLock = Fixture::new(LocalReadWriteLock::new().write().clone(), ());
+    }
+    shared_at_places_of_their_own {
+        local_read: LocalReads = Fixture::new(LocalReads::default(), ());
     }
     pointers {
         arc_dyn: Arc<dyn RedLock> = Fixture::on::<Single>(reentrant).map(|lock| Arc::new(lock) as Arc<dyn RedLock>);
@@ -234,6 +242,7 @@ fn expected() -> Vec<String> {
         );
     }
     ON_THEIR_OWN.iter().for_each(|kind| expect((*kind).to_owned(), &all));
+    SHARED_ON_THEIR_OWN.iter().for_each(|kind| expect((*kind).to_owned(), &shared));
     POINTERS.iter().for_each(|pointer| expect((*pointer).to_owned(), &handful));
     tests
 }

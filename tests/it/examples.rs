@@ -227,6 +227,22 @@ fn a_leader_that_was_paused_beyond_its_lease_gives_up() {
 }
 
 #[test]
+fn readers_are_together_and_a_writer_reads_on() {
+    let server = Server::start();
+    let process = Example::start(&built("--example", "read_write"), "", &server.url());
+    let expected = [
+        "four read together",
+        "one writes: may the other read? false Write? false",
+        "one reads on: may the other read? true Write? false",
+    ];
+    assert_eq!(process.hear(expected[2]), expected);
+    let said = process.hear("nobody reads: may the other write? true");
+    assert!(said[0].contains("as a read lock"), "{said:?}");
+    let (status, took) = process.end();
+    assert!(status.success() && took <= SOON, "{status} after {took:?}");
+}
+
+#[test]
 fn a_hold_and_a_wait_go_over_to_the_next_master() {
     let mut group = Group::start();
     let process = Example::start(&built("--example", "sentinel"), "", &group.url());

@@ -5,6 +5,7 @@
 mod closures;
 mod faults;
 mod holding;
+mod kinds;
 mod levels;
 mod losses;
 mod members;
@@ -14,7 +15,7 @@ mod stress;
 mod waits;
 
 use crate::server::Server;
-use redlatch::{LocalRedLock, MultiLock, QuorumLock, RedLock};
+use redlatch::{Client, FencedLock, LocalRedLock, MultiLock, QuorumLock, ReadWriteLock, RedLock, ReentrantLock};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -77,7 +78,16 @@ fn in_memory() -> Fixture {
     Fixture::new(Vec::new(), [(); 3].map(|()| Arc::clone(&lock)))
 }
 
-/// One of each kind.
+/// Of the kinds that one server has and one thread alone.
+fn at_one_server() -> Fixture {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).unwrap();
+    let write = ReadWriteLock::new(&client).write().clone();
+    let fenced = Arc::new(FencedLock::new(&client));
+    Fixture::new(vec![server], [fenced, Arc::new(write), Arc::new(ReentrantLock::new(&client))])
+}
+
+/// Of kinds at different places.
 fn mixed() -> Fixture {
     let servers: Vec<_> = std::iter::repeat_with(Server::start).take(4).collect();
     let quorum = Arc::new(QuorumLock::connect(servers[1..].iter().map(Server::url)).unwrap());
@@ -103,7 +113,7 @@ mod cases {
     use super::{closures, holding, levels, losses, waits};
 
     over_each! {
-        [together two_servers in_memory mixed]
+        [together two_servers in_memory at_one_server mixed]
         {
             holding:
                 a_group_holds_every_member_and_frees_it

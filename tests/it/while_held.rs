@@ -1,13 +1,14 @@
 //! Commands of a caller's that are run only while its hold is there: what becomes of them, each its own answer.
 
+mod sides;
 mod slots;
 mod unanswered;
 
 use crate::server::Server;
 use crate::threads::{LONG, SOON, eventually, finish, ms, spawn_asleep, while_held_elsewhere};
 use redlatch::{
-    Applied, Client, Command, Error, FencedLock, HandOff, Hold, HoldState, LocalRedLock, RedLock, RedLockExt,
-    ReentrantLock, Result, Value,
+    Applied, Client, Command, Error, FencedLock, HandOff, Hold, HoldState, LocalRedLock, ReadWriteLock, RedLock,
+    RedLockExt, ReentrantLock, Result, Value, WriteLock,
 };
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ fn get(server: &Server, key: &str) -> Option<String> {
     server.ask(&["GET", key])
 }
 
-/// Both kinds by one method.
+/// Each kind by one method.
 trait Runs: RedLock {
     fn run(&self, hold: &Hold, commands: &[Command]) -> Result<Vec<Value>>;
 }
@@ -41,12 +42,24 @@ impl Runs for FencedLock {
     }
 }
 
+impl Runs for WriteLock {
+    fn run(&self, hold: &Hold, commands: &[Command]) -> Result<Vec<Value>> {
+        self.while_held(hold, commands)
+    }
+}
+
+fn read_write(server: &Server) -> ReadWriteLock {
+    ReadWriteLock::connect(&server.url()).unwrap()
+}
+
 /// Tries it with each kind that has it, on a server of its own.
 fn with_each(check: impl Fn(&Server, &dyn Runs)) {
     let server = Server::start();
     check(&server, &server.locks());
     server.clear();
     check(&server, &FencedLock::connect(&server.url()).unwrap());
+    server.clear();
+    check(&server, read_write(&server).write());
     server.clear();
 }
 
@@ -164,9 +177,10 @@ fn each_level_of_a_hold_may() {
     with_each(|server, locks| {
         let outer = locks.guard("n").unwrap();
         let inner = locks.guard("n").unwrap();
-        let count = server.owner("n").1;
+        let depth = || server.ask::<Vec<String>>(&["HVALS", "n"]);
+        let count = depth();
         assert_eq!(locks.run(inner.hold(), &[set("a", "1")]).unwrap(), [bytes("OK")]);
-        assert_eq!(server.owner("n").1, count, "the depth is left alone");
+        assert_eq!(depth(), count, "the depth is left alone");
         inner.unlock().unwrap();
         assert_eq!(locks.run(outer.hold(), &[set("a", "2")]).unwrap(), [bytes("OK")]);
         outer.unlock().unwrap();

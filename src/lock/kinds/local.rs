@@ -1,6 +1,7 @@
 //! [`LocalRedLock`]: the same trait in memory, for unit tests and single-process use.
 
 mod plan;
+mod sides;
 
 use crate::base::config::{HandOff, Settings};
 use crate::base::error::{Error, Result};
@@ -11,12 +12,12 @@ use crate::base::time::{Clock, Lease, Moment};
 use crate::base::unwind::survives_a_panic;
 use crate::client::Space;
 use crate::lease::hold::{Hold, HoldState};
-use crate::lease::tenure::Tenure;
-use crate::lock::RedLock;
+use crate::lease::tenure::{Keeper, LossCause, Tenure};
 use crate::lock::engine::Engine;
 use crate::lock::patience::Terms;
 use crate::lock::primitive::{Primitive, Renewed, Take};
 use crate::lock::queue::Manner;
+use crate::lock::{Batch, RedLock};
 use crate::store::Health;
 use crate::store::node::{Failure, Lane};
 use parking_lot::Mutex;
@@ -26,9 +27,11 @@ use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 
+pub use sides::LocalReadWriteLock;
+
 /// The same lock without a server: leases, re-entry, waiting, losses and errors are as on Redis.
 ///
-/// Each instance is a namespace of its own, shared by its clones. The watchdog's lease is 30 s. There is no client,
+/// Each instance is a namespace of its own, shared by its clones; the sides of a [`LocalReadWriteLock`] have one together. The watchdog's lease is 30 s. There is no client,
 /// so no settings, callback or stats. Its holds have [tokens](Hold::token), so code that takes a [`FencedLock`](crate::FencedLock) is
 /// tested with it, too; they begin with 1 in each process.
 ///
@@ -82,11 +85,16 @@ survives_a_panic!(LocalRedLock);
 struct Handle {
     engine: Arc<Engine>,
     plan: Plan,
+    /// Kept open by this.
+    _space: Arc<OpenSpace>,
 }
 
-impl Drop for Handle {
+/// A namespace that is closed when nobody has it any more.
+struct OpenSpace(Arc<Space>);
+
+impl Drop for OpenSpace {
     fn drop(&mut self) {
-        self.engine.space.close();
+        self.0.close();
     }
 }
 
@@ -95,7 +103,12 @@ impl LocalRedLock {
     #[must_use]
     pub fn new() -> Self {
         let engine = engine_in_memory(HandOff::default());
-        Self { handle: Arc::new(Handle { engine, plan: Plan::default() }) }
+        let space = Arc::new(OpenSpace(Arc::clone(&engine.space)));
+        Self::by(engine, space)
+    }
+
+    fn by(engine: Arc<Engine>, space: Arc<OpenSpace>) -> Self {
+        Self { handle: Arc::new(Handle { engine, plan: Plan::default(), _space: space }) }
     }
 
     /// The next call on the error's resource that would ask a server fails with it; of an error that names none, the
@@ -173,11 +186,12 @@ impl LocalRedLock {
 
     /// Whether an acquire gets so far as to ask a server.
     fn would_ask(&self, resource: &str, terms: &Terms<'_>) -> bool {
-        let space = &self.handle.engine.space;
+        let (engine, space) = (&self.handle.engine, &self.handle.engine.space);
         let is_cancelled = terms.token.is_some_and(CancelToken::is_cancelled);
         let is_lost = || self.hold(resource).is_some_and(|hold| hold.state() == HoldState::Lost);
         let has_lease = space.config.asked(terms.lease, terms.renewed).is_ok();
-        space.full_key(resource).is_ok() && has_lease && !is_cancelled && !is_lost()
+        let is_taken = space.full_key(resource).is_ok_and(|key| engine.check_own_way(&key).is_ok());
+        is_taken && has_lease && !is_cancelled && !is_lost()
     }
 
     /// Whether an acquire meets this before it is made.
@@ -189,10 +203,13 @@ impl LocalRedLock {
         }
     }
 
+    /// Of several readers this one alone.
     fn lose_if_planned(&self, hold: Hold) -> Result<Hold> {
-        let Handle { engine, plan } = &*self.handle;
+        let (Handle { engine, plan, .. }, tenure) = (&*self.handle, hold.tenure());
         if plan.next(hold.resource(), |step| matches!(step, Step::Lose)).is_some() {
-            engine.force_unlock(hold.resource())?;
+            tenure.lose();
+            engine.sweep(tenure)?;
+            engine.lost(tenure, LossCause::Removed);
         }
         Ok(hold)
     }
@@ -218,7 +235,7 @@ impl std::fmt::Debug for LocalRedLock {
 
 impl RedLock for LocalRedLock {
     fn acquire(&self, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
-        let Handle { engine, plan } = &*self.handle;
+        let Handle { engine, plan, .. } = &*self.handle;
         if plan.len() == 0 || !self.would_ask(resource, terms) {
             return engine.acquire(resource, terms);
         }
@@ -259,16 +276,23 @@ impl RedLock for LocalRedLock {
     fn unlock(&self, resource: &str) -> Result<()> {
         self.answer(resource, self.handle.engine.unlock(resource))
     }
+
+    fn batch(&self) -> Option<Batch<'_>> {
+        self.handle.engine.batch()
+    }
 }
 
 static LOCAL: Kind = Kind { name: "local lock", passed_on: true, shared: false };
 
 /// The engine of such a lock, which passes it on in this way.
 pub(in crate::lock) fn engine_in_memory(hand_off: HandOff) -> Arc<Engine> {
+    Engine::new(space_in_memory(hand_off), &LOCAL, Arc::<Memory>::default(), Arc::new(AlwaysThere))
+}
+
+fn space_in_memory(hand_off: HandOff) -> Arc<Space> {
     let settings = Settings { hand_off, ..Settings::default() };
     let config = settings.derive().unwrap_or_else(|error| unreachable!("the defaults fit: {error}"));
-    let (space, memory) = (Arc::new(Space::new(config, None)), Arc::new(Memory::default()));
-    Engine::new(space, &LOCAL, Arc::<Memory>::clone(&memory), memory)
+    Arc::new(Space::new(config, None))
 }
 
 /// What a server keeps: who has each lock, and until when.
@@ -352,8 +376,10 @@ impl Primitive for Memory {
     }
 }
 
-/// It is always there.
-impl Health for Memory {
+/// The health of what is in memory.
+struct AlwaysThere;
+
+impl Health for AlwaysThere {
     fn address(&self) -> String {
         "memory".to_owned()
     }

@@ -6,11 +6,13 @@ mod writes;
 
 use crate::base::error::Result;
 use crate::base::kind::Kind;
+use crate::base::value::Value;
 use crate::client::Client;
-use crate::lock::RedLock;
+use crate::lease::hold::Hold;
 use crate::lock::engine::Engine;
 use crate::lock::forward::answered_by;
 use crate::lock::primitive::Primitive;
+use crate::lock::{Command, RedLock};
 use reads::Reads;
 use sides::Sides;
 use std::sync::Arc;
@@ -46,6 +48,7 @@ static WRITE: Kind = Kind { name: "write lock", passed_on: false, shared: false 
 /// * A writer that waits keeps new readers out, and readers that waited for a writer come before the next one, among programs on this
 ///   library. Those on Redisson come as they come.
 /// * A reader is lost if its time-out is lost, a key of its own beside the lock: run locks on a server that evicts nothing.
+/// * Commands can be run [while it is held](WriteLock::while_held) by the side of the writer alone.
 /// * The name may not be that of a lock of another kind, which excludes both sides.
 #[derive(Clone)]
 pub struct ReadWriteLock {
@@ -122,6 +125,15 @@ impl WriteLock {
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Runs commands at the server if this very hold is still there, as [`ReentrantLock::while_held`](crate::ReentrantLock::while_held)
+    /// does. Once the thread has unlocked it, a read hold that it has besides is none: then others may read, too.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn while_held(&self, hold: &Hold, commands: &[Command]) -> Result<Vec<Value>> {
+        self.engine.while_held(&**self.client.store(), hold, commands)
     }
 }
 

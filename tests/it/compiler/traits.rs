@@ -25,6 +25,7 @@ fn public_types_keep_their_auto_traits() {
     both::<WriteLock>();
     both::<QuorumLock>();
     both::<LocalRedLock>();
+    both::<LocalReadWriteLock>();
     both::<MultiLock<'static>>();
     both::<Hold>();
     both::<(Command, Value)>();

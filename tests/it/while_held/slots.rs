@@ -3,7 +3,7 @@
 use super::{Runs, bytes, set};
 use crate::harness::cluster::{Cluster, Keys, slot_of};
 use crate::threads::{LONG, eventually, ms};
-use redlatch::{Command, Error, FencedLock, Hold, RedLockExt, ReentrantLock, ShardedPubsub, Value};
+use redlatch::{Command, Error, FencedLock, Hold, ReadWriteLock, RedLockExt, ReentrantLock, ShardedPubsub, Value};
 
 fn assert_runs(locks: &dyn Runs, hold: &Hold, key: &str, before: Option<&str>, after: &str) {
     let got = before.map_or(Value::Nil, bytes);
@@ -37,7 +37,8 @@ fn commands_follow_a_slot_that_is_half_moved() {
     let budget = cluster.builder().outage_budget(ms(300));
     let client = budget.sharded_pubsub(ShardedPubsub::Off).build().unwrap();
     let (plain, fenced) = (ReentrantLock::new(&client), FencedLock::new(&client));
-    let kinds: [&dyn Runs; 2] = [&plain, &fenced];
+    let sides = ReadWriteLock::new(&client);
+    let kinds: [&dyn Runs; 3] = [&plain, &fenced, sides.write()];
     for (number, locks) in kinds.into_iter().enumerate() {
         let name = cluster.name_at(0, number);
         let (slot, key) = (slot_of(&name), format!("{{{name}}}:state"));

@@ -102,7 +102,7 @@ fn the_next_call_waits_until_the_last_cannot_come_any_more() {
 }
 
 /// The next request that has commands is kept, to be delivered later, and its connection is cut.
-fn keep_back(proxy: &Proxy) -> Arc<Mutex<Vec<u8>>> {
+pub(super) fn keep_back(proxy: &Proxy) -> Arc<Mutex<Vec<u8>>> {
     let kept = Arc::<Mutex<Vec<u8>>>::default();
     let (asks, keep) = (runs(SCRIPT), Arc::clone(&kept));
     proxy.set(move |_, flow, data| {
