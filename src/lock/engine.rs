@@ -254,16 +254,17 @@ impl Engine {
         registry().find(self.space.ground(!self.kind.shared), key, current_thread())
     }
 
-    /// A thread that has a lock by another kind would wait for itself.
+    /// A thread that has a lock by another kind would wait for itself, unless that lets it in. Whether it does.
     ///
     /// # Errors
-    /// `Config` if it has.
-    pub(super) fn check_own_way(&self, key: &str) -> Result<()> {
+    /// `Config` if it would.
+    pub(super) fn check_own_way(&self, key: &str) -> Result<bool> {
         let in_force = |hold: &Hold| matches!(hold.state(), HoldState::Held | HoldState::Suspect);
-        match self.hold_beside(key).filter(in_force) {
-            Some(hold) if !self.primitive.goes_with(hold.kind()) => self.check_kind(&hold),
-            _ => Ok(()),
+        let Some(hold) = self.hold_beside(key).filter(in_force) else { return Ok(false) };
+        if self.primitive.goes_with(hold.kind()) {
+            return Ok(true);
         }
+        self.check_kind(&hold).map(|()| false)
     }
 
     /// Asks the store, for one response time-out, by the renewal's script: a demoted master still answers reads, and that
