@@ -264,7 +264,10 @@ impl Engine {
         if self.primitive.goes_with(hold.kind()) {
             return Ok(true);
         }
-        self.check_kind(&hold).map(|()| false)
+        let (resource, held, asked) = (hold.resource(), hold.kind().name, self.kind.name);
+        Err(Error::config(format!(
+            "this thread has lock {resource:?} as a {held}, and would wait for itself: give that up first, or use another name for the {asked}"
+        )))
     }
 
     /// Asks the store, for one response time-out, by the renewal's script: a demoted master still answers reads, and that

@@ -96,7 +96,11 @@ fn who_reads_and_asks_to_write_is_told_so_at_once() {
     let guard = locks.read().guard("n").unwrap();
     for side in [locks.write() as &dyn RedLock, &plain] {
         let error = side.lock("n").unwrap_err();
-        assert!(matches!(&error, Error::Config { .. }) && error.to_string().contains("as a read lock"), "{error}");
+        assert!(
+            matches!(&error, Error::Config { .. })
+                && error.to_string().contains("as a read lock, and would wait for itself: give that up first"),
+            "{error}"
+        );
         let group = MultiLock::of([(&plain as &dyn RedLock, "m"), (side, "n")]);
         assert_err!(group.lock(), Config);
     }
