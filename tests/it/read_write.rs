@@ -261,6 +261,9 @@ fn a_lock_of_another_kind_keeps_both_sides_out() {
     for side in [locks.read() as &dyn RedLock, locks.write()] {
         assert!(!side.try_lock("n").unwrap() && !side.is_locked("n").unwrap() && !side.force_unlock("n").unwrap());
     }
+    for side in [other.read() as &dyn RedLock, other.write()] {
+        assert!(!side.force_unlock("n").unwrap() && guard.is_valid(), "by the client that has it");
+    }
     guard.unlock().unwrap();
     for side in [locks.read() as &dyn RedLock, locks.write()] {
         while_held_elsewhere(side, "n", |_| assert!(!plain.try_lock("n").unwrap()));
