@@ -107,6 +107,11 @@ impl Key {
         Self { side, ..self }
     }
 
+    /// Whether what frees this, whoever has it, frees that.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        self.side == Side::Whole || self.side == other.side
+    }
+
     /// The key on the server: prefix and resource.
     pub(crate) fn full(&self) -> &str {
         &self.full

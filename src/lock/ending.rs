@@ -19,6 +19,7 @@ use super::engine::Engine;
 use super::patience::Patience;
 use crate::base::config::Reentry;
 use crate::base::error::{Applied, Error, Result};
+use crate::base::key::Key;
 use crate::base::say::say;
 use crate::base::time::Moment;
 use crate::lease::hold::{Hold, HoldState};
@@ -226,15 +227,16 @@ impl Engine {
         let result = self.patience(resource).persist(|answer_by| self.primitive.force_unlock(&key, answer_by));
         if !matches!(&result, Err(error) if error.applied() == Applied::No) {
             self.space.note_forced();
-            self.end_current(key.full());
+            self.end_current(&key);
         }
         registry().wake(self.ground(), key.full());
         // Free after an attempt that was not answered: that one may have freed it.
         result.map(|(was_locked, doubt)| was_locked || doubt)
     }
 
-    fn end_current(&self, key: &str) {
-        for hold in registry().believed(self.ground(), key) {
+    fn end_current(&self, key: &Key) {
+        let believed = registry().believed(self.ground(), key.full());
+        for hold in believed.iter().filter(|hold| key.covers(hold.tenure().key())) {
             hold.tenure().lose();
             self.lost(hold.tenure(), LossCause::Removed);
             self.sweep_now(hold.tenure());

@@ -254,16 +254,20 @@ impl Engine {
         registry().find(self.space.ground(!self.kind.shared), key, current_thread())
     }
 
-    /// A thread that has a lock by another kind would wait for itself.
+    /// A thread that has a lock by another kind would wait for itself, unless that lets it in. Whether it does.
     ///
     /// # Errors
-    /// `Config` if it has.
-    pub(super) fn check_own_way(&self, key: &str) -> Result<()> {
+    /// `Config` if it would.
+    pub(super) fn check_own_way(&self, key: &str) -> Result<bool> {
         let in_force = |hold: &Hold| matches!(hold.state(), HoldState::Held | HoldState::Suspect);
-        match self.hold_beside(key).filter(in_force) {
-            Some(hold) if !self.primitive.goes_with(hold.kind()) => self.check_kind(&hold),
-            _ => Ok(()),
+        let Some(hold) = self.hold_beside(key).filter(in_force) else { return Ok(false) };
+        if self.primitive.goes_with(hold.kind()) {
+            return Ok(true);
         }
+        let (resource, held, asked) = (hold.resource(), hold.kind().name, self.kind.name);
+        Err(Error::config(format!(
+            "this thread has lock {resource:?} as a {held}, and would wait for itself: give that up first, or use another name for the {asked}"
+        )))
     }
 
     /// Asks the store, for one response time-out, by the renewal's script: a demoted master still answers reads, and that

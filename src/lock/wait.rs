@@ -55,9 +55,9 @@ fn look_and_wait(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Result<O
         Some(Entered::Sibling) if tries => return Ok(busy(engine)),
         _ => {}
     }
-    engine.check_own_way(&name)?;
+    let is_let_in = engine.check_own_way(&name)?;
     let key = &engine.primitive.names(engine.space.key_of(name));
-    if tries { try_now(engine, key, &patience, asked) } else { wait(engine, key, patience, asked) }
+    if tries { try_now(engine, key, &patience, asked) } else { wait(engine, key, patience, asked, is_let_in) }
 }
 
 /// One more level. Nothing but its token can wake such a call.
@@ -79,16 +79,18 @@ fn try_now(engine: &Engine, key: &Key, patience: &Patience<'_>, asked: Asked) ->
     }
 }
 
-/// Waits in the line of this process. The current thread does not hold the lock.
-fn wait(engine: &Engine, key: &Key, patience: Patience<'_>, asked: Asked) -> Result<Option<Hold>> {
-    let waiter = &Lent::new(engine.takes(asked));
+/// Waits in the line of this process, or past it if what the current thread has beside lets it in: the others may wait for that. It
+/// does not hold the lock.
+fn wait(engine: &Engine, key: &Key, patience: Patience<'_>, asked: Asked, is_let_in: bool) -> Result<Option<Hold>> {
+    let waiter = &Lent::new(engine.takes(asked).filter(|_| !is_let_in));
     let patience = &patience.woken_by(&waiter.semaphore);
     patience.stop.check()?;
     let (config, stop, contention) = (&engine.space.config, &patience.stop, &Contention::new(&engine.space.counters));
     let call = &Call { config, stop, contention, semaphore: &waiter.semaphore };
     let backing = &Siblings { engine, patience };
     let line = Line { registry: registry(), space: engine.ground(), key, waiter, call, backing };
-    line.wait(|| call.contend(&mut TenureBid::new(engine, key, patience, asked)))
+    let contend = || call.contend(&mut TenureBid::new(engine, key, patience, asked));
+    if is_let_in { line.go_past(contend) } else { line.wait(contend) }
 }
 
 fn busy(engine: &Engine) -> Option<Hold> {

@@ -97,7 +97,11 @@ fn who_reads_and_asks_to_write_is_told_so_at_once() {
     let guard = locks.read().guard("n").unwrap();
     for side in [locks.write() as &dyn RedLock, &plain] {
         let error = side.lock("n").unwrap_err();
-        assert!(matches!(&error, Error::Config { .. }) && error.to_string().contains("as a read lock"), "{error}");
+        assert!(
+            matches!(&error, Error::Config { .. })
+                && error.to_string().contains("as a read lock, and would wait for itself: give that up first"),
+            "{error}"
+        );
         let group = MultiLock::of([(&plain as &dyn RedLock, "m"), (side, "n")]);
         assert_err!(group.lock(), Config);
     }
@@ -257,6 +261,9 @@ fn a_lock_of_another_kind_keeps_both_sides_out() {
     let guard = plain.guard("n").unwrap();
     for side in [locks.read() as &dyn RedLock, locks.write()] {
         assert!(!side.try_lock("n").unwrap() && !side.is_locked("n").unwrap() && !side.force_unlock("n").unwrap());
+    }
+    for side in [other.read() as &dyn RedLock, other.write()] {
+        assert!(!side.force_unlock("n").unwrap() && guard.is_valid(), "by the client that has it");
     }
     guard.unlock().unwrap();
     for side in [locks.read() as &dyn RedLock, locks.write()] {

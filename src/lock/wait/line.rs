@@ -70,6 +70,13 @@ impl Line<'_> {
         }
     }
 
+    /// Contends whoever is before it in line. It stands there to be found by a shutdown, and can go on with nothing that is granted.
+    pub(crate) fn go_past(&self, contend: impl FnOnce() -> Result<Option<Hold>>) -> Result<Option<Hold>> {
+        drop(self.registry.enter(self.space, self.key.shared(), self.waiter));
+        let _place = Place(self);
+        contend()
+    }
+
     /// Waits behind the others of this process.
     fn queue(&self, mut entered: Entered) -> Result<Queued> {
         let Call { config, stop, contention, semaphore } = *self.call;

@@ -32,6 +32,22 @@ fn who_writes_may_read_and_go_on_reading() {
     other.write().guard("n").unwrap().unlock().unwrap();
 }
 
+/// They wait for it, so it must not wait behind them.
+#[test]
+fn who_writes_reads_past_those_of_its_process_that_wait_to_read() {
+    let server = Server::start();
+    let locks = locks(&server);
+    let write = locks.write().guard("n").unwrap();
+    std::thread::scope(|scope| {
+        let waiters = [(); 2].map(|()| spawn_asleep(scope, || locks.read().guard("n").unwrap().unlock().unwrap()));
+        let read = locks.read().request("n").wait(LONG).guard().unwrap();
+        write.unlock().unwrap();
+        waiters.into_iter().for_each(|waiter| finish(waiter).0);
+        assert!(read.is_some_and(|read| read.is_valid() && read.unlock().is_ok()), "it waited for who waits for it");
+    });
+    assert!(!locks.read().is_locked("n").unwrap());
+}
+
 /// W R R and R first again, with what is left after each.
 #[test]
 fn sides_are_given_up_in_any_order() {
