@@ -250,7 +250,7 @@ impl Engine {
 
     /// What the current thread has of a lock besides, alone if this kind shares, and shared if it does not. A tenure that was acquired
     /// beside one is never open to others, who have no such hold.
-    fn hold_beside(&self, key: &str) -> Option<Hold> {
+    pub(super) fn hold_beside(&self, key: &str) -> Option<Hold> {
         registry().find(self.space.ground(!self.kind.shared), key, current_thread())
     }
 

@@ -19,7 +19,7 @@ use crate::base::time::Moment;
 use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
 use crate::registry::{Entered, Left, Lent, registry};
-use bid::{Bid, Call, looks_when_woken};
+use bid::{Bid, Call, check_too_slow, looks_when_woken};
 use line::{Backing, Line};
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -84,11 +84,33 @@ fn wait(engine: &Engine, key: &Key, patience: Patience<'_>, asked: Asked) -> Res
     let waiter = &Lent::new(engine.takes(asked));
     let patience = &patience.woken_by(&waiter.semaphore);
     patience.stop.check()?;
+    if let Some(hold) = take_beside(engine, key, patience, asked)? {
+        return Ok(Some(hold));
+    }
     let (config, stop, contention) = (&engine.space.config, &patience.stop, &Contention::new(&engine.space.counters));
     let call = &Call { config, stop, contention, semaphore: &waiter.semaphore };
     let backing = &Siblings { engine, patience };
     let line = Line { registry: registry(), space: engine.ground(), key, waiter, call, backing };
     line.wait(|| call.contend(&mut TenureBid::new(engine, key, patience, asked)))
+}
+
+/// Who has the other side of the lock has this one by it, as long as the store has that, and does not stand in line for it: whoever is
+/// before it there may wait for what it has. `None`: it has nothing that is of use.
+fn take_beside(engine: &Engine, key: &Key, patience: &Patience<'_>, asked: Asked) -> Result<Option<Hold>> {
+    let has_another = || engine.hold_beside(key.full()).is_some_and(|hold| hold.is_valid());
+    let give_up = patience.stop.clock.now().plus(engine.space.config.outage_budget);
+    while engine.kind.shared && has_another() {
+        let mut tenure = engine.space.tenure(key);
+        match engine.try_take(&mut tenure, asked, Manner::Try, patience)? {
+            Outcome::Won(hold) => return Ok(Some(hold)),
+            Outcome::Again => check_too_slow(&patience.stop, give_up)?,
+            Outcome::Busy(_) | Outcome::Left(_) => break,
+        }
+        if patience.stop.is_over() {
+            break;
+        }
+    }
+    Ok(None)
 }
 
 fn busy(engine: &Engine) -> Option<Hold> {
@@ -212,7 +234,9 @@ impl Bid for TenureBid<'_> {
             self.engine.leave_queue(ticket, Some(self.engine.space.clock.now()));
             self.engine.leave_queue(ticket, self.open_until);
         }
-        if self.engine.primitive.leaves_a_mark() {
+        if let Some(lasts) = self.engine.primitive.mark_lasts() {
+            // An attempt that fails is made again.
+            self.tenure.may_last(self.engine.space.clock.now().plus(lasts));
             self.engine.sweep_now(&self.tenure);
         }
     }

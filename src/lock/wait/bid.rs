@@ -221,7 +221,7 @@ impl<B: Bid> Contender<'_, B> {
 }
 
 /// A lease that is over before the server's answer arrives is never held: not asked for without end.
-fn check_too_slow(stop: &Stop<'_>, give_up: Moment) -> Result<()> {
+pub(crate) fn check_too_slow(stop: &Stop<'_>, give_up: Moment) -> Result<()> {
     if stop.clock.now() >= give_up {
         let cause = Cause::new("the lease is shorter than the server's answers take: ask for a longer one");
         return Err(Error::Unavailable { resource: stop.resource.to_owned(), cause });
