@@ -55,6 +55,16 @@ pub(crate) enum Mutant {
     BelievesRetired,
     /// Readers come in though a writer waits.
     ReadersIgnoreTheMark,
+    /// Readers that waited for a writer have no turn when it goes.
+    ReadersHaveNoTurn,
+    /// A writer comes in beside readers.
+    WriterBesideReaders,
+    /// Who gives a write hold up frees the lock, also if it reads on.
+    DowngradeFrees,
+    /// A reader that leaves frees the lock, also if others are in.
+    ReaderFreesForAll,
+    /// A reader's renewal counts though its time-out is gone.
+    RenewsWithoutTimeout,
     /// Who waits with messages to all nodes is not told that its lock has another master.
     UntoldOfNewMaster,
     /// A caller's commands are run whether the lock is held or not.
@@ -105,6 +115,11 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "grants_on_its_way" => Mutant::GrantsOnItsWay,
         "believes_retired" => Mutant::BelievesRetired,
         "readers_ignore_the_mark" => Mutant::ReadersIgnoreTheMark,
+        "readers_have_no_turn" => Mutant::ReadersHaveNoTurn,
+        "writer_beside_readers" => Mutant::WriterBesideReaders,
+        "downgrade_frees" => Mutant::DowngradeFrees,
+        "reader_frees_for_all" => Mutant::ReaderFreesForAll,
+        "renews_without_timeout" => Mutant::RenewsWithoutTimeout,
         "untold_of_new_master" => Mutant::UntoldOfNewMaster,
         "while_held_does_not_look" => Mutant::WhileHeldDoesNotLook,
         "while_held_repeats" => Mutant::WhileHeldRepeats,
@@ -146,6 +161,23 @@ const CHANGES: &[Change] = &[
     (Mutant::WhileHeldDoesNotLook, &["WHILE_HELD"], &[("if ours == 0 then\n  return 0\nend\n", "")]),
     (Mutant::TokensForgetTheClock, MINTS, &[("math.max(last + 1, now)", "last + 1")]),
     (Mutant::ReadersIgnoreTheMark, READS, &[("known and others > 0", "false")]),
+    (Mutant::ReadersHaveNoTurn, &["RELEASE_WRITE"], &[("redis.pcall('GET', turn) == 'waiting'", "false")]),
+    (
+        Mutant::WriterBesideReaders,
+        WRITES,
+        &[("if left ~= -2 and redis", "if redis.call('HGET', lock, 'mode') == 'write' and redis")],
+    ),
+    (
+        Mutant::DowngradeFrees,
+        &["RELEASE_WRITE"],
+        &[("if leave_to_readers(lock, prefix, trusts) then", "if false then")],
+    ),
+    (Mutant::ReaderFreesForAll, &["RELEASE_READ"], &[(" or leave_to_readers(lock, prefix, trusts)", "")]),
+    (
+        Mutant::RenewsWithoutTimeout,
+        &["RENEW_READ", "RENEW_READ_STRICT"],
+        &[("is_its_own and", "false and"), ("math.max(redis.call('PTTL', key), lease)) or 0", "lease) and 1 or 0")],
+    ),
     (Mutant::MarkNeverEnds, TELL_FIRST, &[("'PX', turn", "'PX', 86400000")]),
     (Mutant::MarkNeverEnds, ASK_IN_TURN, &[(" or left > 1000", "")]),
     (Mutant::DeadNeverSkipped, TELL_FIRST, &[("ticket .. ' ' .. rank) > 0", "ticket .. ' ' .. rank) >= 0")]),
@@ -178,6 +210,7 @@ const CHANGES: &[Change] = &[
 const RENEWALS: &[&str] = &["RENEW", "RENEW_STRICT"];
 const STRICT: &[&str] = &["ACQUIRE_STRICT", "ACQUIRE_IN_TURN_STRICT", "REENTER_STRICT", "RENEW_STRICT"];
 const READS: &[&str] = &["ACQUIRE_READ", "ACQUIRE_READ_STRICT"];
+const WRITES: &[&str] = &["ACQUIRE_WRITE", "ACQUIRE_WRITE_STRICT"];
 const MINTS: &[&str] =
     &["ACQUIRE_FENCED", "ACQUIRE_FENCED_STRICT", "ACQUIRE_FENCED_IN_TURN", "ACQUIRE_FENCED_IN_TURN_STRICT", "MINT"];
 const RELEASES: &[&str] = &["RELEASE", "RELEASE_IN_TURN"];

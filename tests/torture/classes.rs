@@ -107,10 +107,6 @@ impl Class {
         }
     }
 
-    pub(crate) fn loses_data(self) -> bool {
-        matches!(self, Self::Lossy | Self::Strict)
-    }
-
     /// Whether an overlap near a loss is no finding.
     pub(crate) fn expects_overlaps(self) -> bool {
         matches!(self, Self::Lossy | Self::Forced | Self::Sentinel | Self::Cluster)
@@ -174,6 +170,7 @@ impl Class {
         Plan {
             threads: 3,
             names: 3,
+            sides: 2,
             mixed: true,
             forces: self == Self::Forced,
             pause: (0, 1),

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 mod clusters;
 mod groups;
+mod sides;
 
 /// A mutant that lives longer was not caught.
 const LONGEST: u64 = 60_000 * MS;
@@ -310,7 +311,7 @@ fn stop_the_next(stage: &mut Stage, span: Duration) {
 
 /// Plays the scenes that are chosen by their mutants and servers.
 pub(crate) fn run(dir: &Path, seed: u64, chosen: impl Fn(&str, Servers) -> bool) -> Vec<Caught> {
-    let all = scenes().into_iter().chain(groups::scenes()).chain(clusters::scenes());
+    let all = scenes().into_iter().chain(sides::scenes()).chain(groups::scenes()).chain(clusters::scenes());
     let scenes = Mutex::new(all.filter(|scene| chosen(scene.mutant, scene.servers)).rev().collect::<Vec<_>>());
     let caught = Mutex::new(Vec::new());
     std::thread::scope(|scope| {

@@ -2,8 +2,11 @@
 //! is there.
 
 use crate::history::record::{Kind, Op, Record, now};
-use crate::work::{Hand, outcome, resource};
-use redlatch::{Client, Command, FencedLock, Hold, RedLock, ReentrantLock, Result, Value};
+use crate::history::sides::{is_read, is_side};
+use crate::plan::Order;
+use crate::wish::outcome;
+use crate::work::{Hand, resource};
+use redlatch::{Client, Command, FencedLock, Hold, ReadWriteLock, RedLock, ReentrantLock, Result, Value};
 
 /// A kind that has them run.
 pub(crate) trait Guarded: RedLock {
@@ -22,8 +25,30 @@ impl Guarded for FencedLock {
     }
 }
 
-pub(crate) fn locks(client: &Client, fenced: bool) -> Box<dyn Guarded> {
-    if fenced { Box::new(FencedLock::new(client)) } else { Box::new(ReentrantLock::new(client)) }
+/// The locks of a worker.
+pub(crate) struct Locks {
+    alone: Box<dyn Guarded>,
+    sides: Option<ReadWriteLock>,
+}
+
+impl Locks {
+    /// Two kinds of locks exclude each other, too. Those with sides have names of their own.
+    pub(crate) fn new(order: &Order, client: &Client) -> Self {
+        let plan = &order.plan;
+        let is_fenced = plan.fenced || (plan.mixed && order.number.is_multiple_of(3));
+        let alone: Box<dyn Guarded> =
+            if is_fenced { Box::new(FencedLock::new(client)) } else { Box::new(ReentrantLock::new(client)) };
+        Self { alone, sides: (plan.sides > 0).then(|| ReadWriteLock::new(client)) }
+    }
+
+    /// The kind that has this name, or its side.
+    pub(crate) fn of(&self, name: u8) -> &dyn RedLock {
+        match &self.sides {
+            Some(sides) if is_read(name) => sides.read(),
+            Some(sides) if is_side(name) => sides.write(),
+            _ => &self.alone,
+        }
+    }
 }
 
 /// The list of a lock, in its slot.
@@ -37,13 +62,13 @@ pub(crate) const LIST: &str = ":written";
 impl Hand<'_> {
     /// The last call may have to be outlasted first. Whether the hold is still there is for the server to say.
     pub(crate) fn write_while_held(&mut self, name: u8) {
-        let Some(hold) = self.hold.clone() else { return };
+        let Some(hold) = self.holds.get(&name).cloned() else { return };
         let (number, budget) = (self.rng.u64(..), self.plan.outage + 2 * self.plan.response);
-        let depth = self.locks.hold_count(&resource(name)) as u8;
+        let depth = self.locks.alone.hold_count(&resource(name)) as u8;
         let call = Record { at: now(), kind: Kind::Call, op: Op::Commands, name, depth, ..Record::default() };
         self.log.write(Record { owner: number, value: budget, ..call });
         let push = Command::new("RPUSH").key(list(name)).arg(number.to_string());
-        let result = self.locks.run(&hold, &[push]);
+        let result = self.locks.alone.run(&hold, &[push]);
         self.end(Op::Commands, name, outcome(&result, |answers| answers.len() == 1));
     }
 }

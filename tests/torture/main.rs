@@ -15,7 +15,9 @@ mod queue;
 mod reaper;
 mod report;
 mod rules;
+mod sides;
 mod stage;
+mod wish;
 mod work;
 mod worker;
 

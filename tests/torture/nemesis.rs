@@ -1,6 +1,7 @@
 //! What goes wrong, when and for how long: drawn from a seed, so that a seed repeats it.
 
 use crate::classes::Class;
+use crate::history::record::MS;
 use fastrand::Rng;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -13,6 +14,8 @@ pub(crate) enum Act {
     /// SIGKILL of a worker; another one takes its place.
     KillClient,
     FlushAll,
+    /// The time-out of a reader is evicted.
+    Evict,
     ForgetScripts,
     KillNormal,
     KillPubsub,
@@ -64,6 +67,22 @@ impl Act {
         WHERE_MASTERS_ARE_REPLACED.contains(&self) || self == Self::CutOffWorkers
     }
 
+    /// Whom a nemesis leaves deaf, and for how long after it. A subscriber that lost its connection has one again after half
+    /// a second; it finds out about one that swallows what it is told within 4 s, and so long a channel stays refused.
+    pub(crate) fn deafens(self) -> (bool, u64) {
+        match self {
+            Self::Delay | Self::Cut | Self::Swallow | Self::Linger => (true, 4_000 * MS),
+            Self::RevokeChannels | Self::RevokeAll => (false, 4_000 * MS),
+            Self::KillServer
+            | Self::KillPubsub
+            | Self::FreezeServer
+            | Self::Pause
+            | Self::MoveSlot
+            | Self::HalfMove => (false, 600 * MS),
+            _ => (false, 0),
+        }
+    }
+
     /// Whether it gives a slot to another master of a cluster.
     pub(crate) fn moves(self) -> bool {
         matches!(self, Self::MoveSlot | Self::HalfMove | Self::LoseHalfway)
@@ -96,6 +115,9 @@ const EVERYWHERE: &[Act] = &[
 ];
 
 const WHERE_DATA_IS_LOST: &[Act] = &[Act::FlushAll, Act::FlushAll, Act::FlushAll, Act::KillServer, Act::KillServer];
+
+/// A server of locks is to evict nothing. Where it does, the reader is told late.
+const WHERE_READERS_ARE_EVICTED: &[Act] = &[Act::Evict, Act::Evict, Act::Evict, Act::Evict];
 
 const WHERE_MASTERS_ARE_REPLACED: &[Act] = &[
     Act::KillMaster,
@@ -148,14 +170,16 @@ pub(crate) fn schedule(seed: u64, class: Class, workers: usize) -> impl Iterator
         }
         Class::Cluster | Class::ClusterReplicated => [WHERE_SLOTS_MOVE, WHERE_SLOTS_MOVE, BESIDE_FAILOVERS].concat(),
         Class::Sentinel => [WHERE_MASTERS_ARE_REPLACED, WHERE_MASTERS_ARE_REPLACED, BESIDE_FAILOVERS].concat(),
-        _ if class.loses_data() => [EVERYWHERE, WHERE_DATA_IS_LOST].concat(),
+        Class::Lossy => [EVERYWHERE, WHERE_DATA_IS_LOST, WHERE_READERS_ARE_EVICTED].concat(),
+        Class::Strict => [EVERYWHERE, WHERE_DATA_IS_LOST].concat(),
+        Class::Forced => [EVERYWHERE, WHERE_READERS_ARE_EVICTED].concat(),
         _ => EVERYWHERE.to_vec(),
     };
     let mut rng = Rng::with_seed(seed);
     std::iter::from_fn(move || {
         let act = acts[rng.usize(..acts.len())];
         let lasts = match act {
-            Act::FlushAll | Act::ForgetScripts | Act::KillNormal | Act::KillPubsub | Act::KillClient => 0,
+            Act::FlushAll | Act::Evict | Act::ForgetScripts | Act::KillNormal | Act::KillPubsub | Act::KillClient => 0,
             Act::FreezeClient | Act::FreezeServer if rng.bool() => rng.u64(700..1_300),
             Act::KillServer | Act::FreezeClient | Act::FreezeServer | Act::Pause => rng.u64(10..300),
             // Until the others would be granted locks, were all replicas there.

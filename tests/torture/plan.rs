@@ -94,6 +94,12 @@ words! {
         fenced: bool,
         /// Those that do not do every operation have commands run while they hold a lock, again and again.
         guarded: bool,
+        /// So many read-write locks there are besides; those that do not do every operation use these alone.
+        sides: u64,
+        /// So many of the first workers write and the others read; zero: each does both, and one in four times it writes.
+        writers: u64,
+        /// Whoever writes goes over to reading.
+        downgrades: bool,
     }
 }
 

@@ -27,9 +27,10 @@ fn dead(number: u64) -> String {
     format!("{DEAD}{number}:1")
 }
 
-/// Every queue and mark.
+/// What stands beside locks only while somebody waits: every queue and mark; and the time-outs of readers.
 pub(crate) fn left(ask: impl Fn(&[&str]) -> Vec<String>) -> Vec<String> {
-    ["redlatch_queue:*", "redlatch_turn:*"].iter().flat_map(|keys| ask(&["KEYS", keys])).collect()
+    let waits = ["redlatch_queue:*", "redlatch_turn:*", "redlatch_writer:*", "redlatch_readers:*"];
+    waits.iter().chain(&["*:rwlock_timeout:*"]).flat_map(|keys| ask(&["KEYS", keys])).collect()
 }
 
 /// How many wait for a lock without a place in its queue.

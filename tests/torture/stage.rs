@@ -29,6 +29,7 @@ mod ground;
 mod party;
 mod patience;
 mod shards;
+mod shares;
 
 pub(crate) const ORDER: &str = "REDLATCH_TORTURE_WORKER";
 
@@ -106,19 +107,6 @@ impl End {
         let scarce = self.verdict.after.iter().filter_map(|after| after.grants).find(|grants| *grants < self.enough);
         let scarce = scarce.map(|grants| format!("{grants} grants after a failover"));
         self.broken.clone().or(scarce)
-    }
-}
-
-/// Whom a nemesis leaves deaf, and for how long after it. A subscriber that lost its connection has one again after half
-/// a second; it finds out about one that swallows what it is told within 4 s, and so long a channel stays refused.
-fn deafens(act: Act) -> (bool, u64) {
-    match act {
-        Act::Delay | Act::Cut | Act::Swallow | Act::Linger => (true, 4_000 * MS),
-        Act::RevokeChannels | Act::RevokeAll => (false, 4_000 * MS),
-        Act::KillServer | Act::KillPubsub | Act::FreezeServer | Act::Pause | Act::MoveSlot | Act::HalfMove => {
-            (false, 600 * MS)
-        }
-        _ => (false, 0),
     }
 }
 
@@ -220,7 +208,7 @@ impl Stage {
         if !step.act.replaces() && !step.act.moves() {
             self.events.rough.push(During::of_all((from, now())));
         }
-        let (is_one, span) = deafens(step.act);
+        let (is_one, span) = step.act.deafens();
         let process = is_one.then(|| self.crew[step.whom].number as usize);
         self.events.deaf.push(Deaf { process, span: (from, now() + span) });
         if step.act == Act::FlushAll || (step.act == Act::KillServer && self.setting.servers == Servers::Forgetful) {
@@ -243,6 +231,7 @@ impl Stage {
             Act::FreezeClient => self.freeze_client(step.whom, lasts),
             Act::KillClient => self.kill_client(step.whom),
             Act::FlushAll => self.admin(&["FLUSHALL"]),
+            Act::Evict => self.evict(step.seed),
             Act::ForgetScripts => self.admin(&["SCRIPT", "FLUSH"]),
             Act::KillNormal => self.admin(&["CLIENT", "KILL", "TYPE", "normal"]),
             Act::KillPubsub => self.admin(&["CLIENT", "KILL", "TYPE", "pubsub"]),
@@ -326,7 +315,8 @@ impl Stage {
         let Setting { free, passes: (passes, passed), plan, .. } = &self.setting;
         let (lease, replicated) = (plan.watchdog.max(plan.lease) * MS, plan.replicas > 0);
         let (free, passed, response) = (free * MS, passed * MS, plan.response * MS);
-        Bounds { free, lease, response, passes: *passes, passed, strict: plan.strict, replicated }
+        let (strict, poll) = (plan.strict, plan.poll * MS);
+        Bounds { free, lease, response, passes: *passes, passed, strict, replicated, poll }
     }
 
     fn trails(&self, under_way: bool) -> Vec<Trail> {

@@ -1,12 +1,15 @@
 //! One thread of a worker: what it does with the locks, and the log of it.
 
-use crate::guarded::Guarded;
+use crate::guarded::Locks;
 use crate::history::journal;
 use crate::history::record::{Kind, Log, MS, Op, Outcome, Record, now};
+use crate::history::sides::{is_read, is_side, lock_of, number};
 use crate::history::tokens::Grant;
 use crate::plan::Plan;
+use crate::wish::{Wish, executed, outcome, request};
 use fastrand::Rng;
-use redlatch::{CancelToken, Error, Hold, RedLock, RedLockExt, Result, Terms};
+use redlatch::{CancelToken, Hold, Result, Terms};
+use std::collections::HashMap;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::FileExt;
@@ -23,53 +26,37 @@ const DEEPEST: u8 = 3;
 pub(crate) const STAY: u64 = 100 * MS;
 
 pub(crate) struct Hand<'a> {
-    pub(crate) locks: &'a dyn Guarded,
+    pub(crate) locks: &'a Locks,
     pub(crate) cancels: &'a Cancels,
     pub(crate) counters: &'a File,
     /// What fenced locks protect.
     pub(crate) journal: &'a File,
     pub(crate) plan: &'a Plan,
+    /// Whether its process writes where each has one side alone.
+    pub(crate) is_writer: bool,
     pub(crate) log: Log,
     pub(crate) rng: Rng,
     /// When a lock was last asked for.
     pub(crate) asked: u64,
-    /// The hold of the current turn.
-    pub(crate) hold: Option<Hold>,
+    /// The holds of the current turn.
+    pub(crate) holds: HashMap<u8, Hold>,
     /// The last hold, if it had a token.
     pub(crate) grant: Option<Grant>,
-}
-
-/// How a lock is asked for.
-struct Wish {
-    op: Op,
-    /// As in [`Kind::Call`].
-    budget: u64,
-    wait: Duration,
-    lease: Option<Duration>,
-    /// That lease is renewed.
-    renewed: bool,
-    token: Option<CancelToken>,
-}
-
-impl Wish {
-    /// A lease that ends by itself.
-    fn fixed_lease(&self) -> Option<Duration> {
-        self.lease.filter(|_| !self.renewed)
-    }
 }
 
 impl<'a> Hand<'a> {
     pub(crate) fn run(&mut self, stop: &AtomicBool) {
         while !stop.load(SeqCst) {
-            let name = self.pick_name();
+            let name = if self.uses_sides() { self.pick_side() } else { self.pick_name() };
             if self.one_in(8) {
                 self.write();
             }
-            match self.plan.mixed {
-                true => self.mixed_turn(name),
+            match self.downgrades(name) {
+                true => self.downgrade_turn(number(name)),
+                false if self.plan.mixed => self.mixed_turn(name),
                 false => self.simple_turn(name),
             }
-            self.hold = None;
+            self.holds.clear();
             self.sleep(self.plan.pause);
         }
     }
@@ -80,11 +67,11 @@ impl<'a> Hand<'a> {
     }
 
     /// Between two bounds in ms, by the microsecond.
-    fn sleep(&mut self, (least, most): (u64, u64)) {
+    pub(crate) fn sleep(&mut self, (least, most): (u64, u64)) {
         std::thread::sleep(Duration::from_micros(self.rng.u64(least * 1_000..=most * 1_000)));
     }
 
-    fn one_in(&mut self, number: u32) -> bool {
+    pub(crate) fn one_in(&mut self, number: u32) -> bool {
         self.rng.u32(..number) == 0
     }
 
@@ -98,16 +85,14 @@ impl<'a> Hand<'a> {
             None => Op::Lock,
         };
         let lease = lease.map(Duration::from_millis);
-        if !self
-            .acquire(name, &Wish { op, budget: 0, wait: Duration::MAX, lease, renewed: self.plan.renewed, token: None })
-        {
+        if !self.acquire(name, &Wish { op, lease, renewed: self.plan.renewed, ..Wish::PLAIN }) {
             return;
         }
         let until = now() + self.rng.u64(self.plan.hold.0..=self.plan.hold.1) * MS;
         let longest = now() + 3 * self.plan.lease * MS;
         while self.check(name).is_some() && if self.plan.overstays { now() < longest } else { now() < until } {
             self.count(name);
-            if self.plan.guarded {
+            if self.plan.guarded && !is_side(name) {
                 self.write_while_held(name);
             }
             self.sleep((1, 2));
@@ -142,7 +127,7 @@ impl<'a> Hand<'a> {
     }
 
     fn guarded_turn(&mut self, name: u8) {
-        let (locks, wish, resource) = (self.locks, self.wish(), resource(name));
+        let (locks, wish, resource) = (self.locks.of(name), self.wish(), resource(name));
         self.begin(wish.op, name, wish.budget);
         let result = request(locks, &resource, &wish).guard();
         self.end(wish.op, name, outcome(&result, Option::is_some));
@@ -159,7 +144,7 @@ impl<'a> Hand<'a> {
     }
 
     fn executed_turn(&mut self, name: u8) {
-        let (locks, wish, resource) = (self.locks, self.wish(), resource(name));
+        let (locks, wish, resource) = (self.locks.of(name), self.wish(), resource(name));
         let mut ran = false;
         self.begin(wish.op, name, wish.budget);
         let result = request(locks, &resource, &wish).execute(|_| {
@@ -176,28 +161,9 @@ impl<'a> Hand<'a> {
         }
     }
 
-    /// Any way to ask for a lock.
-    fn wish(&mut self) -> Wish {
-        let ms = Duration::from_millis;
-        let (wait, lease) = (self.rng.u64(5..300), self.rng.u64(30..300));
-        let plain = Wish { op: Op::Lock, budget: 0, wait: Duration::MAX, lease: None, renewed: false, token: None };
-        match self.rng.u32(..100) {
-            0..30 => plain,
-            30..45 => Wish { op: Op::Try, budget: self.plan.response, wait: Duration::ZERO, ..plain },
-            45..75 => Wish { op: Op::TryFor, budget: wait, wait: ms(wait), ..plain },
-            75..85 => Wish { op: Op::Leased, lease: Some(ms(lease)), ..plain },
-            85..90 => Wish { lease: Some(ms(lease.max(100))), renewed: true, ..plain },
-            _ => {
-                let token = CancelToken::new();
-                self.cancels.lock().unwrap().push((now() + wait * MS, token.clone()));
-                Wish { op: Op::Cancellable, budget: wait + self.plan.response, token: Some(token), ..plain }
-            }
-        }
-    }
-
     /// The plain calls of the trait.
-    fn acquire(&mut self, name: u8, wish: &Wish) -> bool {
-        let (locks, name_of) = (self.locks, resource(name));
+    pub(crate) fn acquire(&mut self, name: u8, wish: &Wish) -> bool {
+        let (locks, name_of) = (self.locks.of(name), resource(name));
         self.begin(wish.op, name, wish.budget);
         let result = match (wish.op, wish.lease, &wish.token) {
             (Op::Zero, Some(lease), _) => locks.try_lock_for_with_lease(&name_of, Duration::from_millis(20), lease),
@@ -214,8 +180,8 @@ impl<'a> Hand<'a> {
         matches!(result, Ok(true))
     }
 
-    fn unlock(&mut self, name: u8) {
-        let locks = self.locks;
+    pub(crate) fn unlock(&mut self, name: u8) {
+        let locks = self.locks.of(name);
         self.release(Op::Unlock, name, self.plan.watchdog, || locks.unlock(&resource(name)));
     }
 
@@ -229,18 +195,18 @@ impl<'a> Hand<'a> {
     /// What is not held is not unlocked.
     fn unlock_again(&mut self, name: u8) {
         self.begin(Op::Again, name, self.plan.response);
-        let result = self.locks.unlock(&resource(name));
+        let result = self.locks.of(name).unlock(&resource(name));
         self.end(Op::Again, name, outcome(&result, |()| true));
     }
 
     fn force(&mut self, name: u8) {
         self.begin(Op::Force, name, self.plan.outage + self.plan.response);
-        let result = self.locks.force_unlock(&resource(name));
+        let result = self.locks.of(name).force_unlock(&resource(name));
         self.end(Op::Force, name, outcome(&result, |&freed| freed));
     }
 
     /// What is done while the lock is held.
-    fn inside(&mut self, name: u8, level: u8, lease: Option<Duration>) {
+    pub(crate) fn inside(&mut self, name: u8, level: u8, lease: Option<Duration>) {
         while self.check(name).is_some() {
             match self.rng.u32(..1_000) {
                 0..400 => self.count(name),
@@ -251,6 +217,7 @@ impl<'a> Hand<'a> {
                 490 => self.linger(name),
                 493..503 => self.overstay(name, lease),
                 503..560 => self.sleep((0, 2)),
+                560..640 if is_side(name) => self.try_other_side(name),
                 560..640 => self.write_while_held(name),
                 _ => break,
             }
@@ -270,7 +237,7 @@ impl<'a> Hand<'a> {
         let end = now() + self.rng.u64(..self.plan.lingers) * MS;
         while now() < end && self.check(name).is_some() {
             self.count(name);
-            if self.one_in(4) {
+            if self.one_in(4) && !is_side(name) {
                 self.write_while_held(name);
             }
             self.sleep((2, 20));
@@ -300,7 +267,7 @@ impl<'a> Hand<'a> {
     }
 
     fn extend(&mut self, name: u8) {
-        let Some(hold) = self.hold.clone() else { return };
+        let Some(hold) = self.holds.get(&name).cloned() else { return };
         let lease = Duration::from_millis(self.rng.u64(20..self.plan.watchdog));
         self.begin(Op::Extend, name, self.plan.watchdog);
         let result = hold.extend(lease);
@@ -308,19 +275,27 @@ impl<'a> Hand<'a> {
     }
 
     fn verify(&mut self, name: u8) {
-        let Some(hold) = self.hold.clone() else { return };
+        let Some(hold) = self.holds.get(&name).cloned() else { return };
         self.begin(Op::Verify, name, self.plan.response);
-        let result = self.locks.verify(&hold);
+        let result = self.locks.of(name).verify(&hold);
         self.end(Op::Verify, name, outcome(&result, |&held| held));
     }
 
-    /// Adds one to the name's counter, if the lock is still valid right before the write.
-    fn count(&mut self, name: u8) {
-        self.write();
-        let (place, mut word) = (u64::from(name) * 8, [0; 8]);
-        let at = now();
+    /// What the name's counter is now, and where that stands.
+    pub(crate) fn counted(&self, name: u8) -> (u64, u64) {
+        let (place, mut word) = (u64::from(lock_of(name)) * 8, [0; 8]);
         self.counters.read_exact_at(&mut word, place).expect("the counters");
-        let value = u64::from_le_bytes(word);
+        (u64::from_le_bytes(word), place)
+    }
+
+    /// Adds one to the name's counter, if the lock is still valid right before the write. A reader looks at it.
+    pub(crate) fn count(&mut self, name: u8) {
+        if is_read(name) {
+            return self.look(name);
+        }
+        self.write();
+        let at = now();
+        let (value, place) = self.counted(name);
         self.log.write(Record { at, kind: Kind::Read, name, value, ..Record::default() });
         std::thread::sleep(Duration::from_micros(self.rng.u64(0..200)));
         let Some(deadline) = self.check(name) else { return };
@@ -331,8 +306,8 @@ impl<'a> Hand<'a> {
     }
 
     /// Until when the hold is surely valid; `None` when it is not.
-    fn check(&mut self, name: u8) -> Option<u64> {
-        let hold = self.hold.as_ref()?;
+    pub(crate) fn check(&mut self, name: u8) -> Option<u64> {
+        let hold = self.holds.get(&name)?;
         let before = now();
         let valid = hold.is_valid();
         let deadline = before + hold.remaining().as_nanos() as u64;
@@ -343,19 +318,19 @@ impl<'a> Hand<'a> {
 
     /// After the last release the hold is not valid, whatever became of it.
     fn look_over(&mut self, name: u8) {
-        if self.locks.hold_count(&resource(name)) == 0
-            && let Some(hold) = &self.hold
+        if self.locks.of(name).hold_count(&resource(name)) == 0
+            && let Some(hold) = self.holds.get(&name)
         {
             let valid = hold.is_valid();
             self.log.write(Record { at: now(), kind: Kind::Over, name, valid, ..Record::default() });
         }
     }
 
-    fn begin(&mut self, op: Op, name: u8, budget: u64) {
+    pub(crate) fn begin(&mut self, op: Op, name: u8, budget: u64) {
         if op.releases() {
             self.check(name);
         }
-        let depth = self.locks.hold_count(&resource(name)) as u8;
+        let depth = self.locks.of(name).hold_count(&resource(name)) as u8;
         let at = now();
         if op.acquires() {
             self.asked = at;
@@ -365,7 +340,7 @@ impl<'a> Hand<'a> {
 
     pub(crate) fn end(&mut self, op: Op, name: u8, outcome: Outcome) {
         let at = now();
-        let hold = self.locks.hold(&resource(name));
+        let hold = self.locks.of(name).hold(&resource(name));
         let depth = hold.as_ref().map_or(0, |hold| hold.count() as u8);
         let deadline = hold.as_ref().map_or(0, |hold| at + hold.remaining().as_nanos() as u64);
         let owner = hold.as_ref().map_or(0, |hold| hash(hold.owner()));
@@ -373,9 +348,12 @@ impl<'a> Hand<'a> {
         let value = token.unwrap_or(0);
         let done = Record { at, kind: Kind::Done, op, name, depth, outcome, ..Record::default() };
         self.log.write(Record { deadline, owner, value, ..done });
-        if op.acquires() && outcome == Outcome::Yes {
-            self.hold = hold;
-            if depth == 1 {
+        if op.acquires()
+            && outcome == Outcome::Yes
+            && let Some(hold) = hold
+        {
+            self.holds.insert(name, hold);
+            if depth == 1 && !is_side(name) {
                 self.grant = token.map(|token| Grant { name, asked: self.asked, had: at, token });
             }
         }
@@ -383,45 +361,14 @@ impl<'a> Hand<'a> {
 }
 
 pub(crate) fn resource(name: u8) -> String {
-    format!("torture:{name}")
+    match number(name) {
+        number if is_side(name) => format!("{{torture:{number}}}:sides"),
+        number => format!("torture:{number}"),
+    }
 }
 
-fn hash(text: &str) -> u64 {
+pub(crate) fn hash(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     hasher.finish()
-}
-
-fn request<'l, 'r>(
-    locks: &'l dyn RedLock,
-    resource: &'r str,
-    wish: &'r Wish,
-) -> redlatch::Request<'l, 'r, dyn RedLock + 'l> {
-    let request = locks.request(resource).wait(wish.wait);
-    let with_lease = if wish.renewed { redlatch::Request::renewed_lease } else { redlatch::Request::lease };
-    let request = wish.lease.into_iter().fold(request, with_lease);
-    wish.token.iter().fold(request, redlatch::Request::cancelled_by)
-}
-
-/// The same of a closure. An answer that does not say whether it ran is none.
-fn executed<T>(result: &Result<Option<T>>, ran: bool) -> Outcome {
-    let told = result.as_ref().map_or_else(Error::work_ran, Option::is_some);
-    if told == ran { outcome(result, Option::is_some) } else { Outcome::None }
-}
-
-pub(crate) fn outcome<T>(result: &Result<T>, yes: impl FnOnce(&T) -> bool) -> Outcome {
-    match result {
-        Ok(value) if yes(value) => Outcome::Yes,
-        Ok(_) => Outcome::No,
-        Err(Error::Config { .. }) => Outcome::Config,
-        Err(Error::NotHeld { .. }) => Outcome::NotHeld,
-        Err(Error::Lost { .. } | Error::Unprotected { .. }) => Outcome::Lost,
-        Err(Error::Unavailable { .. }) => Outcome::Unavailable,
-        Err(Error::OutcomeUnknown { .. } | Error::CommandsUnknown { .. }) => Outcome::Unknown,
-        Err(Error::Refused { code, .. }) if code == "OOM" => Outcome::RefusedOom,
-        Err(Error::Refused { .. }) => Outcome::Refused,
-        Err(Error::Cancelled { .. }) => Outcome::Cancelled,
-        Err(Error::Closed { .. }) => Outcome::Closed,
-        Err(_) => Outcome::None,
-    }
 }

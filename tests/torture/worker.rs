@@ -1,7 +1,6 @@
 //! A worker process: its threads, its heartbeat, and what it leaves behind.
 
-use crate::guarded;
-use crate::guarded::Guarded;
+use crate::guarded::Locks;
 use crate::history::journal;
 use crate::history::record::{Kind, Log, MS, Record, now};
 use crate::plan::{Order, Plan};
@@ -9,6 +8,7 @@ use crate::threads::of_redlatch;
 use crate::work::{Cancels, Hand};
 use fastrand::Rng;
 use redlatch::{Client, ClientBuilder, HandOff, ShardedPubsub};
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ pub(crate) fn run(order: &Order) {
 fn work(order: &Order, counters: &File, journal: &File, logs: Vec<Log>, heart: Log) -> Vec<String> {
     let client = client(order);
     std::fs::write(client_path(Path::new(&order.dir), order.number), format!("{client:?}")).expect("room for its name");
-    let locks = locks(order, &client);
+    let locks = Locks::new(order, &client);
     let (cancels, stop, beats) =
         (Cancels::default(), &*Box::leak(Box::new(AtomicBool::new(false))), AtomicBool::new(true));
     std::thread::spawn(|| {
@@ -82,15 +82,17 @@ fn work(order: &Order, counters: &File, journal: &File, logs: Vec<Log>, heart: L
     });
     let mut leaks = Vec::new();
     std::thread::scope(|scope| {
-        let (beats, cancels, locks) = (&beats, &cancels, &*locks);
+        let (beats, cancels, locks) = (&beats, &cancels, &locks);
         let heart = scope.spawn(move || beat(heart, beats, cancels));
         let hands: Vec<_> = logs
             .into_iter()
             .enumerate()
             .map(|(thread, log)| {
                 let rng = Rng::with_seed(order.seed ^ (thread as u64) << 32);
-                let (plan, hold, grant) = (&order.plan, None, None);
-                let mut hand = Hand { locks, cancels, counters, journal, plan, log, rng, asked: 0, hold, grant };
+                let (plan, holds, grant) = (&order.plan, HashMap::new(), None);
+                let is_writer = order.number < plan.writers;
+                let mut hand =
+                    Hand { locks, cancels, counters, journal, plan, is_writer, log, rng, asked: 0, holds, grant };
                 scope.spawn(move || hand.run(stop))
             })
             .collect();
@@ -103,12 +105,6 @@ fn work(order: &Order, counters: &File, journal: &File, logs: Vec<Log>, heart: L
         leaks.push(format!("holds and waiters: {:?}", left()));
     }
     leaks
-}
-
-/// Two kinds of locks exclude each other, too.
-fn locks(order: &Order, client: &Client) -> Box<dyn Guarded> {
-    let is_fenced = order.plan.fenced || (order.plan.mixed && order.number.is_multiple_of(3));
-    guarded::locks(client, is_fenced)
 }
 
 /// Of five workers three pass locks on as usual, one in order of arrival, and one never.

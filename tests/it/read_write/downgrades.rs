@@ -4,7 +4,7 @@ use super::{locks, two};
 use crate::proxy::{Proxy, Step};
 use crate::server::Server;
 use crate::threads::{LONG, elsewhere, finish, ms, spawn_asleep};
-use redlatch::{Client, HandOff, ReadWriteLock, RedLock, RedLockExt};
+use redlatch::{Client, HandOff, ReadWriteLock, RedLock, RedLockExt, Terms};
 use std::time::Duration;
 
 /// Of a write hold under which somebody reads for longer.
@@ -32,20 +32,23 @@ fn who_writes_may_read_and_go_on_reading() {
     other.write().guard("n").unwrap().unlock().unwrap();
 }
 
-/// They wait for it, so it must not wait behind them.
+/// Those who wait in line before it wait for what it has.
 #[test]
-fn who_writes_reads_past_those_of_its_process_that_wait_to_read() {
+fn who_writes_reads_past_the_threads_of_its_process_that_wait_for_it() {
     let server = Server::start();
     let locks = locks(&server);
-    let write = locks.write().guard("n").unwrap();
-    std::thread::scope(|scope| {
-        let waiters = [(); 2].map(|()| spawn_asleep(scope, || locks.read().guard("n").unwrap().unlock().unwrap()));
-        let read = locks.read().request("n").wait(LONG).guard().unwrap();
-        write.unlock().unwrap();
-        waiters.into_iter().for_each(|waiter| finish(waiter).0);
-        assert!(read.is_some_and(|read| read.is_valid() && read.unlock().is_ok()), "it waited for who waits for it");
-    });
-    assert!(!locks.read().is_locked("n").unwrap());
+    for lease in [None, Some(LONG)] {
+        locks.write().lock("n").unwrap();
+        std::thread::scope(|scope| {
+            let waiter = spawn_asleep(scope, || locks.read().lock("n").is_ok() && locks.read().unlock("n").is_ok());
+            let terms = lease.into_iter().fold(Terms::new().wait(LONG), Terms::lease);
+            let read = locks.read().acquire("n", &terms).unwrap();
+            locks.write().unlock("n").unwrap();
+            assert!(read.is_some(), "it waits for itself");
+            assert!(finish(waiter).0);
+            locks.read().unlock("n").unwrap();
+        });
+    }
 }
 
 /// W R R and R first again, with what is left after each.

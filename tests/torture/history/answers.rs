@@ -16,7 +16,7 @@ pub(crate) fn describe(record: &Record) -> String {
 fn is_wrong(record: &Record) -> bool {
     let outermost = record.depth == 0;
     match record.outcome {
-        _ if record.op == Op::Zero => record.outcome != Outcome::Config,
+        _ if matches!(record.op, Op::Zero | Op::Upgrade) => record.outcome != Outcome::Config,
         _ if record.op == Op::Again => record.outcome != Outcome::NotHeld,
         Outcome::None | Outcome::Config | Outcome::Closed => true,
         // A release works without memory, and frees nothing that it does not hold.
@@ -40,6 +40,7 @@ mod tests {
         for (op, outcome, depth) in [
             (Op::Zero, Outcome::Yes, 1),
             (Op::Zero, Outcome::No, 0),
+            (Op::Upgrade, Outcome::No, 0),
             (Op::Again, Outcome::Yes, 0),
             (Op::Unlock, Outcome::RefusedOom, 0),
             (Op::Lock, Outcome::Cancelled, 0),
@@ -51,6 +52,7 @@ mod tests {
         }
         for (op, outcome, depth) in [
             (Op::Zero, Outcome::Config, 0),
+            (Op::Upgrade, Outcome::Config, 0),
             (Op::Again, Outcome::NotHeld, 0),
             (Op::Lock, Outcome::RefusedOom, 0),
             (Op::Try, Outcome::Lost, 1),

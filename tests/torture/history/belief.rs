@@ -1,10 +1,11 @@
-//! C1: no two threads believe at the same time that they hold the same lock.
+//! C1: no two threads believe at the same time that they hold the same lock, unless both read. A thread may read while it writes.
 //!
 //! A belief is what the log proves: it begins after the acquire returned and lasts until the release is about to be
 //! sent, or until the last deadline that the holder was shown, whichever is first. A hold that was seen to be over
 //! before that deadline was lost early; its belief ends with the last look that said "valid".
 
 use super::record::{Kind, Op, Record, Trail};
+use super::sides::{is_read, lock_of};
 use std::collections::HashMap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub(crate) struct Belief {
     pub(crate) ended: u64,
     /// It was lost before its deadline.
     pub(crate) cut_short: bool,
+    /// Of the hold.
+    pub(crate) owner: u64,
 }
 
 /// A belief that began during another one.
@@ -29,8 +32,17 @@ pub(crate) struct Overlap {
     pub(crate) holders: (usize, usize),
 }
 
+impl Belief {
+    /// Both may be.
+    fn goes_with(&self, other: &Self) -> bool {
+        let (one, two) = (is_read(self.name), is_read(other.name));
+        (one && two) || (one != two && self.holder == other.holder)
+    }
+}
+
 #[derive(Default)]
 struct Open {
+    owner: u64,
     from: u64,
     seen: u64,
     until: u64,
@@ -45,7 +57,8 @@ impl Open {
             _ => (known, false),
         };
         let ended = record.map_or(to, |record| record.at);
-        (self.seen > 0).then_some(Belief { name, from: self.from, to, holder, ended, cut_short })
+        let (from, owner) = (self.from, self.owner);
+        (self.seen > 0).then_some(Belief { name, from, to, holder, ended, cut_short, owner })
     }
 }
 
@@ -60,7 +73,7 @@ fn of_one(records: &[Record], holder: usize) -> Vec<Belief> {
         let name = record.name;
         let over = match record.kind {
             Kind::Done if record.op.acquires() && is_outermost(record) => {
-                open.insert(name, Open { from: record.at, ..Open::default() });
+                open.insert(name, Open { from: record.at, owner: record.owner, ..Open::default() });
                 false
             }
             Kind::Check if record.valid => {
@@ -86,23 +99,19 @@ fn is_outermost(record: &Record) -> bool {
     record.depth == 1 && record.outcome == super::record::Outcome::Yes && record.op != Op::Force
 }
 
-/// By a sweep over the beliefs of each name in the order of their beginnings.
+/// By a sweep over the beliefs of each lock in the order of their beginnings: each with the longest of those that it may not be beside.
 pub(crate) fn overlaps(mut beliefs: Vec<Belief>) -> Vec<Overlap> {
-    beliefs.sort_unstable_by_key(|belief| (belief.name, belief.from));
+    beliefs.sort_unstable_by_key(|belief| (lock_of(belief.name), belief.from));
     let mut found = Vec::new();
-    let mut last: Option<Belief> = None;
+    let mut open = Vec::<Belief>::new();
     for belief in beliefs {
-        match last.filter(|last| last.name == belief.name) {
-            Some(earlier) => {
-                if belief.from < earlier.to {
-                    let lasted = earlier.to.min(belief.to).saturating_sub(belief.from);
-                    let holders = (earlier.holder, belief.holder);
-                    found.push(Overlap { name: belief.name, at: belief.from, lasted, holders });
-                }
-                last = Some(if belief.to > earlier.to { belief } else { earlier });
-            }
-            None => last = Some(belief),
-        }
+        open.retain(|earlier| lock_of(earlier.name) == lock_of(belief.name) && earlier.to > belief.from);
+        let others = open.iter().filter(|earlier| !earlier.goes_with(&belief));
+        found.extend(others.max_by_key(|earlier| earlier.to).map(|earlier| {
+            let lasted = earlier.to.min(belief.to).saturating_sub(belief.from);
+            Overlap { name: belief.name, at: belief.from, lasted, holders: (earlier.holder, belief.holder) }
+        }));
+        open.push(belief);
     }
     found
 }
@@ -110,6 +119,7 @@ pub(crate) fn overlaps(mut beliefs: Vec<Belief>) -> Vec<Overlap> {
 #[cfg(test)]
 mod tests {
     use super::super::record::Outcome;
+    use super::super::sides::{read, write};
     use super::*;
 
     fn acquired(at: u64) -> Record {
@@ -159,7 +169,29 @@ mod tests {
     }
 
     fn belief(name: u8, from: u64, to: u64, holder: usize) -> Belief {
-        Belief { name, from, to, holder, ended: to, cut_short: false }
+        Belief { name, from, to, holder, ended: to, cut_short: false, owner: 0 }
+    }
+
+    fn count(beliefs: &[Belief]) -> usize {
+        overlaps(beliefs.to_vec()).len()
+    }
+
+    #[test]
+    fn readers_are_together_and_a_writer_is_alone() {
+        let (one, other) = (belief(read(1), 0, 50, 0), belief(read(1), 10, 100, 1));
+        assert_eq!(count(&[one, other]), 0);
+        assert_eq!(count(&[one, other, belief(write(1), 90, 110, 2)]), 1, "the other one is still in");
+        assert_eq!(count(&[one, other, belief(write(1), 100, 110, 2)]), 0);
+        assert_eq!(count(&[belief(write(1), 0, 20, 2), one]), 1);
+        assert_eq!(count(&[one, belief(write(2), 10, 20, 2), belief(1, 10, 20, 3)]), 0, "these are other locks");
+    }
+
+    #[test]
+    fn who_writes_may_read_and_others_may_not() {
+        let (writes, reads) = (belief(write(1), 0, 20, 0), belief(read(1), 10, 90, 0));
+        assert_eq!(count(&[writes, reads, belief(read(1), 20, 40, 1)]), 0);
+        assert_eq!(count(&[writes, reads, belief(read(1), 19, 40, 1)]), 1);
+        assert_eq!(count(&[writes, belief(write(1), 10, 15, 0)]), 1, "nobody writes twice");
     }
 
     #[test]

@@ -22,13 +22,18 @@ pub(crate) struct Tally {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Update {
-    name: u8,
+pub(super) struct Update {
+    pub(super) name: u8,
     read: u64,
     read_at: u64,
-    writes_at: u64,
-    wrote_at: u64,
+    pub(super) writes_at: u64,
+    pub(super) wrote_at: u64,
     late: bool,
+}
+
+/// What was written too late, as no lock can prevent.
+pub(super) fn late(trails: &[Trail]) -> Vec<Update> {
+    trails.iter().flat_map(|trail| of_one(&trail.records)).filter(|update| update.late).collect()
 }
 
 pub(crate) fn tally(trails: &[Trail]) -> Tally {

@@ -3,6 +3,7 @@
 use super::belief::Belief;
 use super::names::{During, Names};
 use super::record::MS;
+use super::sides::lock_of;
 
 /// From the nemesis to the new master, by the clock of the logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +87,8 @@ fn longest_hold(beliefs: &[Belief], (from, to): (u64, u64)) -> u64 {
 
 /// When nobody held a lock any more before it was granted.
 fn free_from(beliefs: &[Belief], granted: &Belief) -> u64 {
-    let before = beliefs.iter().filter(|belief| belief.name == granted.name && belief.from < granted.from);
+    let before =
+        beliefs.iter().filter(|belief| lock_of(belief.name) == lock_of(granted.name) && belief.from < granted.from);
     before.map(|belief| belief.to.min(granted.from)).max().unwrap_or_default()
 }
 
@@ -99,7 +101,7 @@ mod tests {
     }
 
     fn beliefs<const N: usize>(from: [u64; N]) -> [Belief; N] {
-        from.map(|from| Belief { name: 0, from, to: from, holder: 0, ended: from, cut_short: false })
+        from.map(|from| Belief { name: 0, from, to: from, holder: 0, ended: from, cut_short: false, owner: 0 })
     }
 
     #[test]

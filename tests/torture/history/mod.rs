@@ -6,12 +6,16 @@ pub(crate) mod belief;
 pub(crate) mod commands;
 pub(crate) mod counter;
 pub(crate) mod depth;
+pub(crate) mod evictions;
 pub(crate) mod excuses;
 pub(crate) mod failovers;
 pub(crate) mod journal;
+pub(crate) mod looks;
 pub(crate) mod moves;
 pub(crate) mod names;
 pub(crate) mod record;
+pub(crate) mod shares;
+pub(crate) mod sides;
 pub(crate) mod tokens;
 pub(crate) mod turns;
 pub(crate) mod waits;
@@ -37,6 +41,9 @@ pub(crate) struct Verdict {
     /// Holds that ended before their deadline though nobody took them away.
     pub(crate) cut_short: Vec<u64>,
     pub(crate) tally: counter::Tally,
+    pub(crate) looks: looks::Tally,
+    /// Readers whose time-outs were taken away, and that were not told.
+    pub(crate) untold: Vec<(u64, String)>,
     pub(crate) depth: Vec<(u64, String)>,
     pub(crate) answers: Vec<(u64, String)>,
     /// Tokens that do not grow.
@@ -67,6 +74,8 @@ pub(crate) struct Events {
     pub(crate) failovers: Vec<failovers::Failover>,
     /// Slots went to other masters, which excuses nothing.
     pub(crate) moves: Vec<moves::Move>,
+    /// Time-outs of readers were taken away, which excuses what those believe until they are told.
+    pub(crate) evicted: Vec<evictions::Evicted>,
 }
 
 /// A process does not hear what it is told, or each of them; without its knowing it, and beyond the end of the nemesis.
@@ -111,7 +120,8 @@ pub(crate) fn judge(
     let taking: &[_] = if bounds.replicated { &[] } else { failovers };
     let excuses = Excuses::new(losses, taking, trails, bounds.lease);
     let shared = if bounds.strict { Excuses::new(&[], &[], trails, bounds.lease) } else { excuses.clone() };
-    let beliefs = belief::beliefs(trails);
+    let mut beliefs = belief::beliefs(trails);
+    evictions::end_beliefs(&mut beliefs, &events.evicted);
     let short = beliefs.iter().filter(|belief| belief.cut_short && !excuses.cover(belief.name, belief.ended));
     let (late, longest) = waits::overdue(trails);
     let mut tally = counter::tally(trails);
@@ -130,6 +140,8 @@ pub(crate) fn judge(
         expected_overlaps,
         cut_short,
         tally,
+        looks: looks::tally(trails, &events.evicted, &shared),
+        untold: evictions::untold(trails, events, bounds),
         depth: depth::mistakes(trails),
         answers: answers::wrong(trails),
         tokens: tokens::out_of_order(trails),
@@ -137,7 +149,7 @@ pub(crate) fn judge(
         commands: commands::tally(trails, lists, &events.around(trails, bounds)),
         late,
         missed: waits::missed(trails, events, bounds),
-        passed: turns::passed_over(trails, events, bounds),
+        passed: [turns::passed_over(trails, events, bounds), shares::passed_over(trails, events, bounds)].concat(),
         longest,
         after,
         granted_halfway,
@@ -166,7 +178,11 @@ impl Verdict {
         for (name, at) in &self.tally.lost {
             note("C4 lost update", *at, format!("counter {name} was overwritten"));
         }
+        for (name, at) in &self.looks.changed {
+            note("C4 seen change", *at, format!("counter {name} changed beside a reader"));
+        }
         for (checker, mistakes) in [
+            ("C1 untold", &self.untold),
             ("C2 tokens", &self.tokens),
             ("C2 resource", &self.resource.wrong),
             ("C8 commands", &self.commands.wrong),

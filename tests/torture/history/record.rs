@@ -53,12 +53,18 @@ bytes! {
         Wrote,
         /// The whole process stood still for `value` ns until now.
         Stall,
+        /// A reader looked at the counter from `at` until `deadline`; its hold was valid before and after. `value`: what it saw
+        /// first; `valid`: and in the end. `owner`: of the hold.
+        Look,
     }
 }
 
 bytes! {
     /// Which call it is.
-    Op { Lock, Try, TryFor, Leased, Cancellable, Zero, Unlock, Drop, Leave, Again, Extend, Verify, Force, Commands, }
+    Op { Lock, Try, TryFor, Leased, Cancellable, Zero, Unlock, Drop, Leave, Again, Extend, Verify, Force, Commands,
+        /// Who reads asks to write.
+        Upgrade,
+    }
 }
 
 bytes! {
@@ -81,7 +87,13 @@ bytes! {
 
 impl Op {
     pub(crate) fn acquires(self) -> bool {
-        matches!(self, Self::Lock | Self::Try | Self::TryFor | Self::Leased | Self::Cancellable | Self::Zero)
+        let asked_for = matches!(self, Self::Try | Self::Zero | Self::Upgrade);
+        asked_for || self.waits()
+    }
+
+    /// It waits for a lock that is not free.
+    pub(crate) fn waits(self) -> bool {
+        matches!(self, Self::Lock | Self::TryFor | Self::Leased | Self::Cancellable)
     }
 
     /// `Again` is an unlock of what is not held.

@@ -6,7 +6,8 @@
 //! the next by another process: what is passed on in memory is of the same turn, and so is what a process takes again soon.
 
 use super::Events;
-use super::record::{MACHINE, MS, Op, Outcome, Trail};
+use super::record::{MACHINE, MS, Outcome, Record, Trail};
+use super::sides::is_side;
 use super::waits::{Bounds, Span, calls, covered, stalls};
 use std::collections::HashMap;
 
@@ -42,7 +43,7 @@ pub(crate) fn passed_over(trails: &[Trail], events: &Events, bounds: &Bounds) ->
     for trail in trails.iter().filter(|trail| trail.queues) {
         let deaf = events.deaf(trail.process);
         let disturbed = [&deaf, &stalls[&trail.process], &stalls[&MACHINE]].map(Vec::as_slice);
-        for call in calls(trail).iter().filter(|call| waits(call.begin.op) && call.begin.depth == 0) {
+        for call in calls(trail).iter().filter(|call| has_place(call.begin)) {
             let (name, at, until) = (call.begin.name, call.begin.at, call.done.map_or(trail.until, |done| done.at));
             let turns = turns.get(&name).map_or(&[][..], Vec::as_slice);
             for ((at, until), others) in stretches(turns, trail.process, (at, until.max(at))) {
@@ -71,12 +72,12 @@ fn stretches(turns: &[Turn], process: usize, (at, until): Span) -> impl Iterator
     })
 }
 
-/// A try takes no place in the queue.
-fn waits(op: Op) -> bool {
-    op.acquires() && !matches!(op, Op::Try | Op::Zero)
+/// A try takes no place in the queue, and read-write locks have none.
+fn has_place(call: &Record) -> bool {
+    call.op.waits() && call.depth == 0 && !is_side(call.name)
 }
 
-fn is_disturbed(at: u64, by: &[&[Span]]) -> bool {
+pub(super) fn is_disturbed(at: u64, by: &[&[Span]]) -> bool {
     by.iter().flat_map(|spans| spans.iter()).any(|&(from, to)| (from..=to + WAKES).contains(&at))
 }
 
@@ -84,7 +85,7 @@ fn is_disturbed(at: u64, by: &[&[Span]]) -> bool {
 fn turns(trails: &[Trail]) -> HashMap<u8, Vec<Turn>> {
     let mut found = HashMap::<u8, Vec<Turn>>::new();
     for trail in trails.iter().filter(|trail| trail.queues) {
-        for call in calls(trail).iter().filter(|call| waits(call.begin.op) && call.begin.depth == 0) {
+        for call in calls(trail).iter().filter(|call| has_place(call.begin)) {
             if let Some(done) = call.done.filter(|done| done.outcome == Outcome::Yes) {
                 let turn = Turn { process: trail.process, owner: done.owner, began: call.begin.at, at: done.at };
                 found.entry(done.name).or_default().push(turn);
@@ -102,7 +103,7 @@ fn turns(trails: &[Trail]) -> HashMap<u8, Vec<Turn>> {
 #[cfg(test)]
 mod tests {
     use super::super::Deaf;
-    use super::super::record::{Kind, Record};
+    use super::super::record::{Kind, Op};
     use super::*;
 
     const NONE: [usize; 0] = [];

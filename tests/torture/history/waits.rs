@@ -5,6 +5,8 @@
 
 use super::Events;
 use super::record::{Kind, MACHINE, MS, Op, Outcome, Record, Trail};
+use super::shares::Shares;
+use super::sides::{is_read, is_write, number, read};
 use std::collections::HashMap;
 
 /// From when to when.
@@ -31,6 +33,8 @@ pub(crate) struct Bounds {
     pub(crate) strict: bool,
     /// All replicas confirm each grant: no failover takes a lock away.
     pub(crate) replicated: bool,
+    /// A writer that is gone keeps readers out for two of them.
+    pub(crate) poll: u64,
 }
 
 impl Bounds {
@@ -126,7 +130,8 @@ pub(crate) fn overdue(trails: &[Trail]) -> (Vec<Late>, HashMap<Op, u64>) {
 
 /// Waiters that slept beside a free lock for longer than they may, the time of nemeses taken off.
 pub(crate) fn missed(trails: &[Trail], events: &Events, bounds: &Bounds) -> Vec<Late> {
-    let (busy, stalls) = (busy(trails, bounds.lease), stalls(trails));
+    let (kept, stalls) = (kept(trails, bounds.lease), stalls(trails));
+    let (shares, busy) = (Shares::new(trails, &kept, bounds.poll), busy(&kept));
     let mut found = Vec::new();
     for trail in trails {
         for call in calls(trail).iter().filter(|call| call.begin.op.acquires()) {
@@ -134,11 +139,12 @@ pub(crate) fn missed(trails: &[Trail], events: &Events, bounds: &Bounds) -> Vec<
             if call.begin.depth > 0 || waits.1.saturating_sub(waits.0) <= bounds.free {
                 continue;
             }
-            let rough = events.rough(call.begin.name);
-            for gap in gaps(busy.get(&call.begin.name).map_or(&[], Vec::as_slice), waits) {
-                let took =
-                    (gap.1 - gap.0).saturating_sub(covered(gap, &[&rough, &stalls[&trail.process], &stalls[&MACHINE]]));
-                let (op, name, at) = (call.begin.op, call.begin.name, gap.0);
+            let (op, name) = (call.begin.op, call.begin.name);
+            let (rough, kept_out) = (events.rough(name), shares.kept_out(name));
+            for gap in gaps(busy.get(&name).map_or(&[], Vec::as_slice), waits) {
+                let others = kept_out(gap);
+                let disturbed = [&others, &rough, &stalls[&trail.process], &stalls[&MACHINE]].map(Vec::as_slice);
+                let (took, at) = ((gap.1 - gap.0).saturating_sub(covered(gap, &disturbed)), gap.0);
                 found.extend((took > bounds.free).then_some(Late { op, name, at, took, allowed: bounds.free }));
             }
         }
@@ -146,40 +152,64 @@ pub(crate) fn missed(trails: &[Trail], events: &Events, bounds: &Bounds) -> Vec<
     found
 }
 
-/// When each name's key was, or may have been, on the server: in order, without overlaps.
-fn busy(trails: &[Trail], lease: u64) -> HashMap<u8, Vec<Span>> {
-    let mut found = HashMap::<u8, Vec<Span>>::new();
+/// When a name's key was, or may have been, on the server for a hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kept {
+    pub(super) name: u8,
+    /// Zero where it is not known.
+    pub(super) owner: u64,
+    pub(super) span: Span,
+}
+
+fn kept(trails: &[Trail], lease: u64) -> Vec<Kept> {
+    let mut found = Vec::new();
     for trail in trails {
-        held(&trail.records, lease, |name, span| found.entry(name).or_default().push(span));
+        held(&trail.records, lease, |name, owner, span| found.push(Kept { name, owner, span }));
         // What was granted to one that was killed may not be in its log.
         let calls = calls(trail).into_iter().filter(|_| !trail.empty_handed);
         let granted = calls.filter(|call| call.done.is_none() && call.begin.op.acquires());
-        granted.for_each(|call| found.entry(call.begin.name).or_default().push((trail.until, trail.until + lease)));
-    }
-    for spans in found.values_mut() {
-        spans.sort_unstable();
-        let mut joined: Vec<Span> = Vec::new();
-        for &span in spans.iter() {
-            match joined.last_mut().filter(|last| span.0 <= last.1) {
-                Some(last) => last.1 = last.1.max(span.1),
-                None => joined.push(span),
-            }
-        }
-        *spans = joined;
+        let span = (trail.until, trail.until + lease);
+        found.extend(granted.map(|call| Kept { name: call.begin.name, owner: 0, span }));
     }
     found
 }
 
+/// When each name's key was, or may have been, on the server; that of a read-write lock for a writer.
+fn busy(kept: &[Kept]) -> HashMap<u8, Vec<Span>> {
+    let mut found = HashMap::<u8, Vec<Span>>::new();
+    for &Kept { name, span, .. } in kept.iter().filter(|kept| !is_read(kept.name)) {
+        found.entry(name).or_default().push(span);
+    }
+    found.values_mut().for_each(|spans| *spans = joined(std::mem::take(spans)));
+    let of_writers: Vec<_> = found.iter().filter(|(name, _)| is_write(**name)).collect();
+    let of_readers: Vec<_> = of_writers.iter().map(|(name, spans)| (read(number(**name)), (*spans).clone())).collect();
+    found.extend(of_readers);
+    found
+}
+
+/// In order, without overlaps.
+fn joined(mut spans: Vec<Span>) -> Vec<Span> {
+    spans.sort_unstable();
+    let mut joined: Vec<Span> = Vec::new();
+    for span in spans {
+        match joined.last_mut().filter(|last| span.0 <= last.1) {
+            Some(last) => last.1 = last.1.max(span.1),
+            None => joined.push(span),
+        }
+    }
+    joined
+}
+
 /// A key outlives its holder by a lease when nobody knows whether it was released.
-fn held(records: &[Record], lease: u64, mut note: impl FnMut(u8, Span)) {
-    let mut open = HashMap::<u8, (u64, u64)>::new();
+fn held(records: &[Record], lease: u64, mut note: impl FnMut(u8, u64, Span)) {
+    let mut open = HashMap::<u8, (u64, u64, u64)>::new();
     for record in records {
         match record.kind {
             Kind::Done if record.op.acquires() && record.outcome == Outcome::Yes && record.depth == 1 => {
-                open.insert(record.name, (record.at, record.at));
+                open.insert(record.name, (record.at, record.at, record.owner));
             }
-            Kind::Done if record.op.acquires() && record.depth == 0 && record.outcome != Outcome::No => {
-                note(record.name, (record.at, record.at + 2 * lease));
+            Kind::Done if record.op.acquires() && record.depth == 0 && may_have_it(record.outcome) => {
+                note(record.name, 0, (record.at, record.at + 2 * lease));
             }
             Kind::Check if record.valid => {
                 if let Some(open) = open.get_mut(&record.name) {
@@ -188,16 +218,21 @@ fn held(records: &[Record], lease: u64, mut note: impl FnMut(u8, Span)) {
             }
             Kind::Done if record.op.releases() && record.depth == 0 => {
                 let sure = record.op == Op::Unlock && matches!(record.outcome, Outcome::Yes | Outcome::Lost);
-                if let Some((from, until)) = open.remove(&record.name) {
-                    note(record.name, (from, if sure { record.at } else { until.max(record.at) + lease }));
+                if let Some((from, until, owner)) = open.remove(&record.name) {
+                    note(record.name, owner, (from, if sure { record.at } else { until.max(record.at) + lease }));
                 }
             }
             _ => {}
         }
     }
-    for (name, (from, until)) in open {
-        note(name, (from, until + lease));
+    for (name, (from, until, owner)) in open {
+        note(name, owner, (from, until + lease));
     }
+}
+
+/// Whether something may have been granted all the same; not to what was not asked for.
+fn may_have_it(outcome: Outcome) -> bool {
+    !matches!(outcome, Outcome::No | Outcome::Config)
 }
 
 /// What of a span is not covered by others, which are in order and apart.

@@ -188,7 +188,7 @@ impl Shards {
 
     fn names_of(&self, shard: usize) -> Names {
         let homes = (0..).zip(&self.homes);
-        Names::of(homes.filter(|(_, home)| **home == shard).map(|(name, _)| name))
+        Names::in_slots(homes.filter(|(_, home)| **home == shard).map(|(name, _)| name))
     }
 
     /// Whether a node of another shard takes it for a master with slots.
@@ -219,7 +219,7 @@ impl Shards {
         let halfway = (from, now());
         self.cluster.finish_move(moved);
         self.homes[name] = home;
-        Move { names: Names::of([name as u8]), began, halfway, ended: now() }
+        Move { names: Names::in_slots([name as u8]), began, halfway, ended: now() }
     }
 
     /// Once a master has granted a lock, or not soon, it comes back without it, so early that its replica stays one.

@@ -229,8 +229,9 @@ impl Primitive for OfSide {
         self.side == Side::Read && kind.is(&WRITE)
     }
 
-    fn leaves_a_mark(&self) -> bool {
-        self.side == Side::Write
+    /// Its release never fails, so nothing is to be asked for again.
+    fn mark_lasts(&self) -> Option<Duration> {
+        (self.side == Side::Write).then_some(Duration::ZERO)
     }
 
     fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, _: Moment) -> Result<Take, Failure> {

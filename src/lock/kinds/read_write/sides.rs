@@ -34,7 +34,7 @@ pub(super) struct Sides {
     /// Where the map of threads has the holds of writers and of readers.
     pub(super) grounds: [Uuid; 2],
     /// For how long it is kept that a call waits, ms: two of the longest times between its looks.
-    waits: u64,
+    pub(super) waits: u64,
     in_cluster: bool,
 }
 

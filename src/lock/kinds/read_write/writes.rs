@@ -43,8 +43,8 @@ impl Primitive for Writes {
         key.of_side(Side::Write)
     }
 
-    fn leaves_a_mark(&self) -> bool {
-        true
+    fn mark_lasts(&self) -> Option<Duration> {
+        Some(Duration::from_millis(self.sides.waits))
     }
 
     /// Readers of this process do not come to what is shared while one of it wants to write.
