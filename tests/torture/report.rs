@@ -2,8 +2,8 @@
 
 use crate::classes::Class;
 use crate::controls::Caught;
-use crate::history::commands;
 use crate::history::record::{MS, Op};
+use crate::history::{commands, looks};
 use crate::nemesis::Act;
 use crate::stage::End;
 use std::collections::BTreeMap;
@@ -36,6 +36,8 @@ struct Sum {
     /// Writes to what fenced locks protect, and those of them that came after one of a later hold.
     fenced: usize,
     refused: usize,
+    /// Looks of readers at what writers count, and those that saw a change.
+    looks: (usize, usize, usize),
     /// What was written while locks were held, what was not answered, and what the server did not run.
     guarded: (usize, usize, usize),
     hangs: usize,
@@ -65,6 +67,13 @@ impl Sum {
         *unknown += commands.unknown;
         *lost += commands.lost;
         self.mistakes += commands.wrong.len();
+    }
+
+    fn add_looks(&mut self, tally: &looks::Tally) {
+        let (looks, changed, expected) = &mut self.looks;
+        *looks += tally.looks;
+        *changed += tally.changed.len();
+        *expected += tally.expected;
     }
 }
 
@@ -102,6 +111,8 @@ impl Report {
         sum.fenced += verdict.resource.writes;
         sum.refused += verdict.resource.refused;
         sum.add_commands(&verdict.commands);
+        sum.add_looks(&verdict.looks);
+        sum.mistakes += verdict.untold.len();
         sum.leaks += end.leaks.len();
         sum.skew = sum.skew.max(end.skew);
         for after in &verdict.after {
@@ -176,6 +187,11 @@ fn write_sum(text: &mut String, class: Class, sum: &Sum) -> std::fmt::Result {
     }
     let (writes, holes) = (sum.writes, sum.holes);
     writeln!(text, "  lost updates: {} of {writes}; by writers stopped after their check: {holes}", sum.lost_updates)?;
+    let (looks, changed, expected) = sum.looks;
+    writeln!(
+        text,
+        "  looks of readers: {looks}, that saw a change: {changed}, because locks were taken away: {expected}"
+    )?;
     writeln!(text, "  writes with a token: {}, refused because they came too late: {}", sum.fenced, sum.refused)?;
     let (written, unknown, lost) = sum.guarded;
     writeln!(text, "  writes while held: {written}, not answered: {unknown}, refused because it was lost: {lost}")?;

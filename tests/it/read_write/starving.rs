@@ -1,10 +1,10 @@
 //! Who comes first: a writer among readers that never pause, and readers among writers.
 
 use super::{ReadWriteLock, locks, two};
-use crate::proxy::{Proxy, Step};
+use crate::proxy::{Proxy, Step, pass, runs};
 use crate::server::Server;
 use crate::threads::{LONG, SOON, elsewhere, eventually, finish, ms, spawn_asleep};
-use redlatch::{CancelToken, HandOff, RedLock, RedLockExt};
+use redlatch::{CancelToken, Client, HandOff, RedLock, RedLockExt};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Instant;
 
@@ -125,16 +125,19 @@ fn readers_share_what_their_process_has_until_one_of_it_wants_to_write() {
 fn a_mark_is_taken_away_though_the_first_attempt_fails() {
     let server = Server::start();
     let proxy = Proxy::new(server.socket());
-    let (locks, cut_off) = (locks(&server), ReadWriteLock::connect(&proxy.url()).unwrap());
+    let client = Client::builder(&proxy.url()).poll_cap(3 * LONG).build().unwrap();
+    let (locks, cut_off) = (locks(&server), ReadWriteLock::new(&client));
     let (reading, token) = (locks.read().guard("n").unwrap(), CancelToken::new());
     std::thread::scope(|scope| {
         let writer = spawn_asleep(scope, || cut_off.write().lock_cancellable("n", &token).is_err());
         eventually(LONG, "it waits", || marks(&server) == 1);
-        proxy.set(|_, _, _| vec![Step::Cut]);
+        let (is_release, mut cut) = (runs("writes/release"), false);
+        proxy.set(move |_, flow, data| match is_release(flow, data) && !std::mem::replace(&mut cut, true) {
+            true => vec![Step::Cut],
+            false => pass(data),
+        });
         token.cancel();
         assert!(finish(writer).0);
-        std::thread::sleep(ms(300));
-        proxy.clear();
     });
     eventually(LONG, "the mark is gone", || marks(&server) == 0);
     reading.unlock().unwrap();

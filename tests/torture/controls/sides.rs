@@ -4,6 +4,7 @@ use super::{Scene, plan};
 use crate::nemesis::{Act, Step};
 use crate::plan::Plan;
 use crate::stage::{Servers, Stage};
+use std::time::Duration;
 
 /// One read-write lock.
 fn shared() -> Plan {
@@ -22,12 +23,15 @@ pub(super) fn scenes() -> Vec<Scene> {
             Plan { writers: 1, threads: 2, hold: (20, 40), pause: (0, 0), ..shared() },
             |_| (),
         ),
-        // Writers never pause, and one comes to read.
-        scene(
-            "readers_have_no_turn",
-            Plan { writers: 2, threads: 2, hold: (5, 10), pause: (0, 0), ..shared() },
-            |_| (),
-        ),
+        // Writers never pause, and one that is told later than they ask comes to read.
+        Scene {
+            set_up: |stage| stage.proxies[2].delay(Duration::from_millis(5)),
+            ..scene(
+                "readers_have_no_turn",
+                Plan { writers: 2, threads: 2, hold: (5, 10), pause: (0, 0), ..shared() },
+                |_| (),
+            )
+        },
         // Some read, some write.
         scene("writer_beside_readers", shared(), |_| ()),
         // All write, and read on.
