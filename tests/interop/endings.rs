@@ -3,12 +3,12 @@
 use crate::process::{Peer, hear, tell, with_peer};
 use crate::server::Server;
 use crate::servers::Servers;
-use crate::setting::{Family, Holder, Setting, asleep};
+use crate::setting::{Family, Holder, Setting, WATCHED, asleep};
 use crate::sides::{Side, now};
 use crate::threads::{LATE, finish};
 use std::time::Duration;
 
-const LEASE: Duration = Duration::from_secs(2);
+const LEASE: Duration = WATCHED;
 
 #[test]
 fn a_killed_jvm_with_redisson() {

@@ -1,14 +1,11 @@
 //! What one program sees while the other holds: its depth, its watchdog, a timed wait in vain, a force unlock.
 
 use crate::java::Span;
-use crate::setting::{FOR_EVER, Family, Holder, Setting};
+use crate::setting::{FOR_EVER, Family, Holder, Setting, WATCHED};
 use crate::sides::{Side, now};
 use crate::threads::{LATE, LONG, eventually, finish, ms};
 use redlatch::LossCause;
 use std::time::Duration;
-
-/// A watchdog's lease that is waited out, with room for a machine that stalls.
-const WATCHED: Duration = Duration::from_millis(1_500);
 
 const AT_ONCE: Duration = Duration::ZERO;
 

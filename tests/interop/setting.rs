@@ -13,6 +13,9 @@ use std::time::Duration;
 /// A lease that no case outlives: whoever comes in sooner was woken.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(60);
 
+/// A watchdog's lease that is waited out, with room for a machine that stalls.
+pub(crate) const WATCHED: Duration = Duration::from_millis(1_500);
+
 /// Which locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -306,6 +309,23 @@ macro_rules! everywhere {
             sharded_writer_holds(READ_WRITE_SHARDED, Java), sharded_writer_waits(READ_WRITE_SHARDED, Rust),
             plain_writer_holds(READ_WRITE_PLAIN, Java), plain_writer_waits(READ_WRITE_PLAIN, Rust));
     };
+}
+
+/// What holds for leases, whichever way waiters are told in: with read-write locks, on one server and in a cluster.
+macro_rules! leases_of_read_write_locks {
+    ($($case:ident),+) => {$(
+        mod $case {
+            #[test]
+            fn on_one_server() {
+                super::$case(crate::setting::Family::READ_WRITE);
+            }
+
+            #[test]
+            fn in_a_sharded_cluster() {
+                super::$case(crate::setting::Family::READ_WRITE_SHARDED);
+            }
+        }
+    )+};
 }
 
 /// With read-write locks, on one server and in a cluster in either way.

@@ -11,7 +11,7 @@ use std::time::Duration;
 const WOKEN: Duration = Duration::from_millis(50);
 
 /// Rounds that are not measured: a JVM is slow until it has compiled what it runs.
-const WARM_UP: usize = 10;
+const WARM_UP: usize = 5;
 const ROUNDS: usize = 25;
 
 everywhere!(an_unlock_wakes_the_other_side);

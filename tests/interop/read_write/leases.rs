@@ -4,15 +4,15 @@ use super::{ORDERS, READ, READ_ONLY, WRITE, comes_in, lets_in, side, side_on};
 use crate::process::{Peer, hear, tell, with_peer};
 use crate::server::Server;
 use crate::servers::Servers;
-use crate::setting::{FOR_EVER, Family, Holder, Ours, Setting, asleep};
+use crate::setting::{FOR_EVER, Family, Holder, Ours, Setting, WATCHED, asleep};
 use crate::sides::{Rust, Side, now};
 use crate::threads::{LATE, LONG, eventually, finish, ms};
 use redlatch::{LossCause, ReadLock, ReadWriteLock, RedLock};
 use std::time::Duration;
 
-const LEASE: Duration = Duration::from_secs(2);
+const LEASE: Duration = WATCHED;
 
-of_read_write_locks!(
+leases_of_read_write_locks!(
     a_killed_jvm_keeps_nobody_out_beyond_its_lease,
     the_longest_lease_of_all_readers_counts,
     who_leaves_leaves_the_lease_of_who_stays,
@@ -47,12 +47,6 @@ fn a_killed_rust_process_keeps_nobody_out_beyond_its_lease() {
 #[test]
 fn a_killed_rust_process_keeps_nobody_out_in_a_sharded_cluster() {
     let family = Family::READ_WRITE_SHARDED;
-    with_peer(|url| hold_until_killed(family, url), |start| process_is_killed(family, start));
-}
-
-#[test]
-fn a_killed_rust_process_keeps_nobody_out_in_a_plain_cluster() {
-    let family = Family::READ_WRITE_PLAIN;
     with_peer(|url| hold_until_killed(family, url), |start| process_is_killed(family, start));
 }
 
@@ -160,9 +154,6 @@ fn who_leaves_leaves_the_lease_of_who_stays(family: Family) {
     }
 }
 
-/// A watchdog's lease that is waited out, with room for a machine that stalls.
-const WATCHED: Duration = Duration::from_millis(1_500);
-
 fn the_watchdog_of_a_reader_keeps_writers_out(family: Family) {
     let setting = Setting::new(family, Holder::Rust, WATCHED);
     let (java, rust) = (side(&setting, Holder::Java, READ), side(&setting, Holder::Rust, READ));
@@ -216,7 +207,7 @@ fn a_jvm_with_the_same_lease_that_dies_takes_nothing_along() {
     readers.lock("n").unwrap();
     side(&setting, Holder::Java, READ).lock("n");
     // It has renewed.
-    std::thread::sleep(LEASE);
+    std::thread::sleep(LEASE / 2);
     setting.jvm.kill();
     std::thread::sleep(2 * LEASE);
     let hold = readers.hold("n").unwrap();
