@@ -11,6 +11,7 @@
 mod bare;
 mod counts;
 mod crowd;
+mod guarded;
 mod many;
 mod memory;
 mod pair;
@@ -117,9 +118,10 @@ fn values<'a>(args: &'a [String], option: &'a str) -> impl Iterator<Item = &'a S
 
 fn run(server: &Server, scale: Scale, args: &[String]) -> Outcome<()> {
     type Group = fn(&Server, Scale, &mut Report) -> Outcome<()>;
-    let groups: [(&str, Group); 9] = [
+    let groups: [(&str, Group); 10] = [
         ("pair", pair::rows),
         ("sides", sides::rows),
+        ("guarded", guarded::rows),
         ("crowd", crowd::rows),
         ("processes", processes::rows),
         ("wake", wake::rows),

@@ -3,7 +3,7 @@
 use crate::Scale;
 use crate::crowd::rate;
 use crate::report::{Report, Target};
-use crate::support::{Outcome, Server, connect, take_turns};
+use crate::support::{Outcome, Server, connect, sent_scripts, take_turns};
 use harness::lua;
 use redis::Connection;
 use redlatch::{ReadWriteLock, RedLock};
@@ -19,6 +19,7 @@ pub(crate) fn rows(server: &Server, scale: Scale, report: &mut Report) -> Outcom
     for (side, what) in [(locks.read() as &dyn RedLock, "read"), (locks.write(), "write")] {
         server.on_one_core(|| beside_floor(&url, what, side, "one core", scale, report))?;
         beside_floor(&url, what, side, "any core", scale, report)?;
+        count(&url, what, side, scale, report)?;
     }
     together(locks.read(), scale, report)
 }
@@ -86,6 +87,17 @@ fn beside_floor(
         }
     }
     report.row("sides", format!("{what} pair, p50, {place}"), "x floor", ratios, Target::AtMost(1.05));
+    Ok(())
+}
+
+fn count(url: &str, what: &str, side: &dyn RedLock, scale: Scale, report: &mut Report) -> Outcome<()> {
+    let mut probe = connect(url)?;
+    let before = sent_scripts(&mut probe)?;
+    for _ in 0..scale.pairs {
+        side.lock(OURS).and_then(|()| side.unlock(OURS))?;
+    }
+    let commands = (sent_scripts(&mut probe)? - before) / scale.pairs as f64;
+    report.row("sides", format!("a {what} pair"), "commands", vec![commands], Target::Exactly(2.0));
     Ok(())
 }
 

@@ -73,8 +73,9 @@ fn show(label: &str, rounds: &[Told], wire: &[Told]) {
 
 /// Threads that read all the time, and a writer that comes often.
 pub(crate) fn busy(stage: &Stage, plan: &Plan) {
+    // It waits for the turn of readers that it kept out, and is late for every other time then.
     let due = plan.span.div_duration_f64(WRITER.period) as usize;
-    let writer = Writer { least: due / 2, ..WRITER };
+    let writer = Writer { least: due / 4, ..WRITER };
     let on_the_wire = || told(stage.round(&ON_THE_WIRE, None, plan.span).and_then(two_scripts));
     let together = || told(stage.round(&BUSY, Some(&writer), plan.span));
     let (mut wire, mut all) = (Vec::new(), Vec::new());
