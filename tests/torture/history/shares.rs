@@ -114,6 +114,7 @@ mod tests {
     use super::super::sides::read;
     use super::super::waits;
     use super::*;
+    use std::slice::from_ref;
 
     fn process(process: usize, records: &[Record]) -> Trail {
         Trail { process, records: records.to_vec(), ..Trail::default() }
@@ -145,8 +146,8 @@ mod tests {
     #[test]
     fn a_writer_waits_for_the_readers_that_were_in_and_for_no_others() {
         let was_in = turn(read(0), 1, [0, 10, 800]);
-        assert_eq!(missed(write(0), Some(1_300), &[was_in.clone()]), 0);
-        assert_eq!(missed(write(0), Some(1_301), &[was_in.clone()]), 1);
+        assert_eq!(missed(write(0), Some(1_300), from_ref(&was_in)), 0);
+        assert_eq!(missed(write(0), Some(1_301), from_ref(&was_in)), 1);
         let came_later = turn(read(0), 2, [150, 151, 1_300]);
         assert_eq!(missed(write(0), Some(1_301), &[was_in.clone(), came_later]), 1);
         let in_its_turn = turn(read(0), 2, [100, 140, 1_300]);
@@ -167,15 +168,15 @@ mod tests {
     #[test]
     fn a_reader_waits_for_writers_and_for_those_who_wait() {
         let writer = turn(write(0), 1, [0, 10, 800]);
-        assert_eq!(missed(read(0), Some(1_300), &[writer.clone()]), 0);
-        assert_eq!(missed(read(0), Some(1_301), &[writer.clone()]), 1);
+        assert_eq!(missed(read(0), Some(1_300), from_ref(&writer)), 0);
+        assert_eq!(missed(read(0), Some(1_301), from_ref(&writer)), 1);
         assert_eq!(
             missed(read(0), Some(1_301), &[writer, turn(read(0), 2, [0, 810, 1_290])]),
             1,
             "readers may be together"
         );
         let waits = turn(write(0), 1, [60, 900, 910]);
-        assert_eq!(missed(read(0), Some(1_410), &[waits.clone()]), 0);
+        assert_eq!(missed(read(0), Some(1_410), from_ref(&waits)), 0);
         assert_eq!(missed(read(0), None, &[waits]), 1);
     }
 
