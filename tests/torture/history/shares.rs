@@ -114,7 +114,6 @@ mod tests {
     use super::super::sides::read;
     use super::super::waits;
     use super::*;
-    use std::slice::from_ref;
 
     fn process(process: usize, records: &[Record]) -> Trail {
         Trail { process, records: records.to_vec(), ..Trail::default() }
@@ -134,7 +133,7 @@ mod tests {
     }
 
     /// Holds beside a call that waits from 50 on, and until when, if that ever ended.
-    fn missed(name: u8, until: Option<u64>, others: &[Vec<Record>]) -> usize {
+    fn missed(name: u8, until: Option<u64>, others: &[&[Record]]) -> usize {
         let waits = until.map_or_else(|| vec![call(name, 50)], |until| turn(name, 99, [50, until, until + 1]));
         let mut trails: Vec<_> = others.iter().enumerate().map(|(number, turns)| process(number + 1, turns)).collect();
         trails.push(Trail { until: 10_000 * MS, ..process(0, &waits) });
@@ -146,19 +145,20 @@ mod tests {
     #[test]
     fn a_writer_waits_for_the_readers_that_were_in_and_for_no_others() {
         let was_in = turn(read(0), 1, [0, 10, 800]);
-        assert_eq!(missed(write(0), Some(1_300), from_ref(&was_in)), 0);
-        assert_eq!(missed(write(0), Some(1_301), from_ref(&was_in)), 1);
+        assert_eq!(missed(write(0), Some(1_300), &[&was_in]), 0);
+        assert_eq!(missed(write(0), Some(1_301), &[&was_in]), 1);
         let came_later = turn(read(0), 2, [150, 151, 1_300]);
-        assert_eq!(missed(write(0), Some(1_301), &[was_in.clone(), came_later]), 1);
+        assert_eq!(missed(write(0), Some(1_301), &[&was_in, &came_later]), 1);
         let in_its_turn = turn(read(0), 2, [100, 140, 1_300]);
-        assert_eq!(missed(write(0), Some(1_301), &[was_in.clone(), in_its_turn]), 0);
+        assert_eq!(missed(write(0), Some(1_301), &[&was_in, &in_its_turn]), 0);
         let shares = turn(read(0), 1, [150, 151, 1_300]);
-        assert_eq!(missed(write(0), Some(1_301), &[was_in, shares]), 0, "it is one hold of their process");
+        assert_eq!(missed(write(0), Some(1_301), &[&was_in, &shares]), 0, "it is one hold of their process");
     }
 
     #[test]
     fn a_writer_waits_for_writers_and_for_those_who_come_in_behind_them() {
         let others = [turn(write(0), 1, [0, 10, 800]), turn(read(0), 2, [100, 850, 1_400])];
+        let others: [&[Record]; 2] = [&others[0], &others[1]];
         assert_eq!(missed(write(0), Some(1_850), &others), 0, "50 ms pass until they are in");
         assert_eq!(missed(write(0), Some(1_851), &others), 1);
         assert_eq!(missed(write(1), Some(1_850), &others), 1, "that is another lock");
@@ -168,16 +168,16 @@ mod tests {
     #[test]
     fn a_reader_waits_for_writers_and_for_those_who_wait() {
         let writer = turn(write(0), 1, [0, 10, 800]);
-        assert_eq!(missed(read(0), Some(1_300), from_ref(&writer)), 0);
-        assert_eq!(missed(read(0), Some(1_301), from_ref(&writer)), 1);
+        assert_eq!(missed(read(0), Some(1_300), &[&writer]), 0);
+        assert_eq!(missed(read(0), Some(1_301), &[&writer]), 1);
         assert_eq!(
-            missed(read(0), Some(1_301), &[writer, turn(read(0), 2, [0, 810, 1_290])]),
+            missed(read(0), Some(1_301), &[&writer, &turn(read(0), 2, [0, 810, 1_290])]),
             1,
             "readers may be together"
         );
         let waits = turn(write(0), 1, [60, 900, 910]);
-        assert_eq!(missed(read(0), Some(1_410), from_ref(&waits)), 0);
-        assert_eq!(missed(read(0), None, &[waits]), 1);
+        assert_eq!(missed(read(0), Some(1_410), &[&waits]), 0);
+        assert_eq!(missed(read(0), None, &[&waits]), 1);
     }
 
     /// A writer that gives up at 60, and one that is killed.
@@ -188,11 +188,11 @@ mod tests {
                 Record { at: 60 * MS, kind: Kind::Done, op: Op::Lock, outcome, name: write(0), ..Record::default() };
             vec![call(write(0), 40), done]
         };
-        assert_eq!(missed(read(0), Some(560), &[gives_up(Outcome::No)]), 0);
-        assert_eq!(missed(read(0), Some(561), &[gives_up(Outcome::No)]), 1);
+        assert_eq!(missed(read(0), Some(560), &[&gives_up(Outcome::No)]), 0);
+        assert_eq!(missed(read(0), Some(561), &[&gives_up(Outcome::No)]), 1);
         let unavailable = || gives_up(Outcome::Unavailable);
-        assert_eq!(missed(read(0), Some(2_560), &[unavailable()]), 0);
-        assert_eq!(missed(read(0), Some(2_561), &[unavailable()]), 1);
+        assert_eq!(missed(read(0), Some(2_560), &[&unavailable()]), 0);
+        assert_eq!(missed(read(0), Some(2_561), &[&unavailable()]), 1);
     }
 
     /// A reader waits from 80 to 500, and a writer comes every 10 ms from 90 on.
