@@ -25,7 +25,7 @@ impl Report {
 struct Out<'a>(Vec<&'a Turn>);
 
 impl Out<'_> {
-    fn covers(&self, from: i64, to: i64) -> bool {
+    fn lasts(&self, from: i64, to: i64) -> bool {
         self.0.iter().any(|out| out.asked <= from && to <= out.held)
     }
 }
@@ -86,7 +86,7 @@ impl Seen<'_> {
     /// # Errors
     /// If somebody read during a write, until the readers end.
     fn check_alone(&self, out: &[Out<'_>]) -> Outcome<()> {
-        let is_alone = |write: &&Turn| out.iter().all(|one| one.covers(write.held, write.left));
+        let is_alone = |write: &&Turn| out.iter().all(|one| one.lasts(write.held, write.left));
         let beside = self.writes().filter(|write| write.left < self.end).filter(|write| !is_alone(write)).count();
         if beside == 0 { Ok(()) } else { Err(format!("somebody read during {beside} writes").into()) }
     }
@@ -97,7 +97,7 @@ impl Seen<'_> {
     /// # Errors
     /// If there are too few.
     fn waits(&self, out: &[Out<'_>]) -> Outcome<Samples> {
-        let is_free = |write: &&Turn| out.iter().all(|one| one.covers(write.asked, write.asked));
+        let is_free = |write: &&Turn| out.iter().all(|one| one.lasts(write.asked, write.asked));
         let counts = |write: &&Turn| self.readers.hold.is_zero() || !is_free(write);
         let waits: Samples =
             self.writes().filter(counts).map(|write| (write.held - write.asked) as f64 / MILLI).collect();
