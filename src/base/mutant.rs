@@ -57,6 +57,8 @@ pub(crate) enum Mutant {
     ReadersIgnoreTheMark,
     /// Readers that waited for a writer have no turn when it goes.
     ReadersHaveNoTurn,
+    /// Writers that have waited long have no turn when others go.
+    WritersHaveNoTurn,
     /// A writer comes in beside readers.
     WriterBesideReaders,
     /// Who gives a write hold up frees the lock, also if it reads on.
@@ -116,6 +118,7 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "believes_retired" => Mutant::BelievesRetired,
         "readers_ignore_the_mark" => Mutant::ReadersIgnoreTheMark,
         "readers_have_no_turn" => Mutant::ReadersHaveNoTurn,
+        "writers_have_no_turn" => Mutant::WritersHaveNoTurn,
         "writer_beside_readers" => Mutant::WriterBesideReaders,
         "downgrade_frees" => Mutant::DowngradeFrees,
         "reader_frees_for_all" => Mutant::ReaderFreesForAll,
@@ -161,7 +164,12 @@ const CHANGES: &[Change] = &[
     (Mutant::WhileHeldDoesNotLook, &["WHILE_HELD"], &[("if ours == 0 then\n  return 0\nend\n", "")]),
     (Mutant::TokensForgetTheClock, MINTS, &[("math.max(last + 1, now)", "last + 1")]),
     (Mutant::ReadersIgnoreTheMark, READS, &[("known and others > 0", "false")]),
-    (Mutant::ReadersHaveNoTurn, &["RELEASE_WRITE"], &[("redis.pcall('GET', turn) == 'waiting'", "false")]),
+    (Mutant::ReadersHaveNoTurn, &["RELEASE_WRITE"], &[("redis.call('GET', turn) == 'waiting'", "false")]),
+    (
+        Mutant::WritersHaveNoTurn,
+        &["RELEASE_READ", "RELEASE_WRITE"],
+        &[("redis.call('ZADD', marks, string.format('%.3f', at + span), '!')\n", "")],
+    ),
     (
         Mutant::WriterBesideReaders,
         WRITES,

@@ -176,7 +176,8 @@ fn every_command_of_a_script_is_among_the_permissions() {
     // What some kinds need besides.
     let beside = page.split_once("A [`FencedLock`] needs").unwrap().1.split_once("A [`strict`]").unwrap().0;
     let is_of_kind = |(path, _): &(PathBuf, String)| {
-        path.ends_with("readers.lua") || path.components().any(|part| part.as_os_str() == "kinds")
+        let is_prelude = ["readers.lua", "next_writer.lua"].iter().any(|prelude| path.ends_with(prelude));
+        is_prelude || path.components().any(|part| part.as_os_str() == "kinds")
     };
     let (of_kinds, of_all): (Vec<_>, Vec<_>) = lua::files().into_iter().partition(is_of_kind);
     let (of_kinds, of_all) = (commands_in(&of_kinds), commands_in(&of_all));

@@ -9,6 +9,7 @@ const PRELUDES: &[(&str, &str)] = &[
     ("next_token", include_str!("preludes/next_token.lua")),
     ("tell", include_str!("preludes/tell.lua")),
     ("readers", include_str!("preludes/readers.lua")),
+    ("next_writer", include_str!("preludes/next_writer.lua")),
     ("tell_first", include_str!("preludes/tell_first.lua")),
 ];
 

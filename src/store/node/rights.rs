@@ -236,6 +236,7 @@ fn of_sides(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
         probe(&["SET", &readers, "0", "NEITHER"], of_readers),
         probe(&["ZADD", &writers, "none", "x"], of_writers),
         probe(&["ZREVRANGE", &writers, "0", "0"], of_writers),
+        probe(&["ZSCORE", &writers, "x"], of_writers),
         probe(&["ZREM", &writers, "x"], of_writers),
         probe(&[publish, &channel, "0"], "&redisson_rwlock:*"),
     ]

@@ -74,8 +74,81 @@ fn readers_that_waited_come_before_the_next_writer() {
     });
 }
 
+/// Makes a field wait as a writer, since so many ms, and for as many more.
+fn marked(server: &Server, field: &str, since: u64, until: u64) {
+    let (seconds, micros): (u64, u64) = server.ask(&["TIME"]);
+    let at = |ms: u64| ms.to_string();
+    let now = seconds * 1_000 + micros / 1_000;
+    let (arrival, end, twin) = (at(now - since), at(now + until), format!("+{field}"));
+    server.ask::<i64>(&["ZADD", "redlatch_writer:{n}", &arrival, field, &end, &twin]);
+}
+
+/// Until when a free lock is left to the writer that has waited longest, if it is.
+fn left_to_first(server: &Server) -> Option<f64> {
+    server.ask(&["ZSCORE", "redlatch_writer:{n}", "!"])
+}
+
+/// In the order in which they came, also behind a writer: else whoever leaves would be back before the others are told.
+#[test]
+fn a_free_lock_is_left_to_the_writer_that_has_waited_longest() {
+    let server = Server::start();
+    let [locks, other] = two(&server);
+    let until_soon = || {
+        let (seconds, micros): (u64, u64) = server.ask(&["TIME"]);
+        let soon = (seconds * 1_000 + micros / 1_000 + 900).to_string();
+        server.ask::<i64>(&["ZADD", "redlatch_writer:{n}", &soon, "!"]);
+    };
+    marked(&server, "gone:1:1:write", 5_000, 60_000);
+    until_soon();
+    assert!(!locks.write().try_lock_for("n", ms(50)).unwrap(), "another waits for longer");
+    assert!(locks.write().try_lock("n").unwrap(), "a try minds none");
+    server.ask::<i64>(&["DEL", "redlatch_writer:{n}"]);
+    std::thread::scope(|scope| {
+        let writer = spawn_asleep(scope, || other.write().lock("n").unwrap());
+        eventually(LONG, "it waits", || marks(&server) == 1);
+        marked(&server, "later:1:1:write", 0, 60_000);
+        locks.write().unlock("n").unwrap();
+        finish(writer);
+        assert_eq!(left_to_first(&server), None, "it has come");
+    });
+    server.ask::<i64>(&["DEL", "n", "redlatch_writer:{n}"]);
+    assert!(locks.write().try_lock_for("n", ms(1)).unwrap(), "nobody waits");
+    locks.write().unlock("n").unwrap();
+}
+
+/// To readers that waited, or else to writers that do, by the last of either side that leaves.
+#[test]
+fn a_release_leaves_the_lock_to_who_waits() {
+    let server = Server::start();
+    let locks = locks(&server);
+    let sides: [&dyn RedLock; 2] = [locks.write(), locks.read()];
+    for side in sides {
+        let leaves = |until| {
+            side.lock("n").unwrap();
+            marked(&server, "another:1:1:write", 1_000, until);
+            side.unlock("n").unwrap();
+            let left = left_to_first(&server);
+            server.ask::<i64>(&["DEL", "redlatch_writer:{n}"]);
+            left
+        };
+        assert!(leaves(60_000).is_some());
+        assert_eq!(leaves(0), None, "it waits no more");
+        side.lock("n").unwrap();
+        side.unlock("n").unwrap();
+        assert_eq!(left_to_first(&server), None);
+    }
+    locks.write().lock("n").unwrap();
+    marked(&server, "another:1:1:write", 1_000, 60_000);
+    server.ask::<String>(&["SET", "redlatch_readers:{n}", "waiting"]);
+    locks.write().unlock("n").unwrap();
+    assert_eq!(left_to_first(&server), None, "readers come first");
+    server.ask::<i64>(&["DEL", "redlatch_writer:{n}", "redlatch_readers:{n}"]);
+}
+
+/// How many wait to write.
 fn marks(server: &Server) -> usize {
-    server.ask::<Vec<String>>(&["ZRANGE", "redlatch_writer:{n}", "0", "-1"]).len()
+    let fields: Vec<String> = server.ask(&["ZRANGE", "redlatch_writer:{n}", "0", "-1"]);
+    fields.iter().filter(|field| field.starts_with('+')).count()
 }
 
 /// It keeps new readers out while it waits, and no longer.
@@ -150,7 +223,7 @@ fn a_mark_that_nobody_refreshes_ends() {
     let locks = ReadWriteLock::new(&server.builder().poll_cap(ms(100)).build().unwrap());
     let (seconds, micros): (u64, u64) = server.ask(&["TIME"]);
     let end = (seconds * 1_000 + micros / 1_000 + 400).to_string();
-    server.ask::<i64>(&["ZADD", "redlatch_writer:{n}", &end, "gone:1:1:write"]);
+    server.ask::<i64>(&["ZADD", "redlatch_writer:{n}", &end, "+gone:1:1:write"]);
     let start = Instant::now();
     assert!(!locks.read().try_lock("n").unwrap());
     locks.read().guard("n").unwrap().unlock().unwrap();

@@ -32,6 +32,15 @@ pub(super) fn scenes() -> Vec<Scene> {
                 |_| (),
             )
         },
+        // Writers never pause, and one is told later than the others ask again.
+        Scene {
+            set_up: |stage| stage.proxies[2].delay(Duration::from_millis(5)),
+            ..scene(
+                "writers_have_no_turn",
+                Plan { writers: 3, threads: 1, hold: (5, 10), pause: (0, 0), ..shared() },
+                |_| (),
+            )
+        },
         // Some read, some write.
         scene("writer_beside_readers", shared(), |_| ()),
         // All write, and read on.

@@ -1,8 +1,9 @@
 //! C5 and C6 of read-write locks, whose readers may follow each other without an end, and whose writers too.
 //!
 //! A writer that waits keeps out who comes to read after it. So it waits for those readers that were in when it came, or when the
-//! writer before it went, as far as it is not for another writer. Readers that wait for a writer have their turn when it goes. So they
-//! are not passed over by one writer after the other, which is counted as for the queue of processes.
+//! writer before it went, as far as it is not for another writer. Readers that wait for a writer have their turn when it goes, or else the
+//! writer of another process that has waited longest. So neither is passed over by one writer after the other, which is counted as for
+//! the queue of processes.
 
 use super::Events;
 use super::record::{MACHINE, MS, Outcome, Trail};
@@ -71,23 +72,26 @@ fn reads(kept: &[Kept]) -> HashMap<u8, Vec<Span>> {
     found
 }
 
-/// When a writer began to wait, and when it had the lock.
-type Turn = (u64, u64);
+/// The process of a writer, when it began to wait, and when it had the lock.
+type Turn = (usize, u64, u64);
 
-/// Readers that waited for longer than they may, while writers which came later had the lock again and again.
+/// Who waited for longer than it may, while writers which came later had the lock again and again: to a writer those of other
+/// processes, for its own stand in line.
 pub(crate) fn passed_over(trails: &[Trail], events: &Events, bounds: &Bounds) -> Vec<Passed> {
     let (turns, stalls) = (turns(trails), stalls(trails));
     let mut found = Vec::new();
     for trail in trails {
         let deaf = events.deaf(trail.process);
-        for call in calls(trail).iter().filter(|call| is_read(call.begin.name) && call.begin.op.waits()) {
+        let of_sides = |name| is_read(name) || is_write(name);
+        for call in calls(trail).iter().filter(|call| of_sides(call.begin.name) && call.begin.op.waits()) {
             let (name, at, until) = (call.begin.name, call.begin.at, call.done.map_or(trail.until, |done| done.at));
             let rough = events.rough(name);
             let disturbed = [&deaf, &rough, &stalls[&trail.process], &stalls[&MACHINE]].map(Vec::as_slice);
             let turns = turns.get(&number(name)).map_or(&[][..], Vec::as_slice);
-            let during = turns.iter().filter(|(began, had)| *began > at && *had < until);
-            let later: Vec<_> = during.filter(|(_, had)| !is_disturbed(*had, &disturbed)).collect();
-            let last = later.last().map_or(at, |turn| turn.1);
+            let during = turns.iter().filter(|(_, began, had)| *began > at && *had < until);
+            let during = during.filter(|(process, ..)| is_read(name) || *process != trail.process);
+            let later: Vec<_> = during.filter(|(.., had)| !is_disturbed(*had, &disturbed)).collect();
+            let last = later.last().map_or(at, |turn| turn.2);
             let (turns, waited) = (later.len(), last - at - covered((at, last), &disturbed));
             let is_too_much = call.begin.depth == 0 && waited > bounds.passed && turns > bounds.passes;
             found.extend(is_too_much.then_some(Passed { name, at, turns, waited }));
@@ -96,15 +100,17 @@ pub(crate) fn passed_over(trails: &[Trail], events: &Events, bounds: &Bounds) ->
     found
 }
 
-/// The turns of writers of each lock in order.
+/// The turns of writers that waited of each lock, in order. Tries mind nobody.
 fn turns(trails: &[Trail]) -> HashMap<u8, Vec<Turn>> {
     let mut found = HashMap::<u8, Vec<Turn>>::new();
-    for call in trails.iter().flat_map(calls).filter(|call| is_write(call.begin.name) && call.begin.depth == 0) {
-        if let Some(done) = call.done.filter(|done| call.begin.op.acquires() && done.outcome == Outcome::Yes) {
-            found.entry(number(call.begin.name)).or_default().push((call.begin.at, done.at));
+    for trail in trails {
+        for call in calls(trail).iter().filter(|call| is_write(call.begin.name) && call.begin.depth == 0) {
+            if let Some(done) = call.done.filter(|done| call.begin.op.waits() && done.outcome == Outcome::Yes) {
+                found.entry(number(call.begin.name)).or_default().push((trail.process, call.begin.at, done.at));
+            }
         }
     }
-    found.values_mut().for_each(|turns| turns.sort_unstable_by_key(|turn| turn.1));
+    found.values_mut().for_each(|turns| turns.sort_unstable_by_key(|turn| turn.2));
     found
 }
 
@@ -195,15 +201,27 @@ mod tests {
         assert_eq!(missed(read(0), Some(2_561), &[&unavailable()]), 1);
     }
 
-    /// A reader waits from 80 to 500, and a writer comes every 10 ms from 90 on.
-    fn passed(turns: u64, passes: usize, deaf: &[Span]) -> Vec<usize> {
+    /// A side waits from 80 to 500, and a writer of another process comes every 10 ms from 90 on.
+    fn passed_by(name: u8, other: usize, turns: u64, passes: usize, deaf: &[Span]) -> Vec<usize> {
         let writes: Vec<_> =
             (0..turns).flat_map(|at| turn(write(0), at, [90, 100, 105].map(|ms| ms + 10 * at))).collect();
-        let trails = [process(0, &turn(read(0), 99, [80, 500, 501])), process(1, &writes), process(MACHINE, &[])];
+        let waits = turn(name, 99, [80, 500, 501]);
+        let trails = [process(0, &waits), process(other, &writes), process(MACHINE, &[])];
         let deaf = deaf.iter().map(|&span| super::super::Deaf { process: Some(0), span }).collect();
         let bounds = Bounds { passes, passed: 40 * MS, ..Bounds::default() };
         let found = passed_over(&trails, &Events { deaf, ..Events::default() }, &bounds);
         found.iter().map(|passed| passed.turns).collect()
+    }
+
+    fn passed(turns: u64, passes: usize, deaf: &[Span]) -> Vec<usize> {
+        passed_by(read(0), 1, turns, passes, deaf)
+    }
+
+    #[test]
+    fn a_writer_that_those_of_another_process_pass_over_is_found() {
+        assert_eq!(passed_by(write(0), 1, 10, 9, &[]), [10]);
+        assert_eq!(passed_by(write(1), 1, 10, 9, &[]), [0; 0], "that is another lock");
+        assert_eq!(passed_by(write(0), 0, 10, 9, &[]), [0; 0], "they stand in line behind it in its own process");
     }
 
     #[test]

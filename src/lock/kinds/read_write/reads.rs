@@ -1,7 +1,7 @@
 //! The side of readers. A read hold is two keys, the field in the lock and its time-out, which are not always at one node.
 
 use super::WRITE;
-use super::sides::{Asking, Sides};
+use super::sides::{Asking, Sides, TURN};
 use crate::base::key::{Key, Side};
 use crate::base::kind::Kind;
 use crate::base::script::Count::{AtLeast, Exactly};
@@ -30,7 +30,7 @@ scripts! {
     /// Reply: 1.
     TIMEOUT = "reads/timeout.lua", Exactly(1), Exactly(2);
     /// Reply: that of [`Keys::freed`](crate::lock::keys::Keys::freed).
-    RELEASE_READ = "reads/release.lua", AtLeast(1), Exactly(4);
+    RELEASE_READ = "reads/release.lua", AtLeast(1), Exactly(6);
 }
 
 static BY: Asking = [&ACQUIRE_READ, &ACQUIRE_READ_STRICT];
@@ -132,7 +132,8 @@ impl Reads {
     fn release_by(&self, keys: &[&str], tenure: &Tenure, trusts: bool, limits: Limits) -> Result<Answer, Failure> {
         let key = tenure.key();
         let (channel, prefix) = (Arg::Parts(key.channel_parts()), Arg::Parts(key.timeouts_parts()));
-        let args = [Arg::Text(tenure.owner()), channel, prefix, Arg::Number(trusts.into())];
+        let marks = if trusts { Arg::Parts(key.writers_parts()) } else { Arg::Text("") };
+        let args = [Arg::Text(tenure.owner()), channel, prefix, Arg::Number(trusts.into()), marks, Arg::Number(TURN)];
         self.sides.keys.attempt(&RELEASE_READ, keys, &args, limits, None, !trusts)
     }
 

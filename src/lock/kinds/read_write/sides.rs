@@ -127,6 +127,9 @@ impl Sides {
     }
 }
 
+/// For how long a lock that is free is left to those who wait, before others may have it, ms.
+pub(super) const TURN: u64 = 10;
+
 const DAY: u64 = 86_400_000;
 
 /// Nothing is read or written beside the lock.

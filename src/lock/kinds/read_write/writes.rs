@@ -1,6 +1,6 @@
 //! The side of the writer.
 
-use super::sides::{Asking, NO_ADVICE, Sides};
+use super::sides::{Asking, NO_ADVICE, Sides, TURN};
 use crate::base::key::{Key, Side};
 use crate::base::script::Count::{AtLeast, Exactly};
 use crate::base::script::scripts;
@@ -24,9 +24,6 @@ scripts! {
 }
 
 static BY: Asking = [&ACQUIRE_WRITE, &ACQUIRE_WRITE_STRICT];
-
-/// How long readers that waited come before the next writer, ms.
-const TURN: u64 = 10;
 
 pub(super) struct Writes {
     sides: Sides,

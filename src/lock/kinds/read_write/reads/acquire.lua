@@ -8,7 +8,7 @@
 -- ARGV[3]  owner field
 -- ARGV[4]  field of the write hold of the same thread; empty: it has none
 -- The last three of ARGV, behind those of the quarantine:
---          the mark of writers: zset, owner field -> until when, ms on the server's clock; empty: it is not looked at
+--          the mark of writers: zset, whose greatest score is until when it counts, ms on the server's clock; empty: it is not looked at
 --          the turn of readers: string, 'waiting' or 'turn'
 --          how long it is kept that a reader waits, ms; 0: it does not wait
 -- reply    nil: acquired; integer: for how many ms it is not to be had (-1: no end); error STALE <server us>
@@ -16,13 +16,24 @@ local lock, timeout = KEYS[1], KEYS[2]
 local lease, owner, proof = tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local marks, turn, waits = ARGV[#ARGV - 2], ARGV[#ARGV - 1], tonumber(ARGV[#ARGV])
 
+-- The next writer that leaves gives this one a turn.
+local function waits_for_writer()
+  if waits > 0 then
+    redis.call('SET', turn, 'waiting', 'PX', waits)
+  end
+end
+
 -- For how many ms a writer that waits is to be let in first.
 local function left_to_writers()
   if redis.call('GET', turn) == 'turn' then
     return 0
   end
   local last = redis.call('ZREVRANGE', marks, 0, 0, 'WITHSCORES')[2]
-  return math.ceil(tonumber(last or 0) - now / 1000)
+  local left = math.ceil(tonumber(last or 0) - now / 1000)
+  if left > 0 then
+    waits_for_writer()
+  end
+  return left
 end
 
 local left = redis.call('PTTL', lock)
@@ -31,8 +42,8 @@ local mode = left == -2 and 'read' or redis.call('HGET', lock, 'mode')
 local is_in = left ~= -2
   and (redis.call('HEXISTS', lock, owner) == 1 or proof ~= '' and redis.call('HEXISTS', lock, proof) == 1)
 if not is_in and mode ~= 'read' then
-  if mode == 'write' and waits > 0 and marks ~= '' then
-    redis.pcall('SET', turn, 'waiting', 'PX', waits)
+  if mode == 'write' and marks ~= '' then
+    pcall(waits_for_writer)
   end
   return left
 end
