@@ -65,7 +65,7 @@ impl Order {
 
 pub(crate) fn run(args: &[String]) -> Outcome<()> {
     let order = Order::parse(args)?;
-    let hand_off = if order.shares { HandOff::default() } else { HandOff::off().within(Duration::ZERO) };
+    let hand_off = if order.shares { HandOff::default() } else { HandOff::off() };
     let locks = ReadWriteLock::new(&Client::builder(&order.url).hand_off(hand_off).build()?);
     let side: &dyn RedLock = if order.side == WRITE { locks.write() } else { locks.read() };
     let own = format!("{}:{}", order.name, std::process::id());

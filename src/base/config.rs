@@ -70,7 +70,7 @@ impl Default for HandOff {
 }
 
 impl HandOff {
-    /// Every unlock goes to the server, and whoever waits asks at once: nothing is passed on, and nobody queues, also
+    /// Every unlock goes to the server, and whoever waits asks at once: nothing is passed on or shared, and nobody queues, also
     /// when other settings are changed after that. Beside processes that queue it is served as a foreigner, as JVMs are.
     pub fn off() -> Self {
         Self { passes: 0, give_way: Duration::ZERO, queues: false, ..Self::default() }

@@ -136,8 +136,10 @@ impl Engine {
         self.keep(&hold)
             .and_then(|()| self.space.check_not_shut(hold.resource()))
             .inspect_err(|_| self.give_back(&hold))?;
-        if self.kind.shared && asked == Asked::Usual && self.hold_beside(tenure.key().full()).is_none() {
-            registry().open(self.ground(), &hold, tenure.acquire_sent().plus(self.space.config.hand_off.within));
+        let bounds = &self.space.config.hand_off;
+        let may_share = self.kind.shared && asked == Asked::Usual && bounds.is_on();
+        if may_share && self.hold_beside(tenure.key().full()).is_none() {
+            registry().open(self.ground(), &hold, tenure.acquire_sent().plus(bounds.within));
         }
         Ok(Some(hold))
     }

@@ -44,8 +44,8 @@ static WRITE: Kind = Kind { name: "write lock", passed_on: false, shared: false 
 /// ```
 ///
 /// * A thread that reads and asks to write would wait for itself: that is an [`Error::Config`](crate::Error::Config) at once.
-/// * Readers of one process share a hold at the server, as far as [`HandOff::within`](crate::HandOff::within) goes, also with
-///   [`HandOff::off`](crate::HandOff::off); not within zero. What one of them extends is extended for all.
+/// * Readers of one process share a hold at the server, as far as [`HandOff::within`](crate::HandOff::within) goes, and not with
+///   [`HandOff::off`](crate::HandOff::off). What one of them extends is extended for all.
 /// * A writer that waits keeps new readers out, readers that waited for a writer come before the next one, and writers of several
 ///   processes have it in the order in which they came, among programs on this library. Those on Redisson come as they come. So who reads must not wait for another thread that still has to begin to read: that
 ///   one may wait for the writer, and the writer for who reads.

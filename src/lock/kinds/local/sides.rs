@@ -72,7 +72,7 @@ impl LocalReadWriteLock {
     /// A new, empty namespace.
     #[must_use]
     pub fn new() -> Self {
-        let space = space_in_memory(HandOff::off().within(Duration::ZERO));
+        let space = space_in_memory(HandOff::off());
         let (open, locks) = (Arc::new(OpenSpace(Arc::clone(&space))), Arc::<Locks>::default());
         let of = |side, kind| {
             let of_side = Arc::new(OfSide { side, locks: Arc::clone(&locks), space: Arc::clone(&space) });
