@@ -200,11 +200,12 @@ fn assert_in_redis_6_0(server: &Server, command: &str) {
 }
 
 /// What else scripts say in calls: options that Redis 6.0 has, and texts of their own.
-const WORDS: [&str; 13] = [
+const WORDS: [&str; 14] = [
     "PX",
     "WITHSCORES",
     "NUMSUB",
     "%.0f",
+    "%.3f",
     "head",
     "foreign",
     "redlatch_ear:",
