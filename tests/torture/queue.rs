@@ -28,10 +28,11 @@ fn dead(number: u64) -> String {
 }
 
 /// What stands beside locks only while somebody waits: every queue and mark; and the time-outs of readers.
-pub(crate) fn left(ask: impl Fn(&[&str]) -> Vec<String>) -> Vec<String> {
-    let waits = ["redlatch_queue:*", "redlatch_turn:*", "redlatch_writer:*", "redlatch_readers:*"];
-    waits.iter().chain(&["*:rwlock_timeout:*"]).flat_map(|keys| ask(&["KEYS", keys])).collect()
-}
+pub(crate) const OF_WAITERS: [&str; 4] =
+    ["redlatch_queue:*", "redlatch_turn:*", "redlatch_writer:*", "*:rwlock_timeout:*"];
+
+/// The word that a reader waits: the next writer that leaves takes it away, or else it ends by itself.
+pub(crate) const WORDS: [&str; 1] = ["redlatch_readers:*"];
 
 /// How many wait for a lock without a place in its queue.
 pub(crate) fn foreigners(server: &Server, name: u64) -> i64 {

@@ -136,20 +136,26 @@ impl Stage {
         client.is_some_and(|client| said.is_ok_and(|said| said.contains(client)))
     }
 
-    fn queues(&self) -> Vec<String> {
-        queue::left(|words| self.ground().list(words))
+    fn keys(&self, kinds: &[&str]) -> Vec<String> {
+        kinds.iter().flat_map(|keys| self.ground().list(&["KEYS", keys])).collect()
     }
 
     /// Whoever was killed has left a place in a queue, which goes with it: so long after the last of them came. Else none
-    /// is left.
+    /// is left but words, which end as late.
     pub(super) fn left_queues(&self) -> Option<String> {
-        let allowed =
-            if self.fates.iter().any(|fate| fate.killed.is_some()) { 3 * self.setting.plan.poll } else { 0 } + LATE;
-        let end = Instant::now() + Duration::from_millis(allowed);
-        while !self.queues().is_empty() && Instant::now() < end {
+        let (at_once, in_time) = (LATE, 3 * self.setting.plan.poll + LATE);
+        let killed = self.fates.iter().any(|fate| fate.killed.is_some());
+        let began = Instant::now();
+        let outlives = |kinds: &[&str], allowed| self.outlives(kinds, began + Duration::from_millis(allowed));
+        let left = outlives(&queue::OF_WAITERS, if killed { in_time } else { at_once });
+        left.or_else(|| outlives(&queue::WORDS, in_time)).map(|left| format!("outlives its waiters: {left:?}"))
+    }
+
+    /// What is left of such keys then.
+    fn outlives(&self, kinds: &[&str], end: Instant) -> Option<Vec<String>> {
+        while !self.keys(kinds).is_empty() && Instant::now() < end {
             sleep(Duration::from_millis(20));
         }
-        let left = self.queues();
-        (!left.is_empty()).then(|| format!("queues that outlive their waiters by {allowed} ms: {left:?}"))
+        Some(self.keys(kinds)).filter(|left| !left.is_empty())
     }
 }
