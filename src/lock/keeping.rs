@@ -35,7 +35,7 @@ impl Engine {
 
     fn book_renewal(&self, tenure: &Arc<Tenure>, answer: Option<Moment>, lease: Lease) {
         if self.space.counters.renewals_recover(|| self.server_of(tenure)) {
-            say!(info, "renewals are confirmed again at {}", self.health.address());
+            say!(info, "renewals are confirmed again at {}", self.health.address_of(tenure.key().resource()));
         }
         if let Some(deadline) = tenure.deadline().filter(|_| answer.is_some()) {
             self.space.counters.renewals.add(1);
@@ -182,7 +182,7 @@ impl Keeper for Engine {
     }
 
     fn whereabouts(&self, tenure: &Tenure) -> String {
-        format!("{:?} at {}", tenure.key().full(), self.health.address())
+        format!("{:?} at {}", tenure.key().full(), self.health.address_of(tenure.key().resource()))
     }
 
     fn server_of(&self, tenure: &Tenure) -> usize {

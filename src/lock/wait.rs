@@ -158,7 +158,7 @@ impl TenureBid<'_> {
     /// Once a wait.
     fn say_endless(&mut self) {
         if !std::mem::replace(&mut self.is_endless, true) {
-            let (lock, address) = (self.key.full(), self.engine.health.address());
+            let (lock, address) = (self.key.full(), self.engine.health.address_of(self.key.resource()));
             say!(warn, "lock {lock:?} at {address} is a key without TTL: it is polled until someone deletes it");
         }
     }

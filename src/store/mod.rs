@@ -33,6 +33,11 @@ pub(crate) trait Health: Send + Sync {
     /// Where it is, as the log names it.
     fn address(&self) -> String;
 
+    /// Where a lock is, as far as that is known, as the log names it.
+    fn address_of(&self, _resource: &str) -> String {
+        self.address()
+    }
+
     /// Whether other servers may take the place of those that it has.
     fn moves(&self) -> bool {
         false

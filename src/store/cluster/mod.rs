@@ -86,6 +86,10 @@ impl Health for Cluster {
         self.identity().join(",")
     }
 
+    fn address_of(&self, resource: &str) -> String {
+        self.routes.place_of(resource).map_or_else(|| self.address(), |place| place.to_string())
+    }
+
     fn outage(&self) -> Option<Duration> {
         self.routes.outage()
     }

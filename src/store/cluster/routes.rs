@@ -400,6 +400,11 @@ impl Routes {
         self.known(self.slot_of(resource)).map_or_else(|| see(&self.outage), |node| see(node.backend.outage()))
     }
 
+    /// The master that has a lock, if one is known to.
+    pub(super) fn place_of(&self, resource: &str) -> Option<Place> {
+        self.known(self.slot_of(resource)).map(|node| node.place.clone())
+    }
+
     /// The number of the master that has a lock; those that have none are together.
     pub(super) fn number_of(&self, resource: &str) -> usize {
         self.table.read().map.master_of(self.slot_of(resource)).unwrap_or(usize::MAX)

@@ -3,16 +3,24 @@
 use super::locks_of;
 use crate::harness::cluster::{Cluster, Shape};
 use crate::process::alone;
-use crate::sentinel::log::{keep_lines, lines_from};
-use crate::threads::{LONG, eventually, ms};
+use crate::sentinel::log::{keep_lines, lines};
+use crate::threads::{LONG, eventually};
 use redlatch::RedLockExt;
 use std::time::Duration;
 
-/// Renewed every 4 s, and each second once that fails, three times before it ends.
-const LEASE: Duration = Duration::from_secs(12);
+/// Renewed every 5 s, and once more at once when that fails.
+const LEASE: Duration = Duration::from_secs(15);
+/// A master that works answers within it, also on a machine with much else to do; and two renewals that wait for it in
+/// vain are over well before the leases end.
+const ANSWER: Duration = Duration::from_secs(1);
 
 const FAILED: &str = "renewing ";
 const OVER: &str = "renewals are confirmed again at";
+
+/// How many lines begin so and name a master. Of others nothing is asked: on a busy machine their answers may be late, too.
+fn told(start: &str, at: &str) -> usize {
+    lines().iter().filter(|line| line.starts_with(start) && line.contains(at)).count()
+}
 
 /// Holds at the other masters are renewed meanwhile, which does not end it.
 #[test]
@@ -20,18 +28,21 @@ fn renewals_that_fail_at_one_master_are_told_once_and_told_to_be_over_when_they_
     alone(|| {
         keep_lines();
         let cluster = Cluster::of(Shape::STEADY);
-        let locks = locks_of(cluster.builder().watchdog_timeout(LEASE).response_timeout(ms(200)));
+        let locks = locks_of(cluster.builder().watchdog_timeout(LEASE).response_timeout(ANSWER));
         let names = [(0, 0), (1, 0), (0, 1), (1, 1)].map(|(node, number)| cluster.name_at(node, number));
         let guards = names.each_ref().map(|name| locks.guard(name).unwrap());
         let often = cluster.name_at(2, 0);
-        let often = locks.request(&often).renewed_lease(LEASE / 8).guard().unwrap();
+        let often = locks.request(&often).renewed_lease(LEASE / 3).guard().unwrap();
+        let frozen = cluster.nodes[0].address();
         cluster.nodes[0].freeze();
         let failed = || locks.client().stats().failed_renewals;
-        eventually(LONG, "renewals fail again and again", || failed() >= 6);
-        assert_eq!((lines_from(FAILED), lines_from(OVER)), (1, 0));
+        eventually(LONG, "renewals fail", || told(FAILED, &frozen) == 1);
+        let so_far = failed();
+        eventually(LONG, "renewals fail again and again", || failed() >= so_far + 2);
+        assert_eq!((told(FAILED, &frozen), told(OVER, &frozen)), (1, 0), "{:#?}", lines());
         cluster.nodes[0].thaw();
-        eventually(LONG, "it is over", || lines_from(OVER) == 1);
+        eventually(LONG, "it is over", || told(OVER, &frozen) == 1);
         guards.into_iter().chain(often).for_each(|guard| guard.unlock().unwrap());
-        assert_eq!(lines_from(FAILED), 1);
+        assert_eq!(told(FAILED, &frozen), 1, "{:#?}", lines());
     });
 }
