@@ -25,6 +25,14 @@ ensure_redis() {
     return 1
 }
 
+# Has the servers of the tests keep their files in memory, where there is such a place with room for them: a slow disk is not
+# what is tested, and a node of a cluster answers nobody while it waits for the disk to have its nodes.conf.
+use_memory() {
+    local free
+    free=$(df -k /dev/shm 2>/dev/null | awk 'END { print $4 }') || free=0
+    if [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && [ "${free:-0}" -gt 1000000 ]; then export TMPDIR=/dev/shm; fi
+}
+
 redis_program() {
     command -v redis-server || command -v valkey-server
 }
