@@ -69,9 +69,9 @@ pub(crate) trait Primitive: Send + Sync {
         false
     }
 
-    /// For how long what a call that waits leaves at the store stays there, if it leaves anything. Its release takes that away.
-    fn mark_lasts(&self) -> Option<Duration> {
-        None
+    /// Whether a call that waits leaves something at the store, which its release takes away.
+    fn leaves_marks(&self) -> bool {
+        false
     }
 
     /// Takes the lock for the tenure, or confirms that it has it. A kind that ends a tenure which it could not take

@@ -214,9 +214,7 @@ impl Bid for TenureBid<'_> {
             self.engine.leave_queue(ticket, Some(self.engine.space.clock.now()));
             self.engine.leave_queue(ticket, self.open_until);
         }
-        if let Some(lasts) = self.engine.primitive.mark_lasts() {
-            // An attempt that fails is made again.
-            self.tenure.may_last(self.engine.space.clock.now().plus(lasts));
+        if self.engine.primitive.leaves_marks() {
             self.engine.sweep_now(&self.tenure);
         }
     }

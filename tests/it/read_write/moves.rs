@@ -1,10 +1,13 @@
-//! Read-write locks in a cluster whose slot is half moved, or whose keys are in several slots; and strict clients.
+//! Read-write locks in a cluster whose slot is half moved, or whose keys are in several slots; where a master is replaced; and
+//! strict clients.
 
 use crate::harness::cluster::{Cluster, Keys, names_in_slot, slot_of};
+use crate::harness::sentinel::Group;
 use crate::server::Server;
-use crate::threads::{LONG, OUTLIVED, WATCHED, elsewhere, eventually, ms};
+use crate::threads::{LONG, Mark, OUTLIVED, SOON, WATCHED, elsewhere, eventually, finish, ms};
 use redlatch::{ReadWriteLock, RedLock, RedLockExt, ShardedPubsub};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 fn locks(cluster: &Cluster, told: ShardedPubsub) -> ReadWriteLock {
     ReadWriteLock::new(&cluster.builder().sharded_pubsub(told).build().unwrap())
@@ -123,6 +126,42 @@ fn nobody_is_beside_a_writer_while_their_slot_moves() {
         eventually(LONG, "they write", || first.load(SeqCst) > 50);
         stop.store(true, SeqCst);
     });
+}
+
+/// It was out of the mark at the old master, and its lease is over: the new one has it as waiting still, for two minutes.
+#[test]
+fn a_writer_that_waits_no_more_keeps_nobody_out_after_a_failover() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let group = Group::start();
+    let clients = [(); 2].map(|()| {
+        let builder = group.builder().poll_cap(MINUTE).outage_budget(MINUTE);
+        ReadWriteLock::new(&builder.build().unwrap())
+    });
+    let [writer, reader] = &clients;
+    let marked = |node: usize| group.nodes[node].ask::<i64>(&["EXISTS", "redlatch_writer:{n}"]) == 1;
+    std::thread::scope(|scope| {
+        let guard = reader.read().guard("n").unwrap();
+        let writes = scope.spawn(|| {
+            assert!(writer.write().try_lock_for_with_lease("n", LONG, WATCHED).unwrap());
+            writer.write().unlock("n").unwrap();
+        });
+        eventually(LONG, "replicas know that it waits", || (1..group.nodes.len()).all(marked));
+        group.sever(0);
+        guard.unlock().unwrap();
+        finish(writes);
+    });
+    assert!(!marked(0));
+    std::thread::sleep(OUTLIVED);
+    group.fail_over(0);
+    let new = group.replaced(0);
+    group.nodes[new].ask::<i64>(&["HSET", "here", "mode", "write", "x", "1"]);
+    let has_moved = |locks: &ReadWriteLock| locks.write().is_locked("here").is_ok_and(|here| here);
+    eventually(LONG, "both have moved", || clients.iter().all(has_moved));
+    let moved = Mark::now();
+    assert!(reader.read().try_lock_for("n", LONG).unwrap(), "it is kept out");
+    assert!(moved.elapsed() <= 2 * SOON, "it was let in after {:?}", moved.elapsed());
+    assert!(!marked(new));
+    reader.read().unlock("n").unwrap();
 }
 
 #[test]

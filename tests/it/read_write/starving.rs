@@ -88,18 +88,19 @@ fn left_to_first(server: &Server) -> Option<f64> {
     server.ask(&["ZSCORE", "redlatch_writer:{n}", "!"])
 }
 
+fn leave_to_first(server: &Server) {
+    let (seconds, micros): (u64, u64) = server.ask(&["TIME"]);
+    let soon = (seconds * 1_000 + micros / 1_000 + 900).to_string();
+    server.ask::<i64>(&["ZADD", "redlatch_writer:{n}", &soon, "!"]);
+}
+
 /// In the order in which they came, also behind a writer: else whoever leaves would be back before the others are told.
 #[test]
 fn a_free_lock_is_left_to_the_writer_that_has_waited_longest() {
     let server = Server::start();
     let [locks, other] = two(&server);
-    let until_soon = || {
-        let (seconds, micros): (u64, u64) = server.ask(&["TIME"]);
-        let soon = (seconds * 1_000 + micros / 1_000 + 900).to_string();
-        server.ask::<i64>(&["ZADD", "redlatch_writer:{n}", &soon, "!"]);
-    };
     marked(&server, "gone:1:1:write", 5_000, 60_000);
-    until_soon();
+    leave_to_first(&server);
     assert!(!locks.write().try_lock_for("n", ms(50)).unwrap(), "another waits for longer");
     assert!(locks.write().try_lock("n").unwrap(), "a try minds none");
     server.ask::<i64>(&["DEL", "redlatch_writer:{n}"]);
@@ -133,6 +134,9 @@ fn a_release_leaves_the_lock_to_who_waits() {
         };
         assert!(leaves(60_000).is_some());
         assert_eq!(leaves(0), None, "it waits no more");
+        // Of one who went without it.
+        server.ask::<i64>(&["ZADD", "redlatch_writer:{n}", "1", "!"]);
+        assert!(leaves(60_000).is_some_and(|until| until > 1.0));
         side.lock("n").unwrap();
         side.unlock("n").unwrap();
         assert_eq!(left_to_first(&server), None);
@@ -170,6 +174,23 @@ fn a_writer_that_gives_up_lets_readers_in_at_once() {
         assert!(given_up.elapsed() <= SOON, "let in after {:?}", given_up.elapsed());
     });
     eventually(LONG, "it has left", || marks(&server) == 0);
+    guard.unlock().unwrap();
+}
+
+/// Also where it gives up while a free lock is left to it.
+#[test]
+fn a_writer_that_gives_up_leaves_nothing() {
+    let server = Server::start();
+    let client = server.builder().poll_cap(3 * LONG).build().unwrap();
+    let (locks, other) = (locks(&server), ReadWriteLock::new(&client));
+    let guard = locks.write().guard("n").unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| assert!(!other.write().try_lock_for("n", ms(500)).unwrap()));
+        eventually(LONG, "it waits", || marks(&server) == 1);
+        leave_to_first(&server);
+        finish(writer);
+    });
+    eventually(LONG, "nothing is left", || server.ask::<i64>(&["EXISTS", "redlatch_writer:{n}"]) == 0);
     guard.unlock().unwrap();
 }
 

@@ -1,11 +1,11 @@
 -- Leaves a lock that is free to the writer that has waited longest, for so many ms. Those who do not wait any more are taken out.
 -- In the mark of writers a field has its arrival, `+` and the field until when it counts, and `!` until when the lock is left to the
--- first, all in ms on the server's clock.
+-- first, all in ms on the server's clock. What comes before all arrivals is of nobody who waits: an old `!`.
 local function leave_to_next_writer(marks, span)
   local time = redis.call('TIME')
   local at = time[1] * 1000 + time[2] / 1000
   local first = redis.call('ZREVRANGE', marks, -1, -1)[1]
-  while first and string.find(first, '^[^!+]') do
+  while first do
     local ends = redis.call('ZSCORE', marks, '+' .. first)
     if ends and tonumber(ends) > at then
       redis.call('ZADD', marks, string.format('%.3f', at + span), '!')

@@ -229,9 +229,8 @@ impl Primitive for OfSide {
         self.side == Side::Read && kind.is(&WRITE)
     }
 
-    /// Its release never fails, so nothing is to be asked for again.
-    fn mark_lasts(&self) -> Option<Duration> {
-        (self.side == Side::Write).then_some(Duration::ZERO)
+    fn leaves_marks(&self) -> bool {
+        self.side == Side::Write
     }
 
     fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, _: Moment) -> Result<Take, Failure> {

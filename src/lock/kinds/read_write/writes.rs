@@ -40,13 +40,20 @@ impl Primitive for Writes {
         key.of_side(Side::Write)
     }
 
-    fn mark_lasts(&self) -> Option<Duration> {
-        Some(Duration::from_millis(self.sides.waits))
+    fn leaves_marks(&self) -> bool {
+        true
     }
 
     /// Readers of this process do not come to what is shared while one of it wants to write.
+    ///
+    /// The mark of a call that waits lasts for longer than a short lease. It is to be taken away for as long: by a release that
+    /// is sent again until it is answered, and once more where a master that did not hear of that takes the place of the one that
+    /// did. Else it would keep readers out there.
     fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, answer_by: Moment) -> Result<Take, Failure> {
         let (key, [_, readers]) = (tenure.key(), self.sides.grounds);
+        if !matches!(manner, Manner::Try) {
+            tenure.may_last(answer_by.plus(Duration::from_millis(self.sides.waits)));
+        }
         registry().shut(readers, key.full());
         let first = [Arg::Deadline, Arg::Number(lease.millis()), Arg::Parts(tenure.field()), Arg::Number(1)];
         let limits = Limits { answer_by, execute_within: lease.validity() };

@@ -25,10 +25,16 @@ local function leave_turn()
   end
 end
 
--- It may have waited, and kept readers out.
+-- It may have waited, and kept readers out. What was left to it, and to nobody after it, goes with it.
 local function is_out()
   local left = redis.pcall('ZREM', marks, owner, '+' .. owner)
-  return type(left) == 'number' and left > 0
+  if type(left) ~= 'number' or left == 0 then
+    return false
+  end
+  if redis.pcall('ZREVRANGE', marks, -1, -1)[1] == '!' then
+    redis.call('ZREM', marks, '!')
+  end
+  return true
 end
 
 if redis.call('HEXISTS', lock, owner) == 0 then
