@@ -88,6 +88,7 @@ fn left_to_first(server: &Server) -> Option<f64> {
     server.ask(&["ZSCORE", "redlatch_writer:{n}", "!"])
 }
 
+/// As a release does, but for so long that a test can see it.
 fn leave_to_first(server: &Server) {
     let (seconds, micros): (u64, u64) = server.ask(&["TIME"]);
     let soon = (seconds * 1_000 + micros / 1_000 + 900).to_string();
