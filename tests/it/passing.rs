@@ -133,7 +133,7 @@ fn giving_way(server: &Server, span: Duration) -> ReentrantLock {
 #[test]
 fn a_process_gives_way_to_others_that_were_told() {
     let server = Server::start();
-    let (crowd, other) = (giving_way(&server, LATE), server.locks());
+    let (crowd, other) = (giving_way(&server, SOON), server.locks());
     for _ in 0..10 {
         let guard = crowd.guard("n").unwrap();
         scope(|scope| {
