@@ -54,8 +54,8 @@ fn row(
     let (after, unlocks) = (received(cluster, told), each * scale.pairs);
     let each: Vec<_> =
         after.iter().zip(before).map(|(after, before)| (after - before) as f64 / unlocks as f64).collect();
-    // The one where it is said has it, too.
-    let [masters, nodes] = [3, 6].map(|first| 1 + each[..first].iter().filter(|received| **received > 0.0).count());
+    // The one where it is said has it, and counts once, whatever others told it besides.
+    let [masters, nodes] = [3, 6].map(|first| 1 + each[1..first].iter().filter(|received| **received > 0.0).count());
     let shown: Vec<_> = each.iter().map(|received| format!("{received:.2}")).collect();
     println!("| {} | {unlocks} | {} | {nodes} | {masters} |", titles.join(" | "), shown.join(" | "));
     Ok(())
