@@ -24,12 +24,12 @@ fn locks_of_both(group: &Group, lease: Duration) -> ReentrantLock {
     locks_of(builder.sync_replicas(2, WAIT))
 }
 
-/// That nothing was granted because one replica did not confirm it.
+/// That nothing was granted because replicas did not confirm it.
 #[track_caller]
-fn assert_one_is_missing(result: redlatch::Result<impl std::fmt::Debug>) {
+fn assert_not_confirmed(result: redlatch::Result<impl std::fmt::Debug>) -> redlatch::Error {
     let refused = result.unwrap_err();
-    assert!(refused.to_string().contains("1 of 2 replicas confirmed it in time"), "{refused}");
     assert!(matches!(&refused, redlatch::Error::Refused { code, .. } if code == "NOREPLICAS"), "{refused:?}");
+    refused
 }
 
 #[test]
@@ -39,7 +39,8 @@ fn fault_84_without_one_of_its_replicas_nothing_is_granted_and_nothing_renewed()
     let guard = locks.guard("n").unwrap();
     assert_eq!(guard.confirmed_by(), Some((2, 2)));
     group.nodes[2].kill();
-    assert_one_is_missing(locks.try_lock("m"));
+    let refused = assert_not_confirmed(locks.try_lock("m"));
+    assert!(refused.to_string().contains("1 of 2 replicas confirmed it in time"), "{refused}");
     eventually(SOON, "it is given back", || group.nodes[0].pttl("m") == -2);
     eventually(LEASE, "the hold is in doubt", || guard.state() == HoldState::Suspect);
     let lost = guard.lost().recv_timeout(LEASE + LATE).expect("it ends with its lease");
@@ -60,7 +61,8 @@ fn fault_84_repeats_that_are_not_confirmed_grow_no_count() {
     assert!(locks.try_lock_for("n", LONG).unwrap());
     group.nodes[2].kill();
     for _ in 0..40 {
-        assert_one_is_missing(locks.lock("n"));
+        // In so short a time the other replica of a busy machine does not always confirm it either.
+        assert_not_confirmed(locks.lock("n"));
     }
     assert_eq!((locks.hold("n").unwrap().count(), group.nodes[0].counts("n")), (1, vec![2]));
     locks.unlock("n").unwrap();

@@ -49,6 +49,8 @@ fn fault_66_an_old_master_that_goes_on_is_neither_written_to_nor_believed() {
         let asked = scope.spawn(|| asking.lock("asked").map(|()| asking.hold("asked").unwrap()));
         let new = group.replaced(0);
         let lost = guard.lost().recv_timeout(SOON);
+        // Each client is told by itself: nobody but the new master can serve this one now.
+        asking.guard("told").unwrap().unlock().unwrap();
         group.nodes[0].thaw();
         assert_eq!(lost.expect("the new master does not know it").cause(), LossCause::Removed);
         (&group.nodes[new], finish(asked).unwrap())

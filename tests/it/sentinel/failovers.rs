@@ -198,7 +198,7 @@ fn idle_connections_to_a_master_that_gave_way_are_closed_at_once() {
     let group = Group::start();
     let locks = locks_of(group.builder().poll_cap(ms(100)));
     let guards: Vec<_> = ["a", "b", "c"].iter().map(|name| locks.guard(name).unwrap()).collect();
-    assert!(!patient(&group).try_lock_for("a", ms(50)).unwrap());
+    assert!(!patient(&group).try_lock_for("a", SOON).unwrap());
     eventually_replicated(&group, "c");
     group.fail_over(0);
     group.replaced(0);
