@@ -52,19 +52,28 @@ fn is_free(port: u16) -> bool {
     TcpListener::bind(("127.0.0.1", port)).is_ok()
 }
 
+/// A port that nobody listens on now.
+pub fn free_port() -> u16 {
+    port(20_000, is_free)
+}
+
+/// The same for a node of a cluster, which has two ports.
+pub(crate) fn free_cluster_port() -> u16 {
+    port(usize::from(BUS), |port| is_free(port) && is_free(port + BUS))
+}
+
 /// How far above its port a node of a cluster listens for the other nodes.
 pub(crate) const BUS: u16 = 10_000;
 
 impl Member {
     /// Its file is what it is started with, and where it writes what it becomes.
     pub(crate) fn new(group: &Path, name: String, kind: &'static [&'static str]) -> Self {
-        Self::at(port(20_000, is_free), group, name, kind)
+        Self::at(free_port(), group, name, kind)
     }
 
-    /// A node of a cluster, which has two ports.
+    /// A node of a cluster.
     pub(crate) fn in_cluster(cluster: &Path, name: String) -> Self {
-        let port = port(usize::from(BUS), |port| is_free(port) && is_free(port + BUS));
-        Self::at(port, cluster, name, &[])
+        Self::at(free_cluster_port(), cluster, name, &[])
     }
 
     fn at(port: u16, group: &Path, name: String, kind: &'static [&'static str]) -> Self {

@@ -1,6 +1,7 @@
 //! The harness's servers: a private `redis-server` for one test, and the look at what is left on it in the end.
 
-use crate::member::killed_in_the_end;
+pub use crate::member::free_port;
+use crate::member::{free_cluster_port, killed_in_the_end};
 use crate::papers::Papers;
 pub use crate::program::version;
 use crate::program::{Program, usual, with_tls};
@@ -8,7 +9,6 @@ use crate::threads::eventually;
 use redis::FromRedisValue;
 use redlatch::{Client, ClientBuilder, ReentrantLock};
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -363,15 +363,4 @@ fn hidden(command: &str) -> String {
 /// Sends a signal to a process that this test started.
 pub fn signal(name: &str, pid: u32) {
     assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
-}
-
-/// A port that nobody listens on now.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-/// A port whose cluster port, 10,000 above it, is free as well.
-fn free_cluster_port() -> u16 {
-    let both = |port: u16| port.checked_add(10_000).filter(|bus| TcpListener::bind(("127.0.0.1", *bus)).is_ok());
-    std::iter::repeat_with(free_port).find(|port| both(*port).is_some()).unwrap()
 }
