@@ -262,7 +262,7 @@ fn calls_in_a_hurry_make_no_outage_for_the_others() {
     let server = Server::start();
     let proxy = Proxy::new(server.socket());
     let locks = locks_of(Client::builder(&proxy.url()).outage_budget(Duration::from_secs(2)));
-    let over = AtomicBool::new(false);
+    let (over, unserved) = (AtomicBool::new(false), AtomicUsize::new(0));
     locks.lock_with_lease("n", MINUTE).unwrap();
     std::thread::scope(|scope| {
         let parked = spawn_asleep(scope, || locks.lock("n").and_then(|()| locks.unlock("n")));
@@ -270,8 +270,9 @@ fn calls_in_a_hurry_make_no_outage_for_the_others() {
         scope.spawn(|| {
             while !over.load(SeqCst) {
                 // A thread that is woken later than its answer comes finds it there.
-                if let Ok(true) = locks.try_lock_for("other", ms(10)) {
-                    locks.unlock("other").unwrap();
+                match locks.try_lock_for("other", ms(10)) {
+                    Ok(true) => locks.unlock("other").unwrap(),
+                    _ => _ = unserved.fetch_add(1, SeqCst),
                 }
                 sleep(ms(100));
             }
@@ -282,6 +283,7 @@ fn calls_in_a_hurry_make_no_outage_for_the_others() {
         let (waited, _) = finish(parked);
         assert!(unlocked.is_ok() && waited.is_ok(), "{unlocked:?}, {waited:?}");
     });
+    assert!(unserved.into_inner() > 0, "the server was not slow for calls in a hurry");
     proxy.clear();
     assert_swept(&server, "other");
 }
