@@ -54,7 +54,7 @@ pub use hold::GroupHold;
 ///
 /// # How it is taken
 ///
-/// In one order for all groups, by the full key and then by the server, and never waiting while a part is held: when
+/// In one order for all groups, by the full key and then by the server, whatever the order in which they are given; and never waiting while a part is held: when
 /// a member is busy, what was taken is released, the busy one is waited for, and then the others are tried again. So
 /// groups cannot deadlock, neither with each other nor with threads that take one lock inside another. A wait is the
 /// whole group's. What was taken is given back when the wait ends, is cancelled, fails or panics.
@@ -81,12 +81,14 @@ struct Member<'l> {
     resource: String,
     /// The full key, and then the store.
     rank: (String, String),
+    /// Its place in the group as the caller gave it.
+    given: usize,
 }
 
 impl<'l> Member<'l> {
-    fn new(lock: impl RedLock + 'l, resource: String) -> Self {
+    fn new(given: usize, lock: impl RedLock + 'l, resource: String) -> Self {
         let rank = lock.batch().map_or_else(|| (resource.clone(), String::new()), |batch| batch.rank(&resource));
-        Self { lock: Box::new(lock), resource, rank }
+        Self { lock: Box::new(lock), resource, rank, given }
     }
 
     fn hold(&self) -> Option<Hold> {
@@ -96,7 +98,8 @@ impl<'l> Member<'l> {
 
 impl<'l, L: RedLock + 'l, R: Into<String>> FromIterator<(L, R)> for MultiLock<'l> {
     fn from_iter<I: IntoIterator<Item = (L, R)>>(members: I) -> Self {
-        let members = members.into_iter().map(|(lock, resource)| Member::new(lock, resource.into()));
+        let members = members.into_iter().enumerate();
+        let members = members.map(|(given, (lock, resource))| Member::new(given, lock, resource.into()));
         let mut members: Vec<_> = members.collect();
         members.sort_by(|one, other| one.rank.cmp(&other.rank));
         Self { members }
@@ -201,11 +204,13 @@ impl<'l> MultiLock<'l> {
 
     fn release_by(&self, hold: &GroupHold, limit: Moment) -> Result<()> {
         self.check_members()?;
-        let names = self.members.iter().map(|member| member.resource.as_str());
-        if !names.eq(hold.holds().iter().map(Hold::resource)) {
+        let hold_of =
+            |member: &Member<'_>| hold.holds().get(member.given).filter(|hold| hold.resource() == member.resource);
+        let taken: Vec<_> = self.members.iter().map_while(|member| hold_of(member).cloned()).enumerate().collect();
+        if taken.len() != hold.holds().len() || taken.len() != self.members.len() {
             return Err(Error::config("this hold is of another group: release it by the group that acquired it"));
         }
-        self.give_up(&hold.holds().iter().cloned().enumerate().collect::<Vec<_>>(), limit)
+        self.give_up(&taken, limit)
     }
 
     /// How many times over the current thread holds the whole group: how many unlocks it owes at least.

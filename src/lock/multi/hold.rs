@@ -16,7 +16,19 @@ impl GroupHold {
         Self { holds: holds.into() }
     }
 
-    /// The members' holds, in the order in which they are taken.
+    /// The members' holds, in the order in which the group was [given](crate::MultiLock::of) its members: the first hold is that
+    /// of the first member. They are taken in another order, which [`Hold::acquired_at`] shows.
+    ///
+    /// ```
+    /// use redlatch::{LocalRedLock, MultiLock};
+    ///
+    /// let locks = LocalRedLock::new();
+    /// let both = MultiLock::of([(&locks, "stock:7"), (&locks, "order:42")]);
+    /// let guard = both.guard()?;
+    /// let [stock, order] = guard.holds() else { unreachable!("two members have two holds") };
+    /// assert_eq!((stock.resource(), order.resource()), ("stock:7", "order:42"));
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
     #[must_use]
     pub fn holds(&self) -> &[Hold] {
         &self.holds

@@ -75,7 +75,7 @@ pub(super) fn a_group_hold_tells_what_it_is(group: &Fixture) {
     group.lock().unwrap();
     group.members[1].0.hold("b").unwrap().extend(Duration::from_secs(3_600)).unwrap();
     let guard = group.request().lease(Duration::from_secs(20)).guard().unwrap().unwrap();
-    assert_eq!(guard.holds().iter().map(redlatch::Hold::resource).collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert_eq!(guard.holds().iter().map(redlatch::Hold::resource).collect::<Vec<_>>(), ["c", "b", "a"], "as given");
     assert_eq!((guard.state(), guard.is_valid()), (HoldState::Held, true));
     assert!(guard.remaining() > Duration::from_secs(15) && guard.remaining() <= Duration::from_secs(30));
     let hold = guard.hold().clone();

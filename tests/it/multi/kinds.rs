@@ -2,7 +2,7 @@
 
 use super::Any;
 use crate::server::Server;
-use crate::threads::{LONG, SOON, elsewhere, finish, ms, spawn_asleep, timed, while_held_elsewhere};
+use crate::threads::{LONG, SOON, elsewhere, eventually, finish, ms, spawn_asleep, timed, while_held_elsewhere};
 use redlatch::{
     Client, Error, FencedLock, LocalReadWriteLock, LocalRedLock, MultiLock, QuorumLock, ReadWriteLock, RedLock,
     RedLockExt, ReentrantLock,
@@ -101,6 +101,40 @@ fn a_member_of_any_kind_that_is_lost_is_told_and_the_rest_is_released() {
         assert!(matches!(error, Error::Lost { .. }) && error.resource() == Some(name), "{error}");
         assert_eq!(locked(&locks), [false; 6]);
     }
+}
+
+/// A thread ends with its group. Another thread shares the group's read hold, and its release is the last of that: the others
+/// of the group stay. Whoever pairs the holds with the members that he gave has to see just that.
+#[test]
+fn what_a_thread_that_ended_had_is_told_of_each_member_by_itself() {
+    let server = Server::start();
+    let client = Client::connect(&server.url()).unwrap();
+    let (sides, fenced) = (ReadWriteLock::new(&client), FencedLock::new(&client));
+    let members: [(&dyn RedLock, _); 3] = [(sides.read(), "n1"), (sides.write(), "n0"), (&fenced, "g")];
+    let holds = std::thread::scope(|scope| {
+        let (ends, ended) = std::sync::mpsc::channel::<()>();
+        let first = scope.spawn(move || {
+            let group = MultiLock::of(members);
+            let hold = group.acquire(&redlatch::Terms::new()).unwrap().unwrap();
+            ended.recv().unwrap();
+            hold
+        });
+        eventually(LONG, "the group is held", || {
+            fenced.is_locked("g").unwrap() && sides.write().is_locked("n0").unwrap()
+        });
+        sides.read().lock("n1").unwrap();
+        ends.send(()).unwrap();
+        first.join().unwrap()
+    });
+    let holds: Vec<_> = holds.holds().iter().collect();
+    assert!(holds.iter().all(|hold| hold.is_valid()), "{holds:?}");
+    sides.read().unlock("n1").unwrap();
+    let seen: Vec<_> = members.iter().zip(&holds).map(|((_, name), hold)| (*name, hold.is_valid())).collect();
+    assert_eq!(seen, [("n1", false), ("n0", true), ("g", true)]);
+    let others = Client::connect(&server.url()).unwrap();
+    let (sides, fenced) = (ReadWriteLock::new(&others), FencedLock::new(&others));
+    let others: [(&dyn RedLock, _); 3] = [(sides.write(), "n1"), (sides.write(), "n0"), (&fenced, "g")];
+    assert_eq!(others.map(|(lock, name)| lock.try_lock(name).unwrap()), [true, false, false]);
 }
 
 /// Two groups in opposite order, threads that take one lock inside another, and readers beside them.
