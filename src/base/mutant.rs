@@ -65,6 +65,8 @@ pub(crate) enum Mutant {
     DowngradeFrees,
     /// A reader that leaves frees the lock, also if others are in.
     ReaderFreesForAll,
+    /// Who gives up a share of a thread that ended does not say so to whoever still looks at that one's hold.
+    EndedThreadsBelieve,
     /// A reader's renewal counts though its time-out is gone.
     RenewsWithoutTimeout,
     /// Who waits with messages to all nodes is not told that its lock has another master.
@@ -122,6 +124,7 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "writer_beside_readers" => Mutant::WriterBesideReaders,
         "downgrade_frees" => Mutant::DowngradeFrees,
         "reader_frees_for_all" => Mutant::ReaderFreesForAll,
+        "ended_threads_believe" => Mutant::EndedThreadsBelieve,
         "renews_without_timeout" => Mutant::RenewsWithoutTimeout,
         "untold_of_new_master" => Mutant::UntoldOfNewMaster,
         "while_held_does_not_look" => Mutant::WhileHeldDoesNotLook,

@@ -172,6 +172,7 @@ impl Class {
             names: 3,
             sides: 2,
             mixed: true,
+            groups: 12,
             forces: self == Self::Forced,
             pause: (0, 1),
             watchdog: 600,

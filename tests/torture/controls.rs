@@ -378,10 +378,10 @@ impl Scene {
             if stage.has_lost_a_worker() {
                 return Some(None);
             }
-            let findings = stage.judge_so_far().findings();
+            // One that the servers do not explain is none: in a run nobody could tell how it came about.
+            let found = stage.judge_so_far().findings().into_iter().find(|finding| stage.explains(finding));
             let took = (now() - stage.started) / MS;
-            caught =
-                findings.into_iter().next().map(|finding| (format!("{}: {}", finding.checker, finding.what), took));
+            caught = found.map(|finding| (format!("{}: {}", finding.checker, finding.what), took));
         }
         stage.abort();
         Some(caught)
@@ -405,7 +405,7 @@ impl Scene {
         }
         if !found.is_empty() {
             let name = format!("without-{}", self.mutant);
-            crate::keep_logs(&dir.join(&name), &name, &found);
+            crate::keep_logs(&dir.join(&name), &name, &found, &end.events, started);
         }
         Some((found, end.verdict.pairs))
     }

@@ -6,6 +6,7 @@ use harness::{proxy, server, threads};
 mod classes;
 mod controls;
 mod foreigner;
+mod groups;
 mod guarded;
 #[allow(dead_code, unused_imports, reason = "its tests are run by tests/it")]
 mod history;
@@ -23,9 +24,10 @@ mod worker;
 
 use classes::{Class, Only};
 use history::OVERLAP;
+use history::events::Event;
 use history::record::{MS, now};
 use report::Report;
-use stage::{End, Setting, Stage};
+use stage::{End, Setting, Stage, explained};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -201,7 +203,7 @@ fn play(class: Class, seed: u64, span: Duration, dir: &Path, report: &mut Report
     shown(&found).for_each(|found| println!("  {found}"));
     report.add(class, &end, &acts, found.len());
     if !found.is_empty() || end.void().is_some() {
-        keep_logs(dir, &seed.to_string(), &found);
+        keep_logs(dir, &seed.to_string(), &found, &end.events, started);
     }
     let _ = std::fs::remove_dir_all(dir);
 }
@@ -213,9 +215,14 @@ fn shown(found: &[String]) -> impl Iterator<Item = &String> {
     found.iter().enumerate().filter(move |(at, _)| of_same(*at) < SHOWN).map(|(_, found)| found)
 }
 
-fn keep_logs(dir: &Path, name: &str, found: &[String]) {
+fn keep_logs(dir: &Path, name: &str, found: &[String], events: &[Event], started: u64) {
     let kept = output().join(name);
     std::fs::write(dir.join("findings.txt"), found.join("\n")).expect("room for the findings");
+    let line = |event: &Event| {
+        let ms = (event.at as f64 - started as f64) / MS as f64;
+        format!("{ms:.3} ms, node {}: {}\n", event.node, event.words)
+    };
+    std::fs::write(dir.join("events.txt"), events.iter().map(line).collect::<String>()).expect("room for the events");
     println!("  logs: {}", keep(dir, &kept).map_or_else(|error| error.to_string(), |()| kept.display().to_string()));
 }
 
@@ -233,7 +240,9 @@ fn keep(from: &Path, to: &Path) -> std::io::Result<()> {
 fn findings(end: &End, started: u64) -> Vec<String> {
     let counts = |checker: &str| end.broken.is_none() || (end.replicated && checker == OVERLAP);
     let found = end.verdict.findings().into_iter().filter(|found| counts(found.checker));
-    let found =
-        found.map(|found| format!("{} at {} ms: {}", found.checker, found.at.saturating_sub(started) / MS, found.what));
+    let found = found.map(|found| {
+        let (at, explained) = (found.at.saturating_sub(started) / MS, explained(&found, &end.events));
+        format!("{} at {at} ms: {}{}", found.checker, found.what, explained.unwrap_or_default())
+    });
     found.chain(end.leaks.iter().filter(|_| end.broken.is_none()).cloned()).collect()
 }

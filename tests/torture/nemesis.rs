@@ -21,6 +21,10 @@ pub(crate) enum Act {
     KillPubsub,
     /// The server answers nobody.
     Pause,
+    /// It answers no writes: those that came wait, and are all executed when it is over.
+    PauseWrites,
+    /// It takes no new connections.
+    MaxClients,
     OutOfMemory,
     ReadOnly,
     RevokeScripts,
@@ -77,6 +81,7 @@ impl Act {
             | Self::KillPubsub
             | Self::FreezeServer
             | Self::Pause
+            | Self::MaxClients
             | Self::MoveSlot
             | Self::HalfMove => (false, 600 * MS),
             _ => (false, 0),
@@ -101,6 +106,9 @@ const EVERYWHERE: &[Act] = &[
     Act::KillNormal,
     Act::KillPubsub,
     Act::Pause,
+    Act::PauseWrites,
+    Act::PauseWrites,
+    Act::MaxClients,
     Act::OutOfMemory,
     Act::ReadOnly,
     Act::RevokeScripts,
@@ -181,7 +189,7 @@ pub(crate) fn schedule(seed: u64, class: Class, workers: usize) -> impl Iterator
         let lasts = match act {
             Act::FlushAll | Act::Evict | Act::ForgetScripts | Act::KillNormal | Act::KillPubsub | Act::KillClient => 0,
             Act::FreezeClient | Act::FreezeServer if rng.bool() => rng.u64(700..1_300),
-            Act::KillServer | Act::FreezeClient | Act::FreezeServer | Act::Pause => rng.u64(10..300),
+            Act::KillServer | Act::FreezeClient | Act::FreezeServer | Act::Pause | Act::PauseWrites => rng.u64(10..300),
             // Until the others would be granted locks, were all replicas there.
             Act::CutOffWorkers => rng.u64(1_500..3_500),
             Act::HalfMove => rng.u64(200..2_500),

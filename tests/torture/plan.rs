@@ -100,6 +100,8 @@ words! {
         writers: u64,
         /// Whoever writes goes over to reading.
         downgrades: bool,
+        /// One turn in so many is with a group; zero: none.
+        groups: u64,
     }
 }
 

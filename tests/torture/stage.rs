@@ -1,40 +1,42 @@
 //! A server, a proxy for each worker, the workers, and what a nemesis does to them.
 
 use crate::foreigner::{Foreigner, Habit};
+use crate::history::events::NOTHING;
 use crate::history::names::During;
 use crate::history::record::{self, FOREIGNER, Log, MACHINE, MS, Trail, now};
 use crate::history::waits::Bounds;
-use crate::history::{Deaf, Events, Verdict, journal, judge};
+use crate::history::{Deaf, Events, Finding, Verdict, journal, judge};
 use crate::nemesis::{Act, Step};
 use crate::plan::{Order, Plan};
 use crate::proxy::Proxy;
 use crate::server::{Server, signal};
 use crate::work::Cancels;
-use crate::worker::{self, leaks_path, log_path};
+use crate::worker::{self, log_path};
 use crate::{reaper, rules};
+pub(crate) use end::{End, explained};
 pub(crate) use ground::Servers;
 use ground::{GRANT, Ground, LOGIN};
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use witness::Witness;
 
 mod crowd;
+mod end;
 mod failovers;
 mod ground;
 mod party;
 mod patience;
 mod shards;
 mod shares;
+mod witness;
 
 pub(crate) const ORDER: &str = "REDLATCH_TORTURE_WORKER";
-
-/// How soon a worker has ended once it is told to, and what is left on the server is gone.
-const END: Duration = Duration::from_secs(20);
 
 /// How long workers need on a busy machine to ask for their first locks.
 const STARTS: u64 = 1_000 * MS;
@@ -67,6 +69,7 @@ pub(crate) struct Stage {
     fates: Vec<Fate>,
     foreigner: Option<Foreigner>,
     events: Events,
+    witness: Option<Witness>,
     /// The nemeses' log, for people.
     notes: File,
     pub(crate) started: u64,
@@ -87,29 +90,6 @@ struct Worker {
     child: Child,
 }
 
-/// What came of it.
-pub(crate) struct End {
-    pub(crate) verdict: Verdict,
-    /// What is left of the clients, on the server and in the workers, and how workers failed.
-    pub(crate) leaks: Vec<String>,
-    /// Why nothing of it counts.
-    pub(crate) broken: Option<String>,
-    enough: usize,
-    /// All replicas confirm each grant.
-    pub(crate) replicated: bool,
-    /// By how many ms the clocks of servers differ.
-    pub(crate) skew: i64,
-}
-
-impl End {
-    /// Why the round shows nothing.
-    pub(crate) fn void(&self) -> Option<String> {
-        let scarce = self.verdict.after.iter().filter_map(|after| after.grants).find(|grants| *grants < self.enough);
-        let scarce = scarce.map(|grants| format!("{grants} grants after a failover"));
-        self.broken.clone().or(scarce)
-    }
-}
-
 impl Stage {
     pub(crate) fn open(setting: Setting) -> Self {
         std::fs::create_dir_all(&setting.dir).expect("a directory for the logs");
@@ -121,6 +101,7 @@ impl Stage {
         };
         let notes = File::create(setting.dir.join("nemeses.txt")).expect("a log file");
         let (crew, fates, events) = (Vec::new(), Vec::new(), Events::default());
+        let witness = Some(Witness::new(ground.sockets()));
         let (beats, heart) = (Arc::new(AtomicBool::new(true)), setting.dir.join("orchestrator.log"));
         let (log, beating) = (Log::new(&heart), Arc::clone(&beats));
         std::thread::spawn(move || worker::beat(log, &beating, &Cancels::default()));
@@ -134,6 +115,7 @@ impl Stage {
             fates,
             foreigner: None,
             events,
+            witness,
             notes,
             started: now(),
         }
@@ -239,6 +221,13 @@ impl Stage {
                 self.admin(&["CLIENT", "PAUSE", &step.lasts.to_string(), "ALL"]);
                 sleep(lasts);
             }
+            Act::PauseWrites => {
+                self.admin(&["CLIENT", "PAUSE", &step.lasts.to_string(), "WRITE"]);
+                sleep(lasts);
+            }
+            Act::MaxClients => {
+                self.during(lasts, &["CONFIG", "SET", "maxclients", "1"], &["CONFIG", "SET", "maxclients", "10000"]);
+            }
             Act::OutOfMemory => {
                 self.during(lasts, &["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"]);
             }
@@ -306,6 +295,12 @@ impl Stage {
         self.judge(&trails)
     }
 
+    /// Whether the servers said anything of the lock that a finding is about.
+    pub(crate) fn explains(&self, finding: &Finding) -> bool {
+        let events = self.witness.as_ref().map_or_else(Vec::new, Witness::so_far);
+        explained(finding, &events).is_none_or(|told| !told.ends_with(NOTHING))
+    }
+
     fn judge(&self, trails: &[Trail]) -> Verdict {
         let lists = self.ground().written(self.setting.plan.names as u8);
         judge(trails, &journal::read(&self.setting.dir), &lists, &self.events, &self.bounds())
@@ -357,29 +352,6 @@ impl Stage {
         let _ = std::fs::remove_dir_all(&self.setting.dir);
     }
 
-    /// Lets the workers finish, and looks at what they left.
-    pub(crate) fn finish(mut self) -> End {
-        let mut leaks = Vec::new();
-        for worker in &mut self.crew {
-            drop(worker.child.stdin.take());
-        }
-        let broken = self.broken();
-        let end = Instant::now() + END;
-        for worker in std::mem::take(&mut self.crew) {
-            leaks.extend(self.see_off(worker, end));
-        }
-        self.foreigner = None;
-        if broken.is_none() {
-            leaks.extend(self.left_queues());
-            leaks.extend(self.left_on_server());
-        }
-        let verdict = self.judge(&self.trails(false));
-        let skew = self.leave_group();
-        self.proxies.clear();
-        self.ground.take().into_iter().for_each(Ground::close);
-        End { verdict, leaks, broken, enough: self.setting.enough, replicated: self.bounds().replicated, skew }
-    }
-
     /// Whether something came about that no nemesis did: what is left of the round says nothing.
     pub(crate) fn broken(&mut self) -> Option<String> {
         match &mut self.ground {
@@ -388,47 +360,11 @@ impl Stage {
             _ => None,
         }
     }
-
-    fn see_off(&mut self, mut worker: Worker, end: Instant) -> Vec<String> {
-        let number = worker.number;
-        match wait_until(&mut worker.child, end) {
-            None => {
-                end_by_force(&mut worker.child);
-                vec![format!("worker {number} does not end")]
-            }
-            Some(status) => {
-                reaper::forget(worker.child.id());
-                let said = std::fs::read_to_string(leaks_path(&self.setting.dir, number));
-                let failed = (!status.success()).then(|| format!("worker {number} failed: {status}"));
-                failed.into_iter().chain(said.iter().flat_map(|text| text.lines()).map(str::to_owned)).collect()
-            }
-        }
-    }
-
-    /// Keys of workers that were killed stay until their leases end; nothing else may, and those not for long.
-    fn left_on_server(&self) -> Option<String> {
-        let ground = self.ground();
-        let end = Instant::now() + END;
-        while ground.left().is_some() && Instant::now() < end {
-            sleep(Duration::from_millis(20));
-        }
-        ground.left()
-    }
 }
 
 impl Drop for Stage {
     fn drop(&mut self) {
         self.beats.store(false, SeqCst);
-    }
-}
-
-fn wait_until(child: &mut Child, end: Instant) -> Option<ExitStatus> {
-    loop {
-        match child.try_wait().expect("a child's state") {
-            Some(status) => return Some(status),
-            None if Instant::now() > end => return None,
-            None => sleep(Duration::from_millis(5)),
-        }
     }
 }
 

@@ -47,6 +47,11 @@ pub(crate) struct Hand<'a> {
 impl<'a> Hand<'a> {
     pub(crate) fn run(&mut self, stop: &AtomicBool) {
         while !stop.load(SeqCst) {
+            if self.plan.groups > 0 && self.one_in(self.plan.groups as u32) {
+                self.group_turn();
+                self.holds.clear();
+                continue;
+            }
             let name = if self.uses_sides() { self.pick_side() } else { self.pick_name() };
             if self.one_in(8) {
                 self.write();
@@ -61,7 +66,7 @@ impl<'a> Hand<'a> {
         }
     }
 
-    fn pick_name(&mut self) -> u8 {
+    pub(crate) fn pick_name(&mut self) -> u8 {
         let number = if self.plan.wanders { now() / STAY } else { self.rng.u64(..) };
         (number % self.plan.names) as u8
     }
@@ -317,7 +322,7 @@ impl<'a> Hand<'a> {
     }
 
     /// After the last release the hold is not valid, whatever became of it.
-    fn look_over(&mut self, name: u8) {
+    pub(crate) fn look_over(&mut self, name: u8) {
         if self.locks.of(name).hold_count(&resource(name)) == 0
             && let Some(hold) = self.holds.get(&name)
         {

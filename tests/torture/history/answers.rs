@@ -21,7 +21,7 @@ fn is_wrong(record: &Record) -> bool {
         Outcome::None | Outcome::Config | Outcome::Closed => true,
         // A release works without memory, and frees nothing that it does not hold.
         Outcome::RefusedOom => record.op.releases(),
-        Outcome::Cancelled => record.op != Op::Cancellable,
+        Outcome::Cancelled => record.op != Op::Cancellable && !record.op.is_of_group(),
         // Nothing was left to be unlocked, so there is nothing that could have been lost.
         Outcome::Lost => record.op.acquires() && outermost,
         // Who waits without an end is not told that the time is over.

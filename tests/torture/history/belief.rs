@@ -2,7 +2,8 @@
 //!
 //! A belief is what the log proves: it begins after the acquire returned and lasts until the release is about to be
 //! sent, or until the last deadline that the holder was shown, whichever is first. A hold that was seen to be over
-//! before that deadline was lost early; its belief ends with the last look that said "valid".
+//! before that deadline was lost early; its belief ends with the last look that said "valid". That of a thread that ended without
+//! an unlock may be over early: the last of those that share it frees it.
 
 use super::record::{Kind, Op, Record, Trail};
 use super::sides::{is_read, lock_of};
@@ -46,6 +47,8 @@ struct Open {
     from: u64,
     seen: u64,
     until: u64,
+    /// Its thread has ended.
+    orphan: bool,
 }
 
 impl Open {
@@ -53,7 +56,7 @@ impl Open {
         let known = self.seen.max(self.until);
         let (to, cut_short) = match record {
             Some(record) if record.kind == Kind::Call => (known.min(record.at), false),
-            Some(record) if record.at < self.until => (self.seen, true),
+            Some(record) if record.at < self.until => (self.seen, !self.orphan),
             _ => (known, false),
         };
         let ended = record.map_or(to, |record| record.at);
@@ -84,6 +87,10 @@ fn of_one(records: &[Record], holder: usize) -> Vec<Belief> {
                 false
             }
             Kind::Check => true,
+            Kind::Ended => {
+                open.entry(name).and_modify(|open| open.orphan = true);
+                false
+            }
             Kind::Call => record.op.releases() && record.depth == 1,
             _ => false,
         };
@@ -136,6 +143,16 @@ mod tests {
 
     fn ends(records: &[Record]) -> Vec<(u64, u64, bool)> {
         of_one(records, 0).iter().map(|belief| (belief.from, belief.to, belief.cut_short)).collect()
+    }
+
+    #[test]
+    fn what_an_ended_thread_had_may_be_over_early_and_is_believed_until_then() {
+        let ended = Record { at: 12, kind: Kind::Ended, ..Record::default() };
+        assert_eq!(
+            ends(&[acquired(10), check(11, true, 50), ended, check(30, true, 50), check(40, false, 0)]),
+            [(10, 30, false)]
+        );
+        assert_eq!(ends(&[acquired(10), check(11, true, 50), ended, check(60, false, 0)]), [(10, 50, false)]);
     }
 
     #[test]

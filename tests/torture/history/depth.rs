@@ -1,7 +1,7 @@
 //! C3: the levels of a hold, as an automaton of each thread and name.
 //!
 //! An acquire that says yes opens one level, a release closes one whatever it says, and nothing else changes their
-//! number. Who has none is told `NotHeld`, and only he. After the outermost release the hold is not valid.
+//! number, but for the end of the thread. Who has none is told `NotHeld`, and only he. After the outermost release the hold is not valid.
 
 use super::answers::describe;
 use super::record::{Kind, Outcome, Record, Trail};
@@ -30,6 +30,7 @@ fn of_one(records: &[Record]) -> Vec<(u64, String)> {
                 }
                 *level = record.depth;
             }
+            Kind::Ended => *level = 0,
             Kind::Over if record.valid => {
                 found.push((record.at, format!("lock {} is valid after its release", record.name)));
             }
@@ -60,6 +61,14 @@ mod tests {
             done(Op::Again, Outcome::NotHeld, 0),
         ];
         assert_eq!(of_one(&good), []);
+    }
+
+    #[test]
+    fn the_end_of_a_thread_closes_all_levels() {
+        let ended = Record { kind: Kind::Ended, ..Record::default() };
+        let again = done(Op::Group, Outcome::Yes, 1);
+        assert_eq!(of_one(&[done(Op::Group, Outcome::Yes, 1), ended, again]), []);
+        assert_eq!(of_one(&[done(Op::Group, Outcome::Yes, 1), again]).len(), 1);
     }
 
     #[test]

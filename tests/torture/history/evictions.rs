@@ -58,8 +58,9 @@ fn since<'a>(trail: &'a Trail, evicted: &Evicted, response: u64) -> Vec<(&'a Rec
         match record.kind {
             Kind::Done if record.op.acquires() && record.outcome == Outcome::Yes && record.depth == 1 => {
                 let is_it = record.owner == evicted.owner && record.at + response < evicted.span.0;
-                hold = is_it.then_some(record.op != Op::Leased);
+                hold = is_it.then_some(!record.op.is_leased());
             }
+            Kind::Ended => hold = hold.map(|_| false),
             Kind::Call => drop(asked.insert(record.op, record.at)),
             _ => {}
         }

@@ -6,6 +6,7 @@ pub(crate) mod belief;
 pub(crate) mod commands;
 pub(crate) mod counter;
 pub(crate) mod depth;
+pub(crate) mod events;
 pub(crate) mod evictions;
 pub(crate) mod excuses;
 pub(crate) mod failovers;
@@ -39,7 +40,7 @@ pub(crate) struct Verdict {
     /// Those that a loss of locks explains.
     pub(crate) expected_overlaps: Vec<belief::Overlap>,
     /// Holds that ended before their deadline though nobody took them away.
-    pub(crate) cut_short: Vec<u64>,
+    pub(crate) cut_short: Vec<(u8, u64)>,
     pub(crate) tally: counter::Tally,
     pub(crate) looks: looks::Tally,
     /// Readers whose time-outs were taken away, and that were not told.
@@ -130,7 +131,7 @@ pub(crate) fn judge(
     tally.expected = all - tally.lost.len();
     let after = failovers::after(&beliefs, failovers, bounds.quarantine());
     let granted_halfway = moves::granted_halfway(&beliefs, moves);
-    let (pairs, cut_short) = (beliefs.len(), short.map(|belief| belief.ended).collect());
+    let (pairs, cut_short) = (beliefs.len(), short.map(|belief| (belief.name, belief.ended)).collect());
     let (expected_overlaps, overlaps) = belief::overlaps(beliefs)
         .into_iter()
         .partition(|overlap| shared.cover_all(overlap.name, (overlap.at, overlap.at + overlap.lasted)));
@@ -161,25 +162,27 @@ pub(crate) struct Finding {
     pub(crate) checker: &'static str,
     pub(crate) at: u64,
     pub(crate) what: String,
+    /// Of which lock, and how long it lasted, where that is known.
+    pub(crate) of: Option<(u8, u64)>,
 }
 
 impl Verdict {
     /// What must not be.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let mut found = Vec::new();
-        let mut note = |checker, at, what| found.push(Finding { checker, at, what });
-        for overlap in &self.overlaps {
-            let (name, holders, micros) = (overlap.name, overlap.holders, overlap.lasted / 1_000);
-            note(OVERLAP, overlap.at, format!("lock {name} believed by {holders:?} for {micros} us"));
+        let mut note = |checker, at, of, what| found.push(Finding { checker, at, what, of });
+        for &belief::Overlap { name, at, lasted, holders } in &self.overlaps {
+            let what = format!("lock {name} believed by {holders:?} for {} us", lasted / 1_000);
+            note(OVERLAP, at, Some((name, lasted)), what);
         }
-        for at in &self.cut_short {
-            note("C1 lost early", *at, "a hold was over before its deadline".to_owned());
+        for &(name, at) in &self.cut_short {
+            note("C1 lost early", at, Some((name, 0)), format!("a hold of lock {name} was over before its deadline"));
         }
-        for (name, at) in &self.tally.lost {
-            note("C4 lost update", *at, format!("counter {name} was overwritten"));
+        for &(name, at) in &self.tally.lost {
+            note("C4 lost update", at, Some((name, 0)), format!("counter {name} was overwritten"));
         }
-        for (name, at) in &self.looks.changed {
-            note("C4 seen change", *at, format!("counter {name} changed beside a reader"));
+        for &(name, at) in &self.looks.changed {
+            note("C4 seen change", at, Some((name, 0)), format!("counter {name} changed beside a reader"));
         }
         for (checker, mistakes) in [
             ("C1 untold", &self.untold),
@@ -189,20 +192,20 @@ impl Verdict {
             ("C3 levels", &self.depth),
             ("answers", &self.answers),
         ] {
-            mistakes.iter().for_each(|(at, what)| note(checker, *at, what.clone()));
+            mistakes.iter().for_each(|(at, what)| note(checker, *at, None, what.clone()));
         }
         for (checker, lates) in [("C5 late", &self.late), ("C5 missed", &self.missed)] {
             for late in lates {
-                let took =
-                    if late.took == u64::MAX { "never came back".to_owned() } else { format!("{} ms", late.took / MS) };
+                let is_over = late.took != u64::MAX;
+                let took = if is_over { format!("{} ms", late.took / MS) } else { "never came back".to_owned() };
                 let what = format!("{:?} of lock {}: {took}, allowed {} ms", late.op, late.name, late.allowed / MS);
-                note(checker, late.at, what);
+                note(checker, late.at, Some((late.name, if is_over { late.took } else { 0 })), what);
             }
         }
         for passed in &self.passed {
             let (name, turns, waited) = (passed.name, passed.turns, passed.waited / MS);
             let what = format!("a call for lock {name}: {turns} turns of others that came later, in {waited} ms");
-            note("C6 passed over", passed.at, what);
+            note("C6 passed over", passed.at, Some((name, passed.waited)), what);
         }
         found
     }

@@ -56,6 +56,8 @@ bytes! {
         /// A reader looked at the counter from `at` until `deadline`; its hold was valid before and after. `value`: what it saw
         /// first; `valid`: and in the end. `owner`: of the hold.
         Look,
+        /// The thread that had the lock ended without an unlock: nobody renews it, and its levels are gone.
+        Ended,
     }
 }
 
@@ -64,6 +66,10 @@ bytes! {
     Op { Lock, Try, TryFor, Leased, Cancellable, Zero, Unlock, Drop, Leave, Again, Extend, Verify, Force, Commands,
         /// Who reads asks to write.
         Upgrade,
+        /// One member of a group that is taken as one.
+        Group,
+        /// The same for a lease that nobody renews.
+        GroupLeased,
     }
 }
 
@@ -88,7 +94,17 @@ bytes! {
 impl Op {
     pub(crate) fn acquires(self) -> bool {
         let asked_for = matches!(self, Self::Try | Self::Zero | Self::Upgrade);
-        asked_for || self.waits()
+        asked_for || self.waits() || self.is_of_group()
+    }
+
+    /// A group waits for one member after the other, and is beside the others while they are free.
+    pub(crate) fn is_of_group(self) -> bool {
+        matches!(self, Self::Group | Self::GroupLeased)
+    }
+
+    /// An acquire of a lease that nobody renews.
+    pub(crate) fn is_leased(self) -> bool {
+        matches!(self, Self::Leased | Self::GroupLeased)
     }
 
     /// It waits for a lock that is not free.

@@ -6,7 +6,7 @@
 //! the queue of processes.
 
 use super::Events;
-use super::record::{MACHINE, MS, Outcome, Trail};
+use super::record::{MACHINE, MS, Op, Outcome, Trail};
 use super::sides::{is_read, is_write, number, write};
 use super::turns::{Passed, is_disturbed};
 use super::waits::{Bounds, Kept, Span, calls, covered, stalls};
@@ -28,7 +28,8 @@ impl Shares {
     pub(super) fn new(trails: &[Trail], kept: &[Kept], poll: u64) -> Self {
         let mut shares = Self { reads: reads(kept), ..Self::default() };
         for trail in trails {
-            for call in calls(trail).iter().filter(|call| is_write(call.begin.name) && call.begin.op.waits()) {
+            let may_wait = |op: Op| op.waits() || op.is_of_group();
+            for call in calls(trail).iter().filter(|call| is_write(call.begin.name) && may_wait(call.begin.op)) {
                 let until = match call.done {
                     Some(done) if matches!(done.outcome, Outcome::Yes | Outcome::No | Outcome::Cancelled) => done.at,
                     Some(done) => done.at + 2 * poll,
@@ -116,7 +117,7 @@ fn turns(trails: &[Trail]) -> HashMap<u8, Vec<Turn>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::{Kind, Op, Record};
+    use super::super::record::{Kind, Record};
     use super::super::sides::read;
     use super::super::waits;
     use super::*;

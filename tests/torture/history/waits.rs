@@ -54,6 +54,9 @@ pub(crate) struct Late {
     pub(crate) allowed: u64,
 }
 
+/// So many calls of a thread are under way at most: those of one group.
+const MEMBERS: usize = 8;
+
 /// A call from its begin to its end. `None`: it never came back.
 pub(super) struct Call<'a> {
     pub(super) begin: &'a Record,
@@ -66,9 +69,9 @@ pub(super) fn calls(trail: &Trail) -> Vec<Call<'_>> {
         match record.kind {
             Kind::Call => found.push(Call { begin: record, done: None }),
             Kind::Done => {
-                if let Some(call) = found.last_mut().filter(|call| call.done.is_none()) {
-                    call.done = Some(record);
-                }
+                let is_open = |call: &&mut Call<'_>| call.done.is_none() && call.begin.name == record.name;
+                let open = found.iter_mut().rev().take(MEMBERS).find(is_open);
+                open.into_iter().for_each(|call| call.done = Some(record));
             }
             _ => {}
         }
@@ -135,7 +138,9 @@ pub(crate) fn missed(trails: &[Trail], events: &Events, bounds: &Bounds) -> Vec<
     let (shares, busy) = (Shares::new(trails, &kept, bounds.poll), busy(&kept));
     let mut found = Vec::new();
     for trail in trails {
-        for call in calls(trail).iter().filter(|call| call.begin.op.acquires()) {
+        // What a group waits for is one member, and the log does not say which.
+        let alone = |call: &&Call<'_>| call.begin.op.acquires() && !call.begin.op.is_of_group();
+        for call in calls(trail).iter().filter(alone) {
             let waits = (call.begin.at, call.done.map_or(trail.until, |done| done.at));
             if call.begin.depth > 0 || waits.1.saturating_sub(waits.0) <= bounds.free {
                 continue;
@@ -217,6 +222,12 @@ fn held(records: &[Record], lease: u64, mut note: impl FnMut(u8, u64, Span)) {
                     open.1 = record.deadline;
                 }
             }
+            // A renewal may have been under way.
+            Kind::Ended => {
+                if let Some((from, until, owner)) = open.remove(&record.name) {
+                    note(record.name, owner, (from, until.max(record.at) + lease));
+                }
+            }
             Kind::Done if record.op.releases() && record.depth == 0 => {
                 let sure = record.op == Op::Unlock && matches!(record.outcome, Outcome::Yes | Outcome::Lost);
                 if let Some((from, until, owner)) = open.remove(&record.name) {
@@ -287,6 +298,16 @@ mod tests {
         let hung = trail(&call(0, 1, Op::Lock, 0)[..1]);
         assert_eq!(overdue(std::slice::from_ref(&hung)).0.len(), 1);
         assert_eq!(overdue(&[Trail { killed: true, ..hung }]).0, []);
+    }
+
+    #[test]
+    fn each_member_of_a_group_is_a_call_of_its_own() {
+        let named = |at, kind, name| Record { name, ..record(at, kind, Op::Group) };
+        let begun = [named(0, Kind::Call, 1), named(0, Kind::Call, 2)];
+        let trail = trail(&[&begun[..], &[named(5, Kind::Done, 1), named(6, Kind::Done, 2)]].concat());
+        let took: Vec<_> =
+            calls(&trail).iter().map(|call| call.done.map(|done| (call.begin.name, done.at / MS))).collect();
+        assert_eq!(took, [Some((1, 5)), Some((2, 6))]);
     }
 
     #[test]

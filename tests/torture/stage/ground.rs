@@ -10,6 +10,7 @@ use crate::reaper;
 use crate::server::Server;
 use harness::sentinel::Shape;
 use redis::Value;
+use std::path::PathBuf;
 
 pub(crate) const LOGIN: &str = "?user=torture&pass=torture";
 pub(super) const GRANT: &[&str] = &["ACL", "SETUSER", "torture", "on", ">torture", "~*", "&*", "+@all"];
@@ -61,6 +62,15 @@ impl Ground {
         reaper::tidy(server.socket().parent().expect("a directory"));
         let _: String = server.ask(GRANT);
         Self::One(Box::new(server))
+    }
+
+    /// Of every server.
+    pub(super) fn sockets(&self) -> Vec<PathBuf> {
+        match self {
+            Self::One(server) => vec![server.socket()],
+            Self::Group(party) => party.sockets(),
+            Self::Cluster(shards) => shards.sockets(),
+        }
     }
 
     /// Has every server that grants locks do something.

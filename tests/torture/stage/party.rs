@@ -10,7 +10,7 @@ use crate::reaper;
 use harness::proxy::Gate;
 use harness::sentinel::{Cut, Group, Member, Shape};
 use redis::FromRedisValue;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -81,6 +81,10 @@ impl Party {
 
     pub(super) fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
         self.group.nodes[self.master].ask(words)
+    }
+
+    pub(super) fn sockets(&self) -> Vec<PathBuf> {
+        self.group.nodes.iter().map(Member::socket).collect()
     }
 
     /// Connections of workers to any node.

@@ -14,7 +14,7 @@ use harness::cluster::{Cluster, FAILOVER, How, Keys, Known, Shape, slot_of};
 use harness::proxy::Gate;
 use harness::sentinel::{Cut, Member};
 use redis::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -72,6 +72,10 @@ impl Shards {
     pub(super) fn list(&self, words: &[&str]) -> Vec<String> {
         let of_one = |master: &usize| self.cluster.nodes[*master].try_ask::<Vec<String>>(words).unwrap_or_default();
         self.masters.iter().flat_map(of_one).collect()
+    }
+
+    pub(super) fn sockets(&self) -> Vec<PathBuf> {
+        self.cluster.nodes.iter().map(Member::socket).collect()
     }
 
     /// Connections of workers to any node.
