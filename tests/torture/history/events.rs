@@ -53,7 +53,7 @@ pub(crate) struct Event {
 
 impl Event {
     fn is_of(&self, key: &str) -> bool {
-        let is_it = |word: &str| word == key || (word.contains(key) && word.contains(":rwlock_timeout:"));
+        let is_it = |word: &str| word == key || (word.starts_with(key) && word.contains(":rwlock_timeout:"));
         self.words.starts_with("flush") || self.words.split(' ').any(is_it)
     }
 }
@@ -114,7 +114,9 @@ mod tests {
     #[test]
     fn the_time_out_of_a_reader_is_of_its_lock_and_a_flush_of_all() {
         let is_of = |words: &str| Event { at: 0, node: 0, words: words.to_owned() }.is_of("{torture:0}:sides");
-        assert!(is_of("set {{torture:0}:sides}:a:1:rwlock_timeout:1 1") && is_of("flushall"));
+        assert!(is_of("set {torture:0}:sides:a:1:rwlock_timeout:1 1") && is_of("flushall"));
         assert!(!is_of("rpush {{torture:0}:sides}:written 1") && !is_of("del torture:0"));
+        let timeout = Event { at: 0, node: 0, words: "set {torture:0}:sides:a:1:rwlock_timeout:1 1".to_owned() };
+        assert!(!timeout.is_of("torture:0"));
     }
 }
