@@ -9,7 +9,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
@@ -37,16 +37,22 @@ pub enum Step {
 
 /// What a piece of data, or a connection, waits for.
 #[derive(Debug, Clone, Default)]
-pub struct Gate(Arc<AtomicBool>);
+pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+/// How often one that waits at a gate looks whether its proxy is gone. Nodes that are cut off connect again and again: more than a
+/// thousand threads waited here on a machine that was late, and made it later when each of them looked every millisecond.
+const LOOKS: Duration = Duration::from_millis(100);
 
 impl Gate {
     pub fn open(&self) {
-        self.0.store(true, SeqCst);
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
     }
 
     fn wait(&self, over: &AtomicBool) {
-        while !self.0.load(SeqCst) && !over.load(SeqCst) {
-            std::thread::sleep(Duration::from_millis(1));
+        let mut open = self.0.0.lock().unwrap();
+        while !*open && !over.load(SeqCst) {
+            open = self.0.1.wait_timeout(open, LOOKS).unwrap().0;
         }
     }
 }
