@@ -233,13 +233,19 @@ impl Seat {
         }
     }
 
-    /// A thread ended: its holds are no longer renewed, and in the way of nobody who shares their tenure. It runs in
-    /// that thread's destructor, so it neither logs nor allocates.
+    /// A thread ended: its holds are no longer renewed. A hold whose tenure goes on with another thread is taken out. Any
+    /// other stays until its deadline: clones of it may be believed until then, and a force unlock of this process has to end that.
+    /// It runs in that thread's destructor, so it neither logs nor allocates.
     pub(super) fn thread_ended(&mut self, thread: ThreadId) {
         self.in_force().filter(|hold| hold.thread() == thread).for_each(Hold::orphan);
-        self.forget_sharer(|sharer| sharer.thread() == thread);
-        if self.hold.as_ref().is_some_and(Hold::is_orphan) && !self.sharers().is_empty() {
-            self.hold = self.shared.as_mut().and_then(|shared| shared.sharers.pop());
+        let in_the_way = |seat: &Self| seat.holds().find(|hold| hold.is_orphan() && seat.goes_on(hold)).cloned();
+        while let Some(orphan) = in_the_way(self) {
+            self.take_out(&orphan);
         }
+    }
+
+    /// Whether a thread that lives shares the tenure of this hold.
+    fn goes_on(&self, hold: &Hold) -> bool {
+        self.holds().any(|other| !other.is_orphan() && Arc::ptr_eq(other.tenure(), hold.tenure()))
     }
 }

@@ -10,10 +10,10 @@ use crate::server::Server;
 use crate::threads::{
     LONG, OUTLIVED, SOON, WATCHED, elsewhere, eventually, finish, ms, spawn_asleep, while_held_elsewhere,
 };
-use redlatch::{Client, Error, MultiLock, ReadWriteLock, RedLock, RedLockExt, ReentrantLock};
+use redlatch::{Client, Error, MultiLock, ReadWriteLock, RedLock, RedLockExt, ReentrantLock, Terms};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 fn locks(server: &Server) -> ReadWriteLock {
     ReadWriteLock::connect(&server.url()).unwrap()
@@ -224,6 +224,22 @@ fn the_reader_of_a_client_that_is_gone_disappears() {
     guard.unlock().unwrap();
     assert_eq!(server.ask::<i64>(&["EXISTS", "n"]), 0, "both are over");
     assert_err!(dead.unlock(), Lost);
+}
+
+/// Its hold is out of the way of those who share the lock, and still believed by whoever has a clone of it.
+#[test]
+fn a_force_unlock_ends_what_a_thread_had_that_ended_beside_others() {
+    let server = Server::start();
+    let [locks, _] = two(&server);
+    locks.read().lock("n").unwrap();
+    let ended = std::thread::scope(|scope| {
+        let reads = || locks.read().acquire("n", &Terms::new().lease(Duration::from_secs(20))).unwrap().unwrap();
+        scope.spawn(reads).join().unwrap()
+    });
+    assert!(ended.is_valid());
+    assert!(locks.read().force_unlock("n").unwrap());
+    assert!(!ended.is_valid(), "somebody else may have the lock");
+    assert_err!(locks.read().unlock("n"), Lost);
 }
 
 #[test]

@@ -5,6 +5,10 @@ use crate::history::sides::{is_side, read, write};
 use crate::wish::{Wish, outcome};
 use crate::work::{Hand, resource};
 use redlatch::{GroupGuard, GroupRequest, MultiLock};
+use std::time::Duration;
+
+/// Longer leases, in ms, are not leaked.
+const LONG: u64 = 600;
 
 /// How a group is given up.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,7 +47,7 @@ impl Hand<'_> {
 
     /// Whether the group was had.
     fn gather(&mut self, names: &[u8], end: End) -> bool {
-        let (locks, wish) = (self.locks, if self.plan.mixed { self.wish() } else { Wish::PLAIN });
+        let (locks, wish) = (self.locks, self.wish_for(end));
         let group = MultiLock::of(names.iter().map(|&name| (locks.of(name), resource(name))));
         let op = if wish.fixed_lease().is_some() { Op::GroupLeased } else { Op::Group };
         // Each member's last word to the server may take one response time-out.
@@ -56,6 +60,14 @@ impl Hand<'_> {
         self.work(names);
         self.give_up(names, guard, end);
         true
+    }
+
+    /// What is leaked keeps the others out for a lease: where the watchdog's is of seconds, nothing else would show after a failover.
+    fn wish_for(&mut self, end: End) -> Wish {
+        let wish = if self.plan.mixed { self.wish() } else { Wish::PLAIN };
+        let is_long = end == End::Leaks && self.plan.watchdog > LONG;
+        let lease = wish.lease.or_else(|| is_long.then(|| Duration::from_millis(self.rng.u64(100..LONG))));
+        Wish { lease, ..wish }
     }
 
     fn work(&mut self, names: &[u8]) {

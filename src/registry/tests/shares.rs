@@ -97,3 +97,26 @@ fn who_cannot_share_contends_at_once() {
     holds.iter().for_each(|hold| registry().clear(space, hold));
     assert_eq!((holds.len(), first.is_valid()), (3, true));
 }
+
+fn is_in(space: Uuid, hold: &Hold) -> bool {
+    registry().believed(space, "n").iter().any(|found| found.is(hold))
+}
+
+/// Of a thread that ended: out of the way where its tenure goes on with another thread, else there until it is lost.
+#[test]
+fn what_a_thread_left_is_found_for_as_long_as_it_may_be_believed() {
+    let space = Uuid::new_v4();
+    let staying = reading(space, true);
+    let left = move || match registry().glance(space, "n", Some(&READ)) {
+        Some(Entered::Granted(first)) => (first, reading(space, false)),
+        _ => panic!("it is open"),
+    };
+    let (first, second) = std::thread::spawn(left).join().unwrap();
+    assert!(first.is_orphan() && second.is_orphan() && staying.is_valid());
+    assert_eq!([&staying, &first, &second].map(|hold| is_in(space, hold)), [true, false, true]);
+    second.tenure().lose();
+    assert!(registry().lose(space, second.tenure()).iter().any(|hold| hold.is(&second)));
+    assert!(!gives_up(space, &staying) && !is_in(space, &second));
+    registry().clear(space, &staying);
+    assert!(registry().is_idle(space, "n"));
+}

@@ -2,7 +2,7 @@
 
 use super::Any;
 use crate::server::Server;
-use crate::threads::{LONG, SOON, elsewhere, eventually, finish, ms, spawn_asleep, timed, while_held_elsewhere};
+use crate::threads::{LONG, SOON, elsewhere, finish, ms, spawn_asleep, timed, while_held_elsewhere};
 use redlatch::{
     Client, Error, FencedLock, LocalReadWriteLock, LocalRedLock, MultiLock, QuorumLock, ReadWriteLock, RedLock,
     RedLockExt, ReentrantLock,
@@ -113,15 +113,15 @@ fn what_a_thread_that_ended_had_is_told_of_each_member_by_itself() {
     let members: [(&dyn RedLock, _); 3] = [(sides.read(), "n1"), (sides.write(), "n0"), (&fenced, "g")];
     let holds = std::thread::scope(|scope| {
         let (ends, ended) = std::sync::mpsc::channel::<()>();
+        let (has, had) = std::sync::mpsc::channel::<()>();
         let first = scope.spawn(move || {
             let group = MultiLock::of(members);
             let hold = group.acquire(&redlatch::Terms::new()).unwrap().unwrap();
+            has.send(()).unwrap();
             ended.recv().unwrap();
             hold
         });
-        eventually(LONG, "the group is held", || {
-            fenced.is_locked("g").unwrap() && sides.write().is_locked("n0").unwrap()
-        });
+        had.recv().unwrap();
         sides.read().lock("n1").unwrap();
         ends.send(()).unwrap();
         first.join().unwrap()
