@@ -89,7 +89,7 @@ fn all_calls_work(locks: &ReentrantLock, name: &str) {
     guard.extend(MINUTE).unwrap();
     inner.unlock().unwrap();
     guard.unlock().unwrap();
-    assert!(locks.try_lock_for_with_lease(name, SOON, MINUTE).unwrap() && locks.force_unlock(name).unwrap());
+    assert!(locks.try_lock_for_with_lease(name, LONG, MINUTE).unwrap() && locks.force_unlock(name).unwrap());
     assert_err!(locks.unlock(name), Lost);
 }
 

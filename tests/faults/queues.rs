@@ -6,7 +6,7 @@
 use crate::process::{Peer, alone, hear, tell, with_peer};
 use crate::proxy::numbers;
 use crate::server::Server;
-use crate::threads::{LONG, Mark, SOON, eventually, ms};
+use crate::threads::{LONG, Mark, eventually, ms};
 use harness::queue::{
     MARK, Over, QUEUE, assert_served, eventually_empty, holder, length, line, pass, patient, patient_at, queued,
 };
@@ -108,7 +108,7 @@ fn fault_59_a_process_that_is_stopped_while_it_waits_is_passed_and_comes_back() 
                 let unlocked = Mark::now();
                 holder.unlock("n").unwrap();
                 assert_served(waiter, unlocked);
-                assert!(holder.try_lock_for("n", SOON).unwrap());
+                assert!(holder.try_lock_for("n", LONG).unwrap());
                 let later = queued(scope, &server, || pass(&later));
                 stopped.thaw();
                 eventually(LONG, "it is queued where it was", || line(&server)[0] == place);

@@ -47,6 +47,35 @@ pub fn patiently<T>(mut call: impl FnMut() -> Result<T>) -> T {
     done.unwrap()
 }
 
+/// What the library promises to a call whose time is up: so long to connect, before it gives up without an answer.
+const LEAST: Duration = Duration::from_millis(25);
+
+/// How many calls in a row a machine that is late may leave without an answer.
+const TRIES: usize = 10;
+
+/// What a call with a short time gives, and how long it took; `None` if no server answered in time. A server that gets no
+/// core for longer than the margins of 25 ms and 200 ms does that to each of them. An error before that is the library's.
+pub fn if_answered<T>(call: impl FnOnce() -> Result<T>) -> Option<(T, Took)> {
+    match timed(call) {
+        (Err(error), took) if error.is_retryable() && took.real() >= LEAST => None,
+        (result, took) => Some((result.unwrap(), took)),
+    }
+}
+
+/// The same of the first of some calls that is answered.
+#[track_caller]
+pub fn answered<T>(mut call: impl FnMut() -> Result<T>) -> (T, Took) {
+    (0..TRIES).find_map(|_| if_answered(&mut call)).expect("one of some calls is answered")
+}
+
+/// Why a hold was lost, of which it must be told within so long.
+#[track_caller]
+pub fn lost_within(bound: Duration, hold: &Hold) -> LossCause {
+    let (lost, took) = timed(|| hold.lost().recv_timeout(LONG).expect("the loss is told"));
+    assert!(took <= bound, "told after {took:?}");
+    lost.cause()
+}
+
 /// Runs `act` on a thread of its own, and passes its panic on.
 pub fn elsewhere<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| finish(scope.spawn(act)))

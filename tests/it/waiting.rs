@@ -5,7 +5,7 @@
 
 use crate::process::{hear, tell, with_peer};
 use crate::server::Server;
-use crate::threads::{LATE, LONG, Mark, SOON, elsewhere, eventually, finish, ms, spawn_asleep, timed};
+use crate::threads::{LATE, LONG, Mark, SOON, answered, elsewhere, eventually, finish, ms, spawn_asleep};
 use redlatch::{CancelToken, ClientBuilder, RedLock, RedLockExt, ReentrantLock};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -126,7 +126,7 @@ fn a_waiter_that_joins_a_queue_keeps_to_its_own_deadline() {
     one.lock("n").unwrap();
     std::thread::scope(|scope| {
         let first = spawn_asleep(scope, || pass(&other));
-        let (got, took) = timed(|| other.try_lock_for("n", ms(200)).unwrap());
+        let (got, took) = answered(|| other.try_lock_for("n", ms(200)));
         assert!(!got && took >= ms(200) && took <= ms(200) + LATE, "took {took:?}");
         one.unlock("n").unwrap();
         assert!(finish(first).0);
@@ -156,7 +156,7 @@ fn a_subscription_ends_when_nobody_waits_any_more() {
     let server = Server::start();
     let (one, other) = (patient(server.builder()), patient(server.builder()));
     one.lock("n").unwrap();
-    assert!(!other.try_lock_for("n", ms(50)).unwrap());
+    assert!(!answered(|| other.try_lock_for("n", ms(50))).0);
     eventually(LONG, "the channel is left", || server.subscribers(CHANNEL) == 0);
     std::thread::scope(|scope| {
         let waiter = spawn_asleep(scope, || pass(&other));

@@ -1,7 +1,7 @@
 //! What is on the server while locks are used: keys, fields, times to live, messages, and the commands sent.
 
 use crate::server::Server;
-use crate::threads::{LONG, OUTLIVED, SOON, WATCHED, elsewhere, eventually, ms, while_held_elsewhere};
+use crate::threads::{LONG, OUTLIVED, WATCHED, elsewhere, eventually, ms, while_held_elsewhere};
 use redlatch::{
     Client, HoldState, LocalRedLock, LossCause, Naming, RedLock, RedLockExt, ReentrantLock, Reentry, Terms,
 };
@@ -400,7 +400,7 @@ fn a_hold_is_released_and_verified_only_by_locks_of_its_client() {
     }
     assert!(hold.is_valid() && one.verify(&hold).unwrap());
     ReentrantLock::new(one.client()).release(&hold).unwrap();
-    assert!(elsewhere(|| one.try_lock_for("n", SOON).unwrap() && one.unlock("n").is_ok()), "the lock is wedged");
+    assert!(elsewhere(|| one.try_lock_for("n", LONG).unwrap() && one.unlock("n").is_ok()), "the lock is wedged");
     assert_eq!(one.client().stats().holds, 0);
 }
 

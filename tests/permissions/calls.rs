@@ -185,7 +185,12 @@ fn crowd(stage: &Stage) -> Done {
     let turns = |locks: &Locks| {
         (0..TURNS).try_for_each(|turn| {
             let wait = if turn % 2 == 0 { WAIT } else { ms(4) };
-            if locks.lock().try_lock_for_with_lease(&name, wait, LEASE)? {
+            let got = match locks.lock().try_lock_for_with_lease(&name, wait, LEASE) {
+                // On a busy machine it may give up before it is answered.
+                Err(error) if turn % 2 == 1 && error.is_retryable() => false,
+                got => got?,
+            };
+            if got {
                 std::thread::sleep(ms(5));
                 locks.lock().unlock(&name)?;
             }

@@ -174,7 +174,7 @@ fn a_hold_at_a_master_that_is_cut_off_is_lost_when_another_one_is_named() {
         let named = Mark::now();
         assert!(hold.lost().recv_timeout(3 * SOON).is_ok(), "the new master does not have it");
         println!("{node}: lost after {:?}", named.elapsed());
-        assert!(others.try_lock_for(&name, SOON).unwrap() && cluster.nodes[new].pttl(&name) > 0);
+        assert!(others.try_lock_for(&name, LONG).unwrap() && cluster.nodes[new].pttl(&name) > 0);
         gate.open();
         cluster.join(node);
         cluster.settled();

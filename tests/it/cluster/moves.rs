@@ -82,7 +82,7 @@ fn all_calls_work(locks: &ReentrantLock, name: &str) {
     hold.extend(MINUTE).unwrap();
     inner.unlock().unwrap();
     guard.unlock().unwrap();
-    assert!(locks.try_lock_for_with_lease(name, SOON, MINUTE).unwrap());
+    assert!(locks.try_lock_for_with_lease(name, LONG, MINUTE).unwrap());
     assert!(locks.force_unlock(name).unwrap());
     assert_err!(locks.unlock(name), Lost);
 }

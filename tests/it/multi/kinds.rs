@@ -2,7 +2,7 @@
 
 use super::Any;
 use crate::server::Server;
-use crate::threads::{LONG, SOON, elsewhere, finish, ms, spawn_asleep, timed, while_held_elsewhere};
+use crate::threads::{LONG, SOON, answered, elsewhere, finish, ms, spawn_asleep, timed, while_held_elsewhere};
 use redlatch::{
     Client, Error, FencedLock, LocalReadWriteLock, LocalRedLock, MultiLock, QuorumLock, ReadWriteLock, RedLock,
     RedLockExt, ReentrantLock,
@@ -67,7 +67,7 @@ fn a_group_of_all_kinds_is_all_or_nothing() {
             assert!(!group.try_lock().unwrap(), "{name} is busy");
             assert_eq!(locked(&locks), [0, 1, 2, 3, 4, 5].map(|at| at == busy && busy != READ), "{name} is busy");
             std::thread::scope(|scope| {
-                let waiter = spawn_asleep(scope, || !group.try_lock_for(ms(100)).unwrap());
+                let waiter = spawn_asleep(scope, || !answered(|| group.try_lock_for(ms(100))).0);
                 assert!(finish(waiter).0);
             });
         });

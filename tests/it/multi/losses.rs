@@ -1,7 +1,7 @@
 //! Groups of which a member, or all, end under their holder.
 
 use super::Fixture;
-use crate::threads::{LONG, SOON, elsewhere, ms};
+use crate::threads::{LONG, elsewhere, ms};
 use crossbeam_channel::RecvTimeoutError;
 use redlatch::{HoldState, LossCause, RedLock};
 
@@ -10,7 +10,7 @@ pub(super) fn leases_that_run_out_free_the_group(group: &Fixture) {
     let guard = group.request().lease(ms(400)).guard().unwrap().unwrap();
     assert_eq!(guard.lost().recv_timeout(LONG).unwrap().cause(), LossCause::Expired);
     assert_eq!((guard.state(), guard.is_valid()), (HoldState::Lost, false));
-    assert!(elsewhere(|| group.try_lock_for(SOON).unwrap() && group.unlock().is_ok()));
+    assert!(elsewhere(|| group.try_lock_for(LONG).unwrap() && group.unlock().is_ok()));
     assert_err!(guard.unlock(), Lost);
     group.assert_free();
 }

@@ -3,7 +3,7 @@
 use super::Any;
 use crate::proxy::numbers;
 use crate::server::Server;
-use crate::threads::LONG;
+use crate::threads::{LONG, if_answered};
 use redlatch::{CancelToken, LocalRedLock, MultiLock, RedLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -52,7 +52,7 @@ fn pick(random: &mut impl FnMut(u64) -> u64) -> Vec<usize> {
 fn take(group: &MultiLock<'_>, form: u64) -> bool {
     match form {
         0 => group.try_lock().unwrap(),
-        1 => group.try_lock_for(Duration::from_millis(2)).unwrap(),
+        1 => if_answered(|| group.try_lock_for(Duration::from_millis(2))).is_some_and(|(got, _)| got),
         2 => {
             let token = CancelToken::new();
             std::thread::scope(|scope| {

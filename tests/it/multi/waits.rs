@@ -2,7 +2,7 @@
 
 use super::Fixture;
 use crate::threads::{
-    LATE, LONG, Mark, SOON, elsewhere, eventually, finish, ms, spawn_asleep, timed, while_held_elsewhere,
+    LATE, LONG, Mark, SOON, answered, elsewhere, eventually, finish, ms, spawn_asleep, while_held_elsewhere,
 };
 use redlatch::{CancelToken, MultiLock, RedLock};
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub(super) fn a_wait_in_vain_ends_in_time(group: &Fixture) {
     for (lock, name) in [first, second, third] {
         while_held_elsewhere(lock, name, |_| {
             for wait in [ms(1), ms(200)] {
-                let (got, took) = timed(|| group.try_lock_for(wait).unwrap());
+                let (got, took) = answered(|| group.try_lock_for(wait));
                 assert!(!got && took >= wait && took <= wait + LATE, "{wait:?} took {took:?}");
             }
             assert_eq!(group.locked().iter().filter(|locked| **locked).count(), 1);
@@ -21,7 +21,7 @@ pub(super) fn a_wait_in_vain_ends_in_time(group: &Fixture) {
     // The wait is the group's and not each member's.
     while_held_elsewhere(&first.0, &first.1, |_| {
         while_held_elsewhere(&third.0, &third.1, |_| {
-            let (got, took) = timed(|| group.try_lock_for(ms(300)).unwrap());
+            let (got, took) = answered(|| group.try_lock_for(ms(300)));
             assert!(!got && took >= ms(300) && took <= ms(300) + LATE, "took {took:?}");
         });
     });
@@ -31,7 +31,7 @@ pub(super) fn a_wait_in_vain_ends_in_time(group: &Fixture) {
 pub(super) fn a_wait_of_zero_tries_once(group: &Fixture) {
     let (lock, name) = &group.members[2];
     while_held_elsewhere(lock, name, |_| {
-        let (got, took) = timed(|| group.try_lock_for(Duration::ZERO).unwrap());
+        let (got, took) = answered(|| group.try_lock_for(Duration::ZERO));
         assert!(!got && took <= LATE, "took {took:?}");
     });
     assert!(group.try_lock_for(Duration::ZERO).unwrap());

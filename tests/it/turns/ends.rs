@@ -6,7 +6,7 @@ use super::{
 };
 use crate::proxy::{Flow, Proxy, pass as pass_on, runs};
 use crate::server::Server;
-use crate::threads::{LATE, LONG, Mark, eventually, finish, ms, timed};
+use crate::threads::{LATE, LONG, Mark, answered, eventually, finish, ms};
 use redlatch::{CancelToken, Client, LocalRedLock, MultiLock, RedLock};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::scope;
@@ -16,7 +16,7 @@ fn a_timed_wait_leaves_no_ticket() {
     let server = Server::start();
     let (holder, other) = (holder(&server), patient(&server));
     for _ in 0..5 {
-        let (got, took) = timed(|| other.try_lock_for("n", ms(100)).unwrap());
+        let (got, took) = answered(|| other.try_lock_for("n", ms(100)));
         assert!(!got && took >= ms(100) && took <= ms(100) + LATE, "{took:?}");
         eventually_empty(&server);
     }
@@ -57,7 +57,7 @@ fn a_client_that_is_dropped_leaves_no_ticket() {
     let holder = holder(&server);
     for _ in 0..20 {
         let other = patient(&server);
-        assert!(!other.try_lock_for("n", ms(20)).unwrap());
+        assert!(!answered(|| other.try_lock_for("n", ms(20))).0);
         drop(other);
         eventually_empty(&server);
     }
@@ -117,7 +117,7 @@ fn a_leave_that_fails_is_repeated() {
     let proxy = Proxy::new(server.socket());
     let holder = holder(&server);
     let other = locks_of(Client::builder(&proxy.url()).watchdog_timeout(MINUTE).poll_cap(MINUTE));
-    assert!(!other.try_lock_for("n", ms(50)).unwrap());
+    assert!(!answered(|| other.try_lock_for("n", ms(50))).0);
     eventually_empty(&server);
     let (leaves, mut failed) = (runs("leave"), 0);
     proxy.set(move |_, flow, data| {
@@ -128,7 +128,7 @@ fn a_leave_that_fails_is_repeated() {
         pass_on(data)
     });
     scope(|scope| {
-        let waiter = queued(scope, &server, || other.try_lock_for("n", ms(300)).unwrap());
+        let waiter = queued(scope, &server, || answered(|| other.try_lock_for("n", ms(300))).0);
         assert!(!finish(waiter).0);
     });
     eventually_empty(&server);
@@ -144,7 +144,7 @@ fn a_leave_that_is_refused_is_not_repeated() {
     let other = patient_at(&url);
     let leave = redis::Script::new(&crate::lua::script("leave")).get_hash().to_owned();
     for _ in 0..3 {
-        assert!(!other.try_lock_for("n", ms(50)).unwrap());
+        assert!(!answered(|| other.try_lock_for("n", ms(50))).0);
     }
     let commands = server.commands_during(|| std::thread::sleep(ms(2_500)));
     let leaves = commands.iter().filter(|command| command.contains(&leave)).count();
@@ -158,7 +158,7 @@ fn a_group_leaves_no_ticket_and_is_served() {
     let server = Server::start();
     let (holder, other, local) = (holder(&server), patient(&server), LocalRedLock::new());
     let group = MultiLock::of([(&other as &dyn RedLock, "n"), (&other, "m"), (&local, "l")]);
-    assert!(!group.try_lock_for(ms(100)).unwrap());
+    assert!(!answered(|| group.try_lock_for(ms(100))).0);
     eventually_empty(&server);
     scope(|scope| {
         let waiter = scope.spawn(|| (group.try_lock_for(LONG).unwrap() && group.unlock().is_ok(), Mark::now()));
