@@ -1,6 +1,6 @@
 //! Rows 78 to 80: a master and replicas that are given by their addresses, and replaced by hand.
 
-use crate::threads::{LATE, LONG, Mark, SOON, eventually, finish, ms, spawn_asleep};
+use crate::threads::{LATE, LONG, Mark, SOON, eventually, finish, lost_within, ms, spawn_asleep};
 use crate::{LEASE, MINUTE, locks_of, patient};
 use harness::sentinel::Group;
 use redlatch::{HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
@@ -34,7 +34,7 @@ fn fault_78_a_switch_by_hand_is_followed_though_no_connection_breaks() {
         group.nodes[1].promote();
         group.nodes[0].demote(&group.nodes[1]);
         let replaced = Mark::now();
-        assert_eq!(gone.lost().recv_timeout(FOLLOWED).expect("it is told").cause(), LossCause::Removed);
+        assert_eq!(lost_within(FOLLOWED, &gone), LossCause::Removed);
         let (served, when) = finish(waiting);
         assert!(served.is_ok() && when - replaced <= FOLLOWED + SOON, "{served:?} after {:?}", when - replaced);
         eventually(SOON, "the other is renewed", || holder.client().stats().renewals > before);
@@ -58,7 +58,7 @@ fn fault_79_of_two_masters_none_is_used() {
         assert!(text.contains("say that they are the master"), "{text}");
         assert!(text.contains(&group.nodes[0].address()) && text.contains(&group.nodes[1].address()), "{text}");
     }
-    assert_eq!(guard.lost().recv_timeout(LEASE + LATE).expect("it ends with its lease").cause(), LossCause::Expired);
+    assert_eq!(lost_within(LEASE + LATE, &guard), LossCause::Expired);
     assert!(group.nodes.iter().all(|node| node.pttl("other") == -2), "nothing was asked of either");
     group.nodes[0].demote(&group.nodes[1]);
     eventually(LONG, "the other is followed", || locks.try_lock("other").unwrap_or(false));

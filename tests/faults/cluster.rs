@@ -1,7 +1,7 @@
 //! Rows 89 to 92: a master of a cluster that is replaced, in each way in which that happens.
 
 use crate::proxy::Gate;
-use crate::threads::{LONG, Mark, SOON, eventually, finish, ms, spawn_asleep};
+use crate::threads::{LONG, Mark, SOON, eventually, finish, lost_within, ms, spawn_asleep};
 use crate::{patient, seen_through};
 use harness::cluster::{Cluster, How, Shape};
 use harness::sentinel::Cut;
@@ -52,7 +52,7 @@ fn fault_89_holds_go_over_and_those_who_wait_for_what_is_lost_are_served() {
             cluster.fail_over(3, How::Takeover);
             let named = Mark::now();
             for lost in &lost {
-                assert_eq!(lost.lost().recv_timeout(2 * SOON).expect("it is told at once").cause(), LossCause::Removed);
+                assert_eq!(lost_within(2 * SOON, lost), LossCause::Removed);
             }
             for (served, when) in waiting.into_iter().map(finish) {
                 assert!(served.is_ok() && when - named <= 3 * SOON, "{told:?}: {served:?} after {:?}", when - named);
@@ -105,8 +105,7 @@ fn fault_91_a_master_that_is_cut_off_is_left_as_soon_as_another_is_named() {
         cluster.cut_off(0, cut, &gate);
         let guard = holder.guard(&name).unwrap();
         assert_eq!(cluster.replaced(0), 3);
-        let lost = guard.lost().recv_timeout(2 * SOON).expect("it is told at once");
-        assert_eq!(lost.cause(), LossCause::Removed, "{cut:?}");
+        assert_eq!(lost_within(2 * SOON, &guard), LossCause::Removed, "{cut:?}");
         other.lock(&name).unwrap();
         assert!(cluster.nodes[3].pttl(&name) > 0 && cluster.says_master(0), "it would go on with both");
         eventually(SOON, "nobody asks it", || cluster.nodes[0].clients() == 0);

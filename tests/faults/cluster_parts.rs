@@ -1,6 +1,6 @@
 //! Rows 95, 100, 102 and 103: a part of a cluster that is gone, frozen, empty or without its replica, and the others.
 
-use crate::threads::{LATE, LONG, Mark, SOON, WATCHED, eventually, finish, ms, patiently, spawn_asleep};
+use crate::threads::{LATE, LONG, Mark, SOON, WATCHED, eventually, finish, lost_within, ms, patiently, spawn_asleep};
 use crate::{LEASE, MINUTE, locks_of};
 use harness::cluster::{Cluster, Shape};
 use redlatch::{Error, HoldState, LockGuard, LossCause, RedLock, RedLockExt, ReentrantLock};
@@ -94,8 +94,7 @@ fn fault_100_holds_in_many_slots_are_renewed_while_one_master_is_frozen() {
         }
         std::thread::sleep(ms(20));
     }
-    let lost = |guard: &LockGuard<'_, ReentrantLock>| guard.lost().recv_timeout(SOON).map(|lost| lost.cause());
-    assert!(held[0].iter().all(|guard| lost(guard) == Ok(LossCause::Expired)));
+    assert!(held[0].iter().all(|guard| lost_within(SOON, guard) == LossCause::Expired));
     cluster.nodes[0].thaw();
     eventually(LONG, "it is used again", || locks.guard(&cluster.name_at(0, 40)).map(drop).is_ok());
     held.into_iter().flatten().for_each(|guard| drop(guard.unlock()));
@@ -152,8 +151,7 @@ fn fault_103_without_the_replica_of_one_master_that_one_alone_grants_nothing() {
     cluster.nodes[3].kill();
     let refused = locks.try_lock(&cluster.name_at(0, 1)).unwrap_err();
     assert!(refused.to_string().contains("0 of 1 replicas confirmed it in time"), "{refused}");
-    let lost = guards[0].lost().recv_timeout(WATCHED + LATE).expect("it is not renewed");
-    assert_eq!(lost.cause(), LossCause::Expired);
+    assert_eq!(lost_within(WATCHED + LATE, &guards[0]), LossCause::Expired);
     for (node, guard) in guards.iter().enumerate().skip(1) {
         assert!(guard.state() == HoldState::Held && locks.verify(guard).unwrap());
         assert_eq!(locks.guard(&cluster.name_at(node, 1)).unwrap().confirmed_by(), Some((1, 1)));

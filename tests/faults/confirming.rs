@@ -2,7 +2,7 @@
 
 use crate::proxy::Proxy;
 use crate::server::Server;
-use crate::threads::{LATE, LONG, SOON, WATCHED, eventually, ms, timed};
+use crate::threads::{LATE, LONG, SOON, WATCHED, eventually, lost_within, ms, timed};
 use crate::{LEASE, MINUTE, assert_refused, locks_of};
 use harness::sentinel::{Group, shared};
 use redlatch::{Client, HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
@@ -43,8 +43,7 @@ fn fault_84_without_one_of_its_replicas_nothing_is_granted_and_nothing_renewed()
     assert!(refused.to_string().contains("1 of 2 replicas confirmed it in time"), "{refused}");
     eventually(SOON, "it is given back", || group.nodes[0].pttl("m") == -2);
     eventually(LEASE, "the hold is in doubt", || guard.state() == HoldState::Suspect);
-    let lost = guard.lost().recv_timeout(LEASE + LATE).expect("it ends with its lease");
-    assert_eq!((lost.cause(), guard.state()), (LossCause::Expired, HoldState::Lost));
+    assert_eq!((lost_within(LEASE + LATE, &guard), guard.state()), (LossCause::Expired, HoldState::Lost));
     group.nodes[2].restart();
     assert!(locks.try_lock_for("m", LONG).unwrap());
     assert_eq!(locks.hold("m").unwrap().confirmed_by(), Some((2, 2)));
@@ -81,7 +80,7 @@ fn fault_84_a_busy_lock_is_answered_at_once() {
     locks.client().ping(LONG).unwrap();
     group.nodes[2].kill();
     let (got, took) = timed(|| locks.try_lock("n").unwrap());
-    assert!(!got && took < SOON, "{took:?}");
+    assert!(!got && took <= SOON, "{took:?}");
     guard.unlock().unwrap();
 }
 

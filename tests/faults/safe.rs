@@ -1,7 +1,7 @@
 //! Rows 81 to 83: what a failover takes away that was not replicated, for clients that want nobody to hold it twice.
 
 use crate::proxy::Gate;
-use crate::threads::{LATE, LONG, Mark, SOON, eventually};
+use crate::threads::{LATE, LONG, Mark, SOON, eventually, lost_within};
 use crate::{MINUTE, locks_of};
 use harness::sentinel::{Cut, Group, PATIENCE, Shape};
 use redlatch::{ClientBuilder, Error, LossCause, RedLock, RedLockExt, ReentrantLock};
@@ -49,7 +49,7 @@ fn fault_81_strict_a_new_master_grants_nothing_for_one_lease() {
     assert!(eventually_locks(&other, "n"), "it was not busy");
     assert!(!guard.is_valid(), "two hold it");
     assert!(killed.elapsed() >= LEASE, "granted after {:?}", killed.elapsed());
-    assert!(matches!(guard.lost().recv_timeout(SOON).unwrap().cause(), LossCause::Removed | LossCause::Expired));
+    assert!(matches!(lost_within(SOON, &guard), LossCause::Removed | LossCause::Expired));
     assert_err!(guard.unlock(), Lost);
     other.unlock("n").unwrap();
 }
@@ -65,14 +65,13 @@ fn fault_82_strict_and_confirmed_a_master_that_is_cut_off_makes_no_second_holder
     eventually_locks(&locks, "n");
     let hold = locks.hold("n").unwrap();
     assert_eq!(hold.confirmed_by(), Some((2, 2)));
-    let lost = hold.lost();
     group.nodes[0].cut_off(Cut::Hard, &gate);
     let new = group.replaced(0);
     assert!(group.nodes[0].says_master() && group.nodes[0].takes_writes(), "nobody can tell it to give way");
     let since = Mark::now();
     gate.open();
     group.nodes[0].join();
-    lost.recv_timeout(LEASE + LATE).expect("no renewal was confirmed");
+    lost_within(LEASE + LATE, &hold);
     eventually_locks(&other, "n");
     assert!(!hold.is_valid(), "two hold it");
     assert!(group.nodes[new].pttl("n") > 0 && other.hold("n").unwrap().confirmed_by() == Some((2, 2)));
@@ -109,6 +108,6 @@ fn fault_83_a_confirmation_by_a_replica_of_priority_0_is_worth_nothing_and_all_a
     assert!(refused.to_string().contains("1 of 2"), "{refused}");
     group.nodes[0].kill();
     assert_eq!(group.replaced(0), 1);
-    assert_eq!(guard.lost().recv_timeout(SOON).expect("it is told at once").cause(), LossCause::Removed);
+    assert_eq!(lost_within(SOON, &guard), LossCause::Removed);
     assert_err!(guard.unlock(), Lost);
 }

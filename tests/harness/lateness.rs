@@ -5,6 +5,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::iter::Sum;
 use std::ops::Sub;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
@@ -68,6 +69,14 @@ impl Sub for Mark {
     fn sub(self, earlier: Self) -> Took {
         let real = self.at.saturating_duration_since(earlier.at);
         Took { real, late: self.late.saturating_sub(earlier.late).min(real) }
+    }
+}
+
+/// Of several things, one after the other.
+impl Sum for Took {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        let nothing = Self { real: Duration::ZERO, late: Duration::ZERO };
+        all.fold(nothing, |sum, took| Self { real: sum.real + took.real, late: sum.late + took.late })
     }
 }
 

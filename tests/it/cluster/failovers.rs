@@ -6,7 +6,7 @@ use crate::harness::member::Member;
 use crate::harness::papers::Flaw;
 use crate::harness::sentinel::Cut;
 use crate::proxy::Gate;
-use crate::threads::{LONG, Mark, SOON, eventually, finish, ms};
+use crate::threads::{LONG, Mark, SOON, eventually, finish, lost_within, ms};
 use redlatch::{HoldState, LossCause, RedLock, RedLockExt, ReentrantLock, ShardedPubsub};
 use std::thread::{Scope, ScopedJoinHandle};
 
@@ -118,8 +118,7 @@ fn waiters_for_what_was_lost_with_a_master_are_served_at_once() {
             cluster.nodes[replica].restart();
             cluster.fail_over(replica, How::Takeover);
             let named = Mark::now();
-            let lost = hold.lost().recv_timeout(2 * SOON).expect("it is told soon, not a third of a minute later");
-            assert_eq!(lost.cause(), LossCause::Removed);
+            assert_eq!(lost_within(2 * SOON, &hold), LossCause::Removed, "not a third of a minute later");
             for waiter in waiting {
                 let took = finish(waiter) - named;
                 assert!(took <= 2 * SOON, "served after {took:?}");
@@ -172,7 +171,7 @@ fn a_hold_at_a_master_that_is_cut_off_is_lost_when_another_one_is_named() {
         let hold = locks.hold(&name).unwrap();
         let new = cluster.replaced(node);
         let named = Mark::now();
-        assert!(hold.lost().recv_timeout(3 * SOON).is_ok(), "the new master does not have it");
+        assert_eq!(lost_within(3 * SOON, &hold), LossCause::Removed, "the new master does not have it");
         println!("{node}: lost after {:?}", named.elapsed());
         assert!(others.try_lock_for(&name, LONG).unwrap() && cluster.nodes[new].pttl(&name) > 0);
         gate.open();

@@ -2,7 +2,7 @@
 
 use super::{MINUTE, Scene, WATCHED, settle};
 use crate::proxy::{Flow, Step, pass, runs};
-use crate::threads::{LONG, SOON, elsewhere, eventually, ms, run_out};
+use crate::threads::{LONG, SOON, elsewhere, eventually, lost_within, ms, run_out};
 use redlatch::{Hold, HoldState, LossCause, RedLock, RedLockExt};
 
 /// The server loses the lock, and the client learns it.
@@ -162,13 +162,11 @@ fn a_renewal_executed_after_a_force_unlock_prolongs_nobody_elses_lock() {
 fn a_renewal_answered_after_a_force_unlock_is_the_last() {
     let scene = Scene::renewing();
     let hold = scene.lock();
-    let told = hold.lost();
     let [renewed] = scene.hold([("renew", Flow::Reply)]);
     renewed.comes();
     assert!(scene.other.force_unlock("n").unwrap());
     renewed.go();
-    let loss = told.recv_timeout(WATCHED).expect("told by the next renewal");
-    assert_eq!(loss.cause(), LossCause::Removed);
+    assert_eq!(lost_within(WATCHED, &hold), LossCause::Removed, "told by the next renewal");
     assert!(!scene.has_key());
     assert_lost_once(&scene, &hold);
 }

@@ -4,7 +4,7 @@ use super::{FOLLOWED, MINUTE, group, is_followed, locks_of, patient};
 use crate::harness::by_hand::WITHOUT_SENTINELS;
 use crate::harness::papers::Flaw;
 use crate::harness::sentinel::{Group, Member, Shape};
-use crate::threads::{LONG, Mark, SOON, eventually, finish, spawn_asleep, timed};
+use crate::threads::{LONG, Mark, SOON, Took, eventually, finish, lost_within, spawn_asleep, timed};
 use redlatch::{HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
 use std::time::Duration;
 
@@ -95,8 +95,7 @@ fn what_did_not_make_it_is_lost_at_once_and_its_waiters_are_served() {
         group.nodes[0].demote(&group.nodes[1]);
         let replaced = Mark::now();
         for hold in [&hold, &fixed] {
-            let lost = hold.lost().recv_timeout(FOLLOWED).expect("it is told at once, not a third of a minute later");
-            assert_eq!(lost.cause(), LossCause::Removed);
+            assert_eq!(lost_within(FOLLOWED, hold), LossCause::Removed, "not a third of a minute later");
         }
         let (served, when) = finish(waiting);
         assert!(served.is_ok() && when - replaced <= FOLLOWED + SOON, "{served:?} after {:?}", when - replaced);
@@ -131,9 +130,9 @@ fn a_call_that_the_old_master_refuses_is_made_at_the_new_one() {
         let (guard, took) = timed(|| locks.guard("n").unwrap());
         assert!(group.nodes[new].pttl("n") > 0);
         guard.unlock().unwrap();
-        took.real()
+        took
     };
-    let took: Duration = [(0, 1), (1, 0), (0, 2), (2, 0)].into_iter().map(switch).sum();
+    let took: Took = [(0, 1), (1, 0), (0, 2), (2, 0)].into_iter().map(switch).sum();
     assert!(took <= 2 * SOON, "{took:?}");
 }
 

@@ -3,7 +3,7 @@
 use super::{MINUTE, eventually_free, locks_of, patient};
 use crate::harness::papers::Flaw;
 use crate::harness::sentinel::{Group, Shape};
-use crate::threads::{LONG, Mark, SOON, answered, eventually, finish, ms, timed};
+use crate::threads::{LONG, Mark, SOON, answered, eventually, finish, lost_within, ms, timed};
 use redlatch::{HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
@@ -91,8 +91,7 @@ fn waiters_for_what_was_lost_with_the_master_are_served_at_once() {
         group.nodes[0].kill();
         group.replaced(0);
         let named = Mark::now();
-        let lost = hold.lost().recv_timeout(SOON).expect("it is told at once, not a third of a minute later");
-        assert_eq!(lost.cause(), LossCause::Removed);
+        assert_eq!(lost_within(SOON, &hold), LossCause::Removed, "not a third of a minute later");
         for waiter in waiting {
             let took = finish(waiter) - named;
             println!("served {took:?} after the first sentinel named the new master");
@@ -142,7 +141,7 @@ fn a_hold_of_a_fixed_lease_is_verified_at_the_new_master_and_not_prolonged() {
     let [kept, gone] = ["kept", "gone"].map(|name| locks.hold(name).unwrap());
     group.nodes[0].kill();
     let new = group.replaced(0);
-    assert_eq!(gone.lost().recv_timeout(SOON).expect("it is told at once").cause(), LossCause::Removed);
+    assert_eq!(lost_within(SOON, &gone), LossCause::Removed);
     eventually(SOON, "it is verified", || locks.client().stats().renewals > 0);
     assert!(kept.is_valid() && kept.remaining() < MINUTE);
     assert!(group.nodes[new].pttl("kept") < MINUTE.as_millis() as i64);

@@ -2,7 +2,7 @@
 
 use super::locks_of;
 use crate::harness::sentinel::Group;
-use crate::threads::{eventually, ms};
+use crate::threads::{eventually, lost_within, ms};
 use redlatch::{Error, HoldState, RedLock, RedLockExt, ReentrantLock};
 use std::time::{Duration, Instant};
 
@@ -80,7 +80,7 @@ fn a_master_without_its_replicas_prolongs_nothing() {
     eventually_locks(&locks, "n");
     let guard = locks.guard("n").unwrap();
     group.sever(0);
-    guard.lost().recv_timeout(LEASE + ms(500)).expect("it ends with its lease");
+    lost_within(LEASE + ms(500), &guard);
     let refused = locks.try_lock("m").unwrap_err();
     assert!(matches!(&refused, Error::Refused { code, .. } if code == "NOREPLICAS"), "{refused:?}");
     assert_eq!(group.nodes[0].role(), "master");
