@@ -10,9 +10,13 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use redis::{Parser, Value};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// The server below answers any script as if it had two keys.
 static EACH: Script = Script::new("EACH", &["return { 1, 0 }"], AtLeast(1), AtLeast(2));
+
+/// Whether a request has come that is not answered.
+static SILENT: AtomicBool = AtomicBool::new(false);
 
 /// How long whatever must happen may take.
 const LONG: Duration = Duration::from_secs(20);
@@ -60,7 +64,10 @@ fn answer(command: &[Vec<u8>]) -> Vec<u8> {
         b"SUBSCRIBE" => [subscribed(&command[1]), message(&command[1], b"\xff 3")].concat(),
         b"ASKING" => b"-NOPERM no permission\r\n".to_vec(),
         b"EVALSHA" => b"*2\r\n:1\r\n:0\r\n".to_vec(),
-        b"SILENCE" => Vec::new(),
+        b"SILENCE" => {
+            SILENT.store(true, SeqCst);
+            Vec::new()
+        }
         _ => b"+OK\r\n".to_vec(),
     }
 }
@@ -143,7 +150,9 @@ fn what_is_under_way_at_a_node_that_is_retired_ends_at_once_and_nothing_more_is_
     std::thread::scope(|scope| {
         let began = Clock::Boot.now();
         let asking = scope.spawn(|| ask(&node, "SILENCE"));
-        std::thread::sleep(Duration::from_millis(50));
+        while !SILENT.load(SeqCst) {
+            std::thread::yield_now();
+        }
         node.server().retire();
         let Err(Failure::Unknown { open_until, broken }) = asking.join().unwrap() else { panic!("it was sent") };
         assert!(open_until > began && !broken.timed_out);
