@@ -106,6 +106,9 @@ fn fault_91_a_master_that_is_cut_off_is_left_as_soon_as_another_is_named() {
         let guard = holder.guard(&name).unwrap();
         assert_eq!(cluster.replaced(0), 3);
         assert_eq!(lost_within(2 * SOON, &guard), LossCause::Removed, "{cut:?}");
+        let here = cluster.name_at(0, 2);
+        cluster.nodes[3].ask::<i64>(&["HSET", &here, "x", "1"]);
+        eventually(LONG, "the other has moved, too", || other.is_locked(&here).unwrap_or(false));
         other.lock(&name).unwrap();
         assert!(cluster.nodes[3].pttl(&name) > 0 && cluster.says_master(0), "it would go on with both");
         eventually(SOON, "nobody asks it", || cluster.nodes[0].clients() == 0);

@@ -51,6 +51,7 @@ fn fault_66_an_old_master_that_goes_on_is_neither_written_to_nor_believed() {
         let (lost, took) = timed(|| guard.lost().recv_timeout(LONG));
         // Each client is told by itself: nobody but the new master can serve this one now.
         asking.guard("told").unwrap().unlock().unwrap();
+        eventually(LONG, "the other has moved, too", || other.is_locked("told").is_ok());
         group.nodes[0].thaw();
         assert_eq!(lost.expect("the new master does not know it").cause(), LossCause::Removed);
         assert!(took <= SOON, "{took:?}");
@@ -80,6 +81,8 @@ fn fault_67_a_master_that_is_cut_off_is_left_as_soon_as_another_is_named() {
     let guard = holder.guard("n").unwrap();
     let new = group.replaced(0);
     assert_eq!(lost_within(SOON, &guard), LossCause::Removed);
+    group.nodes[new].ask::<i64>(&["HSET", "here", "x", "1"]);
+    eventually(LONG, "the other has moved, too", || other.is_locked("here").unwrap_or(false));
     other.lock("n").unwrap();
     let [old, new] = [0, new].map(|number| &group.nodes[number]);
     assert!(new.pttl("n") > 0);

@@ -46,9 +46,12 @@ fn ten_thousand_holds_go_over_by_some_hundred_commands() {
         let (named, before) = (Mark::now(), locks.client().stats());
         let in_doubt = || holds.iter().filter(|hold| hold.state() == HoldState::Suspect).count();
         let doubted = in_doubt();
-        eventually(LONG, "all are renewed", || locks.client().stats().renewals >= before.renewals + HOLDS as u64);
+        // The first may be due again before the last was asked for.
+        eventually(LONG, "all are renewed", || {
+            locks.client().stats().renewals >= before.renewals + HOLDS as u64 && in_doubt() == 0
+        });
         let (took, commands) = (named.elapsed(), scripts(&group, new));
-        assert!(in_doubt() == 0 && holds.iter().all(Hold::is_valid));
+        assert!(holds.iter().all(Hold::is_valid));
         println!(
             "{HOLDS} holds: named {:?} after the kill, {doubted} in doubt then, all renewed {took:?} later by {commands} commands",
             named - killed

@@ -163,6 +163,8 @@ fn an_old_master_that_comes_back_is_neither_written_to_nor_believed() {
     let new = group.replaced(0);
     let bound = FAILOVER + SOON;
     assert!(took <= bound && group.nodes[new].pttl("n") > 0, "taken after {took:?}");
+    // Who has not been told yet would believe the old one.
+    eventually(LONG, "the other has moved, too", || other.is_locked("n").unwrap_or(false));
     group.nodes[0].thaw();
     eventually(LONG, "it answers", || group.nodes[0].try_ask::<String>(&["PING"]).is_ok());
     assert!(!other.try_lock("n").unwrap());
