@@ -106,7 +106,7 @@ fn fault_94_each_call_works_in_a_slot_that_stays_half_moved() {
     let (began, mut rounds) = (Instant::now(), 0);
     while began.elapsed() < 2 * WATCHED || rounds < 2 {
         all_calls_work(&locks, free);
-        let start = Instant::now();
+        let start = Mark::now();
         drop(MultiLock::of([free, other].map(|name| (&unhurried, name))).guard().unwrap());
         assert!(start.elapsed() <= SOON, "a group took {:?}", start.elapsed());
         rounds += 1;

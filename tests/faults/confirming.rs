@@ -2,7 +2,7 @@
 
 use crate::proxy::Proxy;
 use crate::server::Server;
-use crate::threads::{LATE, LONG, SOON, WATCHED, eventually, lost_within, ms, timed};
+use crate::threads::{LATE, LONG, SOON, WATCHED, eventually, lost_within, ms, patiently, timed};
 use crate::{LEASE, MINUTE, assert_refused, locks_of};
 use harness::sentinel::{Group, shared};
 use redlatch::{Client, HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
@@ -36,11 +36,14 @@ fn assert_not_confirmed(result: redlatch::Result<impl std::fmt::Debug>) -> redla
 fn fault_84_without_one_of_its_replicas_nothing_is_granted_and_nothing_renewed() {
     let mut group = start();
     let locks = locks_of_both(&group, LEASE);
-    let guard = locks.guard("n").unwrap();
+    let guard = patiently(|| locks.guard("n"));
     assert_eq!(guard.confirmed_by(), Some((2, 2)));
     group.nodes[2].kill();
-    let refused = assert_not_confirmed(locks.try_lock("m"));
-    assert!(refused.to_string().contains("1 of 2 replicas confirmed it in time"), "{refused}");
+    // On a busy machine the other one may be late, too.
+    eventually(LEASE, "one of two confirms it", || {
+        let refused = assert_not_confirmed(locks.try_lock("m"));
+        refused.to_string().contains("1 of 2 replicas confirmed it in time")
+    });
     eventually(SOON, "it is given back", || group.nodes[0].pttl("m") == -2);
     eventually(LEASE, "the hold is in doubt", || guard.state() == HoldState::Suspect);
     assert_eq!((lost_within(LEASE + LATE, &guard), guard.state()), (LossCause::Expired, HoldState::Lost));
@@ -130,7 +133,7 @@ fn fault_86_renewals_that_fail_are_repeated_soon() {
 fn fault_86_renewals_that_are_not_confirmed_are_repeated_soon() {
     let group = start();
     let locks = locks_of_both(&group, LONG_LEASE);
-    let guard = locks.guard("n").unwrap();
+    let guard = patiently(|| locks.guard("n"));
     group.nodes[2].freeze();
     assert_fails_soon_again(&locks);
     group.nodes[2].thaw();

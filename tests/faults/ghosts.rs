@@ -125,11 +125,11 @@ fn fault_29_a_late_copy_of_an_acquire_finds_the_lock_busy() {
 #[test]
 fn fault_29_a_copy_of_an_acquire_that_is_too_late_is_stale() {
     let scene = Scene::new();
-    let locks = locks_of(Client::builder(&scene.proxy.url()).response_timeout(Duration::from_millis(100)));
+    let locks = locks_of(Client::builder(&scene.proxy.url()).response_timeout(Duration::from_millis(500)));
     let ghost = scene.waylay("acquire");
     locks.lock("n").unwrap();
     locks.unlock("n").unwrap();
-    std::thread::sleep(Duration::from_millis(150));
+    std::thread::sleep(Duration::from_millis(550));
     let said = ghost.arrives();
     assert!(said.starts_with("-STALE"), "{said}");
     assert_eq!(scene.server.pttl("n"), -2);

@@ -16,12 +16,12 @@ use std::time::Duration;
 #[test]
 fn fault_54_a_stopped_server_does_not_hold_up_the_renewals_of_another() {
     let (stopped, server) = (Server::start(), Server::start());
-    let (stuck, locks) = (stopped.locks_watched(WATCHED), server.locks_watched(WATCHED));
+    let (stuck, locks) = (stopped.locks_watched(WATCHED), server.locks_watched(3 * WATCHED));
     let (doomed, guard) = (stuck.guard("n").unwrap(), locks.guard("n").unwrap());
     stopped.freeze();
     assert_eq!(doomed.lost().recv_timeout(LONG).unwrap().cause(), LossCause::Expired);
     let renewed = locks.client().stats().renewals;
-    eventually(LONG, "it is renewed again and again", || locks.client().stats().renewals > renewed + 3);
+    eventually(LONG, "it is renewed again and again", || locks.client().stats().renewals > renewed + 2);
     assert!(guard.is_valid() && locks.client().stats().failed_renewals == 0);
     stopped.thaw();
     assert_err!(doomed.unlock(), Lost);
@@ -30,7 +30,8 @@ fn fault_54_a_stopped_server_does_not_hold_up_the_renewals_of_another() {
 /// Far away, and many: they go in batches, and the margin that a program can watch stays wide.
 #[test]
 fn fault_54_many_holds_at_a_slow_server_keep_their_margin() {
-    const LEASE: Duration = Duration::from_secs(3);
+    // Each answer has two seconds, and a proxy between that is as late as this process.
+    const LEASE: Duration = Duration::from_secs(6);
     const HOLDS: usize = 300;
     let server = Server::start();
     let proxy = Proxy::new(server.socket());

@@ -35,7 +35,7 @@ fn fault_22_a_dead_server_is_ridden_out_until_the_budget_ends() {
     assert!(locks.lock("n").is_err());
     assert!(start.elapsed() <= SOON, "the outage is known, not every call waits again");
     server.restart();
-    drop(locks.guard("n").unwrap());
+    drop(patiently(|| locks.guard("n")));
 }
 
 /// A port where nobody ever listens, a network without a route, and a name that no resolver takes.
@@ -161,10 +161,14 @@ fn fault_25_a_late_reply_is_never_taken_for_a_later_ones() {
         let hold = flow == Flow::Reply && seen.get() == Some(&connection);
         if hold { vec![Step::Hold(held.clone()), Step::Send(data.to_vec())] } else { pass(data) }
     });
-    assert_err!(locks.try_lock_for("n", ms(1)), OutcomeUnknown);
+    // A client that is late may give up before it has sent anything.
+    eventually(LONG, "it is sent", || match locks.try_lock_for("n", ms(1)) {
+        Err(error) => error.applied() == Applied::Unknown,
+        got => panic!("{got:?}"),
+    });
     gate.open();
     for _ in 0..20 {
-        assert!(!locks.try_lock("other").unwrap());
+        assert!(!patiently(|| locks.try_lock("other")));
     }
     assert!(late.get().is_some() && !asked_again.load(SeqCst), "a connection with a reply owed was used again");
     eventually(LONG, "what was applied is swept", || server.pttl("n") == -2);
@@ -184,9 +188,12 @@ fn fault_25_an_answer_that_trickles_in_has_one_time_out() {
         Flow::Request => pass(data),
     });
     for (locks, applied) in [(&warm, Applied::Unknown), (&cold, Applied::No)] {
-        let (result, took) = timed(|| locks.try_lock_for("n", ms(100)));
-        assert_eq!(result.unwrap_err().applied(), applied);
-        assert!(took <= ms(100) + LATE, "took {took:?}");
+        // A client that is late may give up before it has sent anything.
+        eventually(LONG, "it is sent, or cannot be", || {
+            let (result, took) = timed(|| locks.try_lock_for("n", ms(100)));
+            assert!(took <= ms(100) + LATE, "took {took:?}");
+            result.unwrap_err().applied() == applied
+        });
     }
     proxy.clear();
     eventually(LONG, "no key is left", || server.pttl("n") == -2);
@@ -354,7 +361,7 @@ fn fault_30_who_hears_nothing_believes_nothing() {
     let (got, took) = timed(|| hearing.try_lock_for("n", LONG).unwrap());
     assert!(got && took <= LEASE + LATE, "free after {took:?}");
     proxy.clear();
-    assert!(!deaf.try_lock("n").unwrap());
+    assert!(!patiently(|| deaf.try_lock("n")));
     assert!(hearing.hold("n").unwrap().is_valid(), "a late release of the other side freed it");
     hearing.unlock("n").unwrap();
     assert!(deaf.try_lock_for("n", LONG).unwrap());

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread::{ScopedJoinHandle, scope};
 use std::time::Duration;
 
-/// Renewed every second; a renewal that is not answered fails after 300 ms and is repeated after 300 ms.
-const LEASE: Duration = Duration::from_secs(3);
+/// Renewed every two seconds, so that most of it is left for a server that starts slowly; a renewal that is not answered fails after 300 ms and is repeated after 300 ms.
+const LEASE: Duration = Duration::from_secs(6);
 
 /// A holder, who counts what it is told, and somebody else who waits for the same lock.
 struct Scene {

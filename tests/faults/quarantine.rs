@@ -8,7 +8,7 @@ use redlatch::{LossCause, RedLock, RedLockExt, ReentrantLock};
 use std::time::Duration;
 
 /// A server is started anew in less, also on a machine that has other work.
-const LEASE: Duration = Duration::from_millis(1_800);
+const LEASE: Duration = Duration::from_secs(3);
 
 fn strict(server: &Server) -> ReentrantLock {
     locks_of(server.builder().watchdog_timeout(LEASE).strict(true))

@@ -6,7 +6,7 @@ use crate::harness::quorum::{
 use crate::harness::quorum::{has_key, occupy, patient, start, vacate};
 use crate::proxy::{Proxy, pass, pass_after, runs};
 use crate::server::Server;
-use crate::threads::{LATE, LONG, Mark, SOON, elsewhere, eventually, ms, timed};
+use crate::threads::{LATE, LONG, Mark, SOON, elsewhere, eventually, ms, patiently, timed};
 use redlatch::{Error, HoldState, LossCause, QuorumLock, RedLock, RedLockExt};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
@@ -152,7 +152,7 @@ fn without_a_majority_there_is_no_lock_and_nothing_is_left() {
     assert!(locks.stats().outage.is_some());
     eventually_free(&servers[2..]);
     servers[..2].iter_mut().for_each(Server::restart);
-    drop(locks.guard("n").unwrap());
+    drop(patiently(|| locks.guard("n")));
     eventually_free(&servers);
 }
 
@@ -160,7 +160,7 @@ fn without_a_majority_there_is_no_lock_and_nothing_is_left() {
 fn fault_04_a_majority_that_is_stopped_leaves_the_outcome_unknown() {
     let servers = start(3);
     let locks = builder(&servers).node_timeout(ms(50)).outage_budget(ms(500)).build().unwrap();
-    drop(locks.guard("n").unwrap());
+    drop(patiently(|| locks.guard("n")));
     servers[..2].iter().for_each(Server::freeze);
     let (result, took) = timed(|| locks.lock("n"));
     servers[..2].iter().for_each(Server::thaw);
@@ -225,7 +225,7 @@ fn a_release_that_a_node_did_not_answer_is_repeated() {
 #[test]
 fn a_shutdown_frees_every_lock_though_a_node_is_stopped() {
     let servers = start(3);
-    let locks = builder(&servers).node_timeout(ms(50)).build().unwrap();
+    let locks = patient(&servers);
     (0..20).for_each(|number| locks.lock(&format!("n{number}")).unwrap());
     servers[0].freeze();
     locks.shutdown();

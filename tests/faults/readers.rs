@@ -2,11 +2,11 @@
 
 use crate::process::{hear, tell, with_peer};
 use crate::server::Server;
-use crate::threads::{LATE, LONG, Mark, SOON, elsewhere, eventually, timed};
+use crate::threads::{LATE, LONG, Mark, SOON, WATCHED, elsewhere, eventually, timed};
 use redlatch::{Client, LossCause, ReadWriteLock, RedLock, RedLockExt};
 use std::time::Duration;
 
-const LEASE: Duration = Duration::from_secs(1);
+const LEASE: Duration = WATCHED;
 
 fn sides_at(url: &str) -> ReadWriteLock {
     ReadWriteLock::new(&Client::builder(url).watchdog_timeout(LEASE).poll_cap(LEASE / 2).build().unwrap())

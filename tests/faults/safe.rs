@@ -103,9 +103,13 @@ fn fault_83_a_confirmation_by_a_replica_of_priority_0_is_worth_nothing_and_all_a
     let (one, all) = (of(1, LONG), of(2, WAIT));
     let guard = one.guard("n").unwrap();
     assert_eq!(guard.confirmed_by(), Some((1, 1)));
-    let refused = all.try_lock("m").unwrap_err();
-    assert!(matches!(&refused, Error::Refused { code, .. } if code == "NOREPLICAS"), "{refused:?}");
-    assert!(refused.to_string().contains("1 of 2"), "{refused}");
+    // On a busy machine the other one may be late, too.
+    eventually(LONG, "one of two confirms it", || {
+        let refused = all.try_lock("m").unwrap_err();
+        let is_refusal = matches!(&refused, Error::Refused { code, .. } if code == "NOREPLICAS");
+        assert!(is_refusal || refused.is_retryable(), "{refused:?}");
+        is_refusal && refused.to_string().contains("1 of 2")
+    });
     group.nodes[0].kill();
     assert_eq!(group.replaced(0), 1);
     assert_eq!(lost_within(SOON, &guard), LossCause::Removed);

@@ -249,7 +249,7 @@ fn a_group_has_the_tokens_of_its_members() {
 #[test]
 fn a_strict_client_has_tokens_too() {
     let server = Server::start();
-    let client = server.builder().watchdog_timeout(ms(300)).strict(true).build().unwrap();
+    let client = server.builder().watchdog_timeout(harness::threads::WATCHED).strict(true).build().unwrap();
     let locks = FencedLock::new(&client);
     assert!(!locks.try_lock("n").unwrap());
     let first = token(&locks);

@@ -1,6 +1,6 @@
 //! What an attempt to break the lock found once: slow, late and lost answers, mostly.
 
-use crate::proxy::{Flow, Proxy, Step, pass, pass_after, runs};
+use crate::proxy::{Flow, Gate, Proxy, Step, pass, pass_after, runs};
 use crate::server::Server;
 use crate::threads::{LATE, LONG, Mark, SOON, answered, eventually, finish, ms, spawn_asleep, timed};
 use redlatch::{Client, ClientBuilder, Error, LocalRedLock, RedLock, RedLockExt, ReentrantLock};
@@ -199,14 +199,15 @@ fn a_force_unlock_without_an_answer_ends_the_belief() {
 fn a_force_unlock_overtakes_the_answer_to_an_acquisition() {
     let server = Server::start();
     let proxy = Proxy::new(server.socket());
-    let (locks, other) = (locks(&proxy), server.locks());
-    let acquires = runs("acquire");
+    let (locks, other, gate) = (locks(&proxy), server.locks(), Gate::default());
+    let (acquires, held) = (runs("acquire"), gate.clone());
     let mut slow = None;
     proxy.set(move |connection, flow, data| {
         if slow.is_none() && acquires(flow, data) {
             slow = Some(connection);
         }
-        if flow == Flow::Reply && slow == Some(connection) { pass_after(ms(300), data) } else { pass(data) }
+        let is_held = flow == Flow::Reply && slow == Some(connection);
+        if is_held { vec![Step::Hold(held.clone()), Step::Send(data.to_vec())] } else { pass(data) }
     });
     let other_believes = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -220,6 +221,7 @@ fn a_force_unlock_overtakes_the_answer_to_an_acquisition() {
         assert!(locks.force_unlock("n").unwrap());
         assert!(other.try_lock("n").unwrap());
         other_believes.store(true, SeqCst);
+        gate.open();
         sleep(ms(500));
         other_believes.store(false, SeqCst);
         other.unlock("n").unwrap();

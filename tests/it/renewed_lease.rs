@@ -163,19 +163,19 @@ fn a_short_lease_survives_a_server_that_stops_for_half_of_it() {
 #[test]
 fn a_lease_whose_acquire_was_answered_late_is_renewed() {
     let server = Server::start();
-    let locks = ReentrantLock::new(&server.builder().response_timeout(SHORT).build().unwrap());
+    let locks = ReentrantLock::new(&server.builder().response_timeout(2 * SHORT).build().unwrap());
     drop(locks.guard("warm up").unwrap());
     server.freeze();
     std::thread::scope(|scope| {
         let holder = scope.spawn(|| {
-            let guard = locks.request("n").renewed_lease(SHORT).guard().unwrap().unwrap();
-            assert!(guard.remaining() < SHORT / 3, "{guard:?}");
+            let guard = locks.request("n").renewed_lease(2 * SHORT).guard().unwrap().unwrap();
+            assert!(guard.remaining() < 2 * SHORT / 3, "{guard:?}");
             eventually(LONG, "it outlives its lease", || {
                 assert!(guard.is_valid(), "{guard:?}");
-                guard.acquired_at().elapsed() > SHORT
+                guard.acquired_at().elapsed() > 2 * SHORT
             });
         });
-        std::thread::sleep(SHORT * 3 / 4);
+        std::thread::sleep(2 * SHORT * 3 / 4);
         server.thaw();
         finish(holder);
     });
@@ -186,11 +186,11 @@ fn a_lease_whose_acquire_was_answered_late_is_renewed() {
 fn a_lease_that_was_extended_is_renewed_when_that_is_over() {
     let server = Server::start();
     let locks = server.locks();
-    let guard = locks.request("n").renewed_lease(ms(1_000)).guard().unwrap().unwrap();
+    let guard = locks.request("n").renewed_lease(ms(2_000)).guard().unwrap().unwrap();
     guard.extend(SHORT).unwrap();
     eventually(LONG, "it outlives both", || {
         assert!(guard.is_valid(), "{guard:?}");
-        guard.acquired_at().elapsed() > SHORT + ms(1_500)
+        guard.acquired_at().elapsed() > SHORT + ms(2_500)
     });
     guard.unlock().unwrap();
 }

@@ -5,7 +5,7 @@ mod slots;
 mod unanswered;
 
 use crate::server::Server;
-use crate::threads::{LONG, SOON, eventually, finish, ms, spawn_asleep, while_held_elsewhere};
+use crate::threads::{LONG, SOON, WATCHED, eventually, finish, ms, spawn_asleep, while_held_elsewhere};
 use redlatch::{
     Applied, Client, Command, Error, FencedLock, HandOff, Hold, HoldState, LocalRedLock, ReadWriteLock, RedLock,
     RedLockExt, ReentrantLock, Result, Value, WriteLock,
@@ -333,7 +333,7 @@ fn a_list_may_be_long_and_no_longer() {
 #[test]
 fn a_strict_client_runs_them_too() {
     let server = Server::start();
-    let client = server.builder().watchdog_timeout(ms(300)).strict(true).build().unwrap();
+    let client = server.builder().watchdog_timeout(WATCHED).strict(true).build().unwrap();
     let locks = ReentrantLock::new(&client);
     let guard = locks.guard("n").unwrap();
     locks.while_held(guard.hold(), &[set("a", "1")]).unwrap();

@@ -17,7 +17,7 @@ fn names(cluster: &Cluster) -> Vec<String> {
 #[test]
 fn holds_of_all_slots_are_renewed() {
     let cluster = Cluster::of(Shape::STEADY);
-    let locks = locks_of(cluster.builder().watchdog_timeout(ms(3_000)));
+    let locks = locks_of(cluster.builder().watchdog_timeout(ms(6_000)));
     let names = names(&cluster);
     names.iter().for_each(|name| locks.lock(name).unwrap());
     let before = locks.client().stats().renewals;

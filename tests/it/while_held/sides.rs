@@ -63,7 +63,7 @@ fn a_late_copy_runs_nothing_after_a_downgrade() {
 fn nothing_is_sent_beyond_a_write_lease_that_a_reader_outlives() {
     let server = Server::start();
     let locks = read_write(&server);
-    let write = locks.write().request("n").lease(ms(200)).guard().unwrap().unwrap();
+    let write = locks.write().request("n").lease(ms(1_000)).guard().unwrap().unwrap();
     let read = locks.read().guard("n").unwrap();
     locks.write().while_held(write.hold(), &[set("a", "1")]).unwrap();
     let before = server.commands_during(|| {
