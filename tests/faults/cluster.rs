@@ -100,13 +100,12 @@ fn fault_91_a_master_that_is_cut_off_is_left_as_soon_as_another_is_named() {
     for cut in [Cut::Hard, Cut::Silent] {
         let (cluster, gate) = (Cluster::of(Shape::APART), Gate::default());
         let [holder, other] = [(); 2].map(|()| patient(seen_through(&cluster)));
-        let [name, first] = [0, 1].map(|number| cluster.name_at(0, number));
+        let [name, first, here] = [0, 1, 2].map(|number| cluster.name_at(0, number));
         drop(other.guard(&first).unwrap());
         cluster.cut_off(0, cut, &gate);
         let guard = holder.guard(&name).unwrap();
         assert_eq!(cluster.replaced(0), 3);
         assert_eq!(lost_within(2 * SOON, &guard), LossCause::Removed, "{cut:?}");
-        let here = cluster.name_at(0, 2);
         cluster.nodes[3].ask::<i64>(&["HSET", &here, "x", "1"]);
         eventually(LONG, "the other has moved, too", || other.is_locked(&here).unwrap_or(false));
         other.lock(&name).unwrap();

@@ -160,7 +160,7 @@ fn an_old_master_that_comes_back_is_neither_written_to_nor_believed() {
 fn a_hold_at_a_master_that_is_cut_off_is_lost_when_another_one_is_named() {
     let cluster = Cluster::of(Shape::APART);
     for node in 0..3 {
-        let name = cluster.name_at(node, 0);
+        let [name, here] = [0, 2].map(|number| cluster.name_at(node, number));
         let builder = || cluster.builder_past_proxies().watchdog_timeout(MINUTE).poll_cap(MINUTE);
         let (locks, others) = (locks_of(builder()), locks_of(builder()));
         drop(locks.guard(&cluster.name_at(node, 1)).unwrap());
@@ -173,6 +173,8 @@ fn a_hold_at_a_master_that_is_cut_off_is_lost_when_another_one_is_named() {
         let named = Mark::now();
         assert_eq!(lost_within(3 * SOON, &hold), LossCause::Removed, "the new master does not have it");
         println!("{node}: lost after {:?}", named.elapsed());
+        cluster.nodes[new].ask::<i64>(&["HSET", &here, "x", "1"]);
+        eventually(LONG, "the others have moved, too", || others.is_locked(&here).unwrap_or(false));
         assert!(others.try_lock_for(&name, LONG).unwrap() && cluster.nodes[new].pttl(&name) > 0);
         gate.open();
         cluster.join(node);
