@@ -174,7 +174,8 @@ fn fault_57_the_documented_permissions_are_enough_for_a_strict_client() {
 #[test]
 fn fault_57_the_documented_permissions_are_enough_for_a_quorum() {
     let servers = start(3);
-    let locks = QuorumLock::builder(servers.iter().map(|server| paste(server, ""))).build().unwrap();
+    let locks =
+        QuorumLock::builder(servers.iter().map(|server| paste(server, ""))).node_timeout(ms(1_000)).build().unwrap();
     let guard = locks.guard("shop:n").unwrap();
     eventually(LONG, "every node confirms it", || guard.confirmed_by() == Some((3, 3)));
     assert!(locks.verify(&guard).unwrap());
