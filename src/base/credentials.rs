@@ -1,11 +1,14 @@
 //! Who a client logs in as, where that changes while it runs.
 
 use crate::base::sync::Mutex;
+use crate::base::time::Moment;
+use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 
 /// A user and a password, or a token in its place. Its `Debug` shows neither.
 #[derive(Clone, PartialEq, Eq)]
@@ -41,11 +44,56 @@ pub(crate) struct Source {
     callback: Arc<dyn Fn() -> Result<Credentials, Refusal> + Send + Sync>,
     /// Who asks it right now.
     asking: Arc<Mutex<Vec<ThreadId>>>,
+    /// By the server's address, and not in the server: a client that looks for a master, or for slots, makes one for each look.
+    refused: Arc<Mutex<HashMap<String, Refused>>>,
 }
+
+/// A server's error: its code, and the words behind it.
+pub(crate) type Said = (String, String);
+
+/// A login that a server refused, in whose place none is tried until then.
+struct Refused {
+    said: Said,
+    until: Moment,
+    pause: Duration,
+}
+
+/// The pause of a client after a refused login, doubled each time up to [`LONGEST_PAUSE`]. Each waiting thread asks every 10 to
+/// 200 ms: a thousand threads would make 5,000 connections a second, with a TLS handshake each, and as many calls of the callback.
+/// By this pause a client makes two a second at each server, however many threads it has; a new password works 0.7 s after the
+/// callback knows it.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 impl Source {
     pub(crate) fn new<E: Into<Refusal>>(ask: impl Fn() -> Result<Credentials, E> + Send + Sync + 'static) -> Self {
-        Self { callback: Arc::new(move || ask().map_err(Into::into)), asking: Arc::default() }
+        Self { callback: Arc::new(move || ask().map_err(Into::into)), asking: Arc::default(), refused: Arc::default() }
+    }
+
+    /// Whether a thread may log in at this server now. If one after a refusal may, the others hear of that refusal for another
+    /// pause. The next pause.
+    ///
+    /// # Errors
+    /// The last refusal, during its pause.
+    pub(crate) fn take_turn(&self, address: &str, now: Moment) -> Result<Duration, Said> {
+        let mut refused = self.refused.lock();
+        let Some(last) = refused.get_mut(address) else { return Ok(FIRST_PAUSE) };
+        if now < last.until {
+            return Err(last.said.clone());
+        }
+        last.until = now.plus(last.pause);
+        Ok((last.pause * 2).min(LONGEST_PAUSE))
+    }
+
+    /// The server refused what the callback gave.
+    pub(crate) fn note_refused(&self, address: &str, said: Said, now: Moment, pause: Duration) {
+        let refused = Refused { said, until: now.plus(pause), pause };
+        self.refused.lock().insert(address.to_owned(), refused);
+    }
+
+    /// The server let the user in, or said nothing of the login.
+    pub(crate) fn forget_refused(&self, address: &str) {
+        self.refused.lock().remove(address);
     }
 
     /// It runs on whichever thread connects, which a panic of it must not end. A call of it to the client that asks would wait for
@@ -68,5 +116,36 @@ impl Source {
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Source(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(source: &Source, now: Moment) -> Duration {
+        let pause = source.take_turn("h", now).unwrap();
+        source.note_refused("h", ("WRONGPASS".to_owned(), "no".to_owned()), now, pause);
+        pause
+    }
+
+    #[test]
+    fn after_a_refusal_one_thread_at_a_time_tries_again_and_ever_more_seldom() {
+        let source = Source::new(|| Ok::<_, Refusal>(Credentials::password("p")));
+        let mut now = Moment(0);
+        let pauses: Vec<_> = (0..7)
+            .map(|_| {
+                let pause = refused(&source, now);
+                assert_eq!(source.take_turn("h", now).unwrap_err().0, "WRONGPASS");
+                assert!(source.take_turn("other", now).is_ok());
+                now = now.plus(pause);
+                pause.as_millis()
+            })
+            .collect();
+        assert_eq!(pauses, [20, 40, 80, 160, 320, 500, 500]);
+        assert!(source.take_turn("h", now).is_ok());
+        assert!(source.take_turn("h", now).is_err(), "the first one is on its way");
+        source.forget_refused("h");
+        assert_eq!(source.take_turn("h", now), Ok(FIRST_PAUSE));
     }
 }

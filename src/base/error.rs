@@ -245,6 +245,9 @@ impl Error {
     }
 
     /// Whether the same call may succeed later without a change of the program or the server's set-up.
+    ///
+    /// A refused login (`WRONGPASS`, `NOAUTH`) is retryable if the credentials come from a
+    /// [callback](crate::ClientBuilder::credentials), which may learn the right ones later; with a fixed password it is not.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -304,12 +307,21 @@ impl Error {
     }
 }
 
-/// Whether a refusal can end by itself: the server is busy, full, short of memory or replicas, or changing roles.
+/// Whether a refusal can end by itself: the server is busy, full, short of memory or replicas, or changing roles, or the callback
+/// that gives the credentials does not know the new password yet.
 pub(crate) fn may_pass(code: &str, cause: &Cause) -> bool {
     const PASSING: [&str; 9] =
         ["LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "OOM", "MISCONF", "NOREPLICAS"];
-    PASSING.contains(&code) || says_full(&cause.0)
+    PASSING.contains(&code) || says_full(&cause.0) || (is_login(code) && cause.0.contains(BY_CALLBACK))
 }
+
+/// Whether a server refuses the login by this code, and not what the user asks for. A user who is disabled or deleted hears it too.
+pub(crate) fn is_login(code: &str) -> bool {
+    matches!(code, "NOAUTH" | "WRONGPASS")
+}
+
+/// Said behind the server's words, for the reader and for [`may_pass`]: a fixed password stays wrong.
+pub(crate) const BY_CALLBACK: &str = " (the callback of ClientBuilder::credentials gave them)";
 
 /// `ERR max number of clients reached`, which has no code of its own.
 pub(crate) fn says_full(text: &str) -> bool {

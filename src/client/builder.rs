@@ -67,13 +67,27 @@ impl<T> ClientBuilder<T> {
         self
     }
 
-    /// Asked for user and password, or a token in its place, whenever a connection is made; the URL has none then. So credentials
-    /// may be changed, or expire, while the client runs: a connection that is open stays logged in.
+    /// The client asks this callback for user and password, or a token in place of the password, whenever it makes a connection.
+    /// The URL has none then. So credentials may change, or expire, while the client runs. A connection that is open stays logged in.
     ///
-    /// Where the server refuses what it gave (`WRONGPASS`), it is asked again within the time to connect, after 20, 100 and 500 ms:
-    /// whoever changes a password in two places does not do so at once. What it fails with is told as
-    /// [`Unavailable`](Error::Unavailable), and it is asked again as a server would be that is out of reach. It may block, but
-    /// calls wait for it, beyond their deadlines, too; so it should use no lock of this client. Sentinels are not logged in to by it.
+    /// While the server refuses what the callback gave (`WRONGPASS`, `NOAUTH`), calls repeat the login:
+    ///
+    /// | call | for how long |
+    /// | --- | --- |
+    /// | with a wait of its own | until that is over |
+    /// | a try, [`verify`](crate::RedLock::verify) | one [`response_timeout`](Self::response_timeout) |
+    /// | an unlock | [`outage_budget`](Self::outage_budget), until the lease ends at most |
+    /// | every other | `outage_budget` |
+    /// | [`Client::ping`], [`Client::shutdown`], a guard that is dropped | not at all |
+    ///
+    /// Then the call returns [`Refused`](Error::Refused), which [is retryable](Error::is_retryable). So the source of the callback
+    /// may learn a new password some seconds after the server, and no call fails. Renewals go on until the lease ends.
+    /// Each refusal doubles a pause from 20 to 500 ms, after which one thread of the client logs in at that server. A user who is
+    /// deleted or disabled is refused in the same way. A password in the URL is different: a call that it fails for ends at once.
+    ///
+    /// If the callback fails, its error is told as [`Unavailable`](Error::Unavailable), and it is asked again as a server would be
+    /// that is out of reach. The callback may block, but calls wait for it, beyond their deadlines, too; so it should use no lock
+    /// of this client. Sentinels are not logged in to by it.
     ///
     /// ```no_run
     /// use redlatch::{Client, Credentials};

@@ -5,7 +5,7 @@ use super::multi::worse;
 use super::patience::Terms;
 use super::primitive::{GroupPrimitive, TakeAll};
 use crate::base::config::Config;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, is_login};
 use crate::base::time::{Lease, Moment};
 use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
@@ -96,8 +96,8 @@ impl Engine {
             }
             Ok((TakeAll::Busy(taken), _)) => Ok(self.group_busy(taken)),
             Ok((TakeAll::Apart, _)) => Ok(Together::Apart),
-            // One key may be refused to us. Without enough replicas each would be.
-            Err(Error::Refused { code, .. }) if code != UNCONFIRMED => Ok(Together::Apart),
+            // One key may be refused to us. Without enough replicas, or without a login, each would be.
+            Err(Error::Refused { code, .. }) if code != UNCONFIRMED && !is_login(&code) => Ok(Together::Apart),
             Err(error) => Err(error),
         }
     }

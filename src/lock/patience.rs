@@ -111,6 +111,17 @@ struct Trouble {
     ear: Option<Arc<Semaphore>>,
     /// The first attempt that was sent and not answered.
     doubt: Option<Failure>,
+    /// The last login that was refused and may be let in later.
+    login: Option<Failure>,
+}
+
+impl Trouble {
+    /// What the call ends with. The last attempt before a deadline may have too little time to connect: a refused login before it
+    /// tells the caller what is wrong, the time-out does not.
+    fn verdict(self, last: Failure) -> Failure {
+        let has_no_news = matches!(last, Failure::Unreached(_)) && last.is_timeout();
+        self.login.filter(|_| has_no_news).unwrap_or(last).after(self.doubt)
+    }
 }
 
 /// The pause before an attempt is repeated, doubled each time up to [`LONGEST_PAUSE`].
@@ -169,7 +180,7 @@ impl<'a> Patience<'a> {
                 Ok(answer) => return Ok((answer, trouble.doubt.is_some())),
                 Err(failure) if self.is_spent(&failure, &mut trouble) => {
                     self.hold_back(&failure, now)?;
-                    return Err(failure.after(trouble.doubt).into_error(self.stop.resource));
+                    return Err(trouble.verdict(failure).into_error(self.stop.resource));
                 }
                 Err(failure) => self.recover(failure, &mut trouble),
             }
@@ -188,10 +199,12 @@ impl<'a> Patience<'a> {
         settled || borne || trouble.attempts >= self.attempts || now >= self.ends(now)
     }
 
-    /// Whether a refusal is the answer. What a server refuses that has another part now, or none, the one in its place may do.
+    /// Whether a refusal is the answer. What a server refuses that has another part now, or none, the one in its place may do; and
+    /// a server that refuses the login was not asked.
     fn is_no(&self, failure: &Failure) -> bool {
         let has_no_part = |code: &str| NO_PART.contains(&code) && self.health.moves();
-        self.takes_no && matches!(failure, Failure::Refused { code, .. } if !has_no_part(code))
+        let is_refusal = matches!(failure, Failure::Refused { code, .. } if !has_no_part(code));
+        self.takes_no && is_refusal && !failure.is_of_login()
     }
 
     /// Pauses before the next attempt. The first that was not answered may have met an idle connection which
@@ -200,6 +213,9 @@ impl<'a> Patience<'a> {
         if trouble.doubt.is_none() && matches!(failure, Failure::Unknown { .. }) {
             trouble.doubt = Some(failure);
             return;
+        }
+        if failure.is_of_login() {
+            trouble.login = Some(failure);
         }
         let pause = trouble.pause.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE));
         trouble.pause = Some(pause);
@@ -267,6 +283,7 @@ impl<'a> Patience<'a> {
 mod tests {
     use super::*;
     use crate::base::config::HandOff;
+    use crate::base::error::{Applied, BY_CALLBACK, Cause};
     use crate::lock::kinds::local::engine_in_memory;
 
     /// Fifty pauses that nobody ends last for nine seconds.
@@ -287,5 +304,16 @@ mod tests {
             let took = engine.space.clock.now().since(start);
             assert!(answer.is_ok() && took < Duration::from_secs(4), "{took:?}");
         }
+    }
+
+    #[test]
+    fn a_call_whose_time_ends_while_it_connects_tells_of_the_login_that_was_refused_before() {
+        let (cause, applied) = (Cause::new(BY_CALLBACK), Applied::No);
+        let refused = || Failure::Refused { code: "WRONGPASS".to_owned(), applied, cause: cause.clone() };
+        let broken = |timed_out| Broken { timed_out, ..Broken::new("nobody is there") };
+        let verdict = |last| Trouble { login: Some(refused()), ..Trouble::default() }.verdict(last);
+        assert!(verdict(Failure::Unreached(broken(true))).is_of_login());
+        assert!(matches!(verdict(Failure::Unreached(broken(false))), Failure::Unreached(_)), "that is news");
+        assert!(matches!(Trouble::default().verdict(Failure::Unreached(broken(true))), Failure::Unreached(_)));
     }
 }

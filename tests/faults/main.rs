@@ -37,6 +37,7 @@ mod queues;
 mod quorum;
 mod readers;
 mod refusals;
+mod rotation;
 mod rows;
 mod safe;
 mod sentinel;

@@ -20,7 +20,7 @@ mod url;
 mod wire;
 
 use crate::base::config::Config;
-use crate::base::error::{Applied, Cause, Error, Result, may_pass};
+use crate::base::error::{Applied, Cause, Error, Result, is_login, may_pass};
 use crate::base::script::Script;
 use crate::base::stats::Counters;
 use crate::base::time::{Clock, Moment};
@@ -203,7 +203,12 @@ impl Failure {
         }
     }
 
-    fn is_timeout(&self) -> bool {
+    /// Whether the server refused the login, and so heard nothing of the attempt.
+    pub(crate) fn is_of_login(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if is_login(code))
+    }
+
+    pub(crate) fn is_timeout(&self) -> bool {
         matches!(self, Self::Unreached(broken) | Self::Unknown { broken, .. } if broken.timed_out)
     }
 

@@ -7,8 +7,8 @@ use super::sockets::Sockets;
 use super::stream::Stream;
 use super::{Broken, Failure, url};
 use crate::base::config::{Config, SyncReplicas};
-use crate::base::credentials::{Credentials, Source};
-use crate::base::error::{Applied, Cause, Result};
+use crate::base::credentials::{Credentials, Said, Source};
+use crate::base::error::{Applied, BY_CALLBACK, Cause, Result, is_login};
 use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::script::Dialect;
@@ -178,12 +178,17 @@ impl Server {
 
     /// What went wrong, with the server's address, which holds no secret.
     fn cause(&self, error: &RedisError) -> Cause {
-        let address = &self.target.addr;
+        let (address, source) = (&self.target.addr, self.source_of(error));
         match error.detail().filter(|_| error.code().is_some()) {
-            Some(detail) => Cause::new(format!("{address}: {detail}{}", self.advice_on(error))),
+            Some(detail) => Cause::new(format!("{address}: {detail}{source}{}", self.advice_on(error))),
             None if error.is_timeout() && !says_more(error) => Cause::new(format!("{address}: no answer in time")),
-            None => Cause::new(format!("{address}: {error}")),
+            None => Cause::new(format!("{address}: {error}{source}")),
         }
+    }
+
+    /// Of a refused login, if a callback gave the credentials: then the refusal may pass.
+    fn source_of(&self, error: &RedisError) -> &'static str {
+        if self.credentials.is_some() && is_of_login(error) { BY_CALLBACK } else { "" }
     }
 
     /// How to grant what is missing, for a refusal for want of permission: all of it where that was asked for, or else what the server
@@ -273,15 +278,16 @@ impl Server {
     pub(crate) fn connect(&self, until: Moment) -> Result<Greeted, RedisError> {
         let until = until.min(self.clock.now().plus(self.connect_timeout));
         let Some(credentials) = &self.credentials else { return self.connect_as(None, until) };
-        for pause in ROTATION {
-            match self.connect_as(Some(ask(credentials)?), until) {
-                Err(error) if error.code() == Some("WRONGPASS") && self.clock.now().plus(pause) < until => {
-                    std::thread::sleep(pause);
-                }
-                done => return done,
+        let address = self.address();
+        let pause = credentials.take_turn(&address, self.clock.now()).map_err(said_before)?;
+        let greeted = ask(credentials).and_then(|who| self.connect_as(Some(who), until));
+        match &greeted {
+            Err(error) if is_of_login(error) => {
+                credentials.note_refused(&address, said(error), self.clock.now(), pause)
             }
+            _ => credentials.forget_refused(&address),
         }
-        self.connect_as(Some(ask(credentials)?), until)
+        greeted
     }
 
     fn connect_as(&self, who: Option<Credentials>, until: Moment) -> Result<Greeted, RedisError> {
@@ -351,8 +357,17 @@ impl Server {
     }
 }
 
-/// How long whoever changes a password may need from one place to the other: then the callback is asked again.
-const ROTATION: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(500)];
+fn is_of_login(error: &RedisError) -> bool {
+    error.code().is_some_and(is_login)
+}
+
+fn said(error: &RedisError) -> Said {
+    [error.code(), error.detail()].map(|words| words.unwrap_or_default().to_owned()).into()
+}
+
+fn said_before((code, detail): Said) -> RedisError {
+    redis::make_extension_error(code, Some(detail))
+}
 
 /// # Errors
 /// As a server that is out of reach.

@@ -76,8 +76,7 @@ impl Tally {
     /// Why there is no majority. Refused for good when no majority can ever say yes; unknown when a majority may
     /// have been reached by what was not answered.
     pub(super) fn failure(&self, open_until: Moment) -> Failure {
-        let refusals = || self.failures.iter().filter(|failure| !failure.may_pass());
-        if let Some(refusal) = refusals().next().filter(|_| refusals().count() > self.nodes - self.majority()) {
+        if let Some(refusal) = self.refusal() {
             return refusal.clone();
         }
         let silent = self.nodes - self.yes - self.no - self.failures.len();
@@ -87,6 +86,19 @@ impl Tally {
             return Failure::Unknown { open_until, broken };
         }
         Failure::Unreached(broken)
+    }
+
+    /// The refusal that keeps a majority from saying yes: one for good, or else a login that may be let in later, so that its caller
+    /// asks on and hears in the end what is wrong.
+    fn refusal(&self) -> Option<&Failure> {
+        let is_enough = |refusals: &Vec<_>| refusals.len() > self.nodes - self.majority();
+        let refusals = |counts: fn(&Failure) -> bool| {
+            let refusals: Vec<_> = self.failures.iter().filter(|failure| counts(failure)).collect();
+            Some(refusals).filter(is_enough)
+        };
+        let for_good = refusals(|failure| !failure.may_pass()).map(|refusals| refusals[0]);
+        let with_logins = || refusals(|failure| !failure.may_pass() || failure.is_of_login());
+        for_good.or_else(|| with_logins()?.into_iter().find(|failure| failure.may_pass()))
     }
 
     fn reason(&self) -> String {
@@ -112,10 +124,15 @@ pub(super) fn left(nodes: usize, free: usize, mut locked: Vec<Option<Duration>>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::{Applied, Cause};
+    use crate::base::error::{Applied, BY_CALLBACK, Cause};
 
     fn refused(code: &str) -> Failure {
         Failure::Refused { code: code.to_owned(), applied: Applied::No, cause: Cause::new("no") }
+    }
+
+    /// May be let in later.
+    fn kept_out() -> Failure {
+        Failure::Refused { code: "WRONGPASS".to_owned(), applied: Applied::No, cause: Cause::new(BY_CALLBACK) }
     }
 
     fn unreached() -> Failure {
@@ -164,6 +181,17 @@ mod tests {
         assert!(matches!(tally(0, 1, failures).failure(Moment(1)), Failure::Refused { .. }));
         let failures = vec![refused("LOADING"), refused("LOADING"), refused("LOADING")];
         assert!(matches!(tally(1, 1, failures).failure(Moment(1)), Failure::Unreached(_)), "it can pass");
+    }
+
+    #[test]
+    fn a_majority_of_refused_logins_is_told_and_decides_nothing_for_good() {
+        let told = |failures| tally(0, 0, failures).failure(Moment(1));
+        let failure = told(vec![kept_out(), refused("NOPERM"), kept_out(), unreached(), unreached()]);
+        assert!(matches!(&failure, Failure::Refused { code, .. } if code == "WRONGPASS") && failure.may_pass());
+        let failure = told(vec![kept_out(), refused("NOPERM"), refused("NOPERM"), refused("NOPERM"), kept_out()]);
+        assert!(matches!(&failure, Failure::Refused { code, .. } if code == "NOPERM") && !failure.may_pass());
+        let few = vec![kept_out(), kept_out(), unreached(), unreached(), unreached()];
+        assert!(matches!(told(few), Failure::Unreached(_)));
     }
 
     #[test]
