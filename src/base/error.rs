@@ -52,7 +52,8 @@ pub enum Error {
         /// How the hold ended under the work.
         cause: Cause,
     },
-    /// No server answered inside the outage budget, or the call's own time: nothing was applied.
+    /// No server answered inside the outage budget, or the call's own time: nothing was applied. Which waits end without the lock
+    /// instead: [`Terms`](crate::Terms#when-the-time-is-over).
     #[non_exhaustive]
     Unavailable {
         /// The resource, as the caller named it.

@@ -22,7 +22,7 @@ pub struct Batch<'e> {
 /// What became of an attempt to take a group by one command.
 pub(super) enum Together {
     Held(Vec<Hold>),
-    /// The one with this index is taken, and none is held.
+    /// The one with this index is taken, or the wait of the group ended before the store could answer; none is held.
     Busy(usize),
     /// The command cannot be used, or was refused: taken one by one, each member says what is the matter with it.
     Apart,
@@ -86,16 +86,17 @@ impl Engine {
         patience.stop.check()?;
         let forced = self.space.forced();
         let tenures: Vec<_> = keys.iter().map(|key| self.space.tenure(key)).collect();
-        let take = patience.persist(|answer_by| self.take_all(store, &tenures, lease, answer_by));
-        if !matches!(take, Ok((TakeAll::Acquired(_), _))) {
+        let take = patience.persist_in_wait(|answer_by| self.take_all(store, &tenures, lease, answer_by));
+        if !matches!(take, Ok(Some((TakeAll::Acquired(_), _)))) {
             tenures.iter().for_each(|tenure| self.sweep_open(tenure));
         }
         match take {
-            Ok((TakeAll::Acquired(sent), _)) => {
+            Ok(None) => Ok(Together::Busy(0)),
+            Ok(Some((TakeAll::Acquired(sent), _))) => {
                 self.book_all(tenures.iter().map(|tenure| self.hold(tenure, sent, asked, forced)).collect())
             }
-            Ok((TakeAll::Busy(taken), _)) => Ok(self.group_busy(taken)),
-            Ok((TakeAll::Apart, _)) => Ok(Together::Apart),
+            Ok(Some((TakeAll::Busy(taken), _))) => Ok(self.group_busy(taken)),
+            Ok(Some((TakeAll::Apart, _))) => Ok(Together::Apart),
             // One key may be refused to us. Without enough replicas, or without a login, each would be.
             Err(Error::Refused { code, .. }) if code != UNCONFIRMED && !is_login(&code) => Ok(Together::Apart),
             Err(error) => Err(error),

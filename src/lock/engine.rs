@@ -88,30 +88,33 @@ impl Engine {
         patience: &Patience<'_>,
     ) -> Result<Outcome<Hold>> {
         let forced = self.space.forced();
-        match self.take(tenure, self.space.config.length(asked), manner, patience)? {
+        let Some(take) = self.take(tenure, self.space.config.length(asked), manner, patience)? else {
+            return Ok(Outcome::Late);
+        };
+        match take {
             Take::Busy(left) => Ok(Outcome::Busy(left)),
             Take::Left(left) => Ok(Outcome::Left(left)),
             Take::Acquired(sent) => Ok(self.hold(tenure, sent, asked, forced)?.map_or(Outcome::Again, Outcome::Won)),
         }
     }
 
-    /// Asks the store until it answers, the patience ends, or it refuses for good. On `Err`, and when the lock
-    /// is busy, the tenure is dead if any attempt of it may still be executed, and is swept after that.
+    /// Asks the store until it answers, the patience ends, or it refuses for good; `None` when the caller's wait ended before the
+    /// store could answer. On `Err`, on `None` and when the lock is busy, the tenure is dead if any attempt of it may still be executed, and is swept after that.
     fn take(
         &self,
         tenure: &mut Arc<Tenure>,
         lease: Lease,
         manner: Manner<'_>,
         patience: &Patience<'_>,
-    ) -> Result<Take> {
-        let take = patience.persist(|answer_by| {
+    ) -> Result<Option<Take>> {
+        let take = patience.persist_in_wait(|answer_by| {
             self.space.replace_ended(tenure);
             self.note_open(tenure, lease, self.primitive.take(tenure, lease, manner, answer_by))
         });
-        if !matches!(take, Ok((Take::Acquired(_), _))) {
+        if !matches!(take, Ok(Some((Take::Acquired(_), _)))) {
             self.sweep_open(tenure);
         }
-        take.map(|(take, _)| take)
+        Ok(take?.map(|(take, _)| take))
     }
 
     /// Books an acquired tenure as a hold of the current thread; `None` when it cannot be believed: its validity was
@@ -171,16 +174,16 @@ impl Engine {
         Ok(true)
     }
 
-    /// One more level for the thread that holds it already.
-    pub(crate) fn reenter(&self, hold: &Hold, asked: Asked, patience: &Patience<'_>) -> Result<()> {
+    /// One more level for the thread that holds it already; false when the caller's wait ended before the store could answer.
+    pub(crate) fn reenter(&self, hold: &Hold, asked: Asked, patience: &Patience<'_>) -> Result<bool> {
         let is_covered = self.is_covered(hold, asked);
         if !is_covered && hold.state() == HoldState::Lost {
             return Err(Error::lost(hold.resource()));
         }
         let overflow = || Error::config(format!("lock {:?} is held too many times over", hold.resource()));
         let count = hold.count().checked_add(1).ok_or_else(overflow)?;
-        if !is_covered {
-            self.prolong(hold, count, self.space.config.length(asked), patience)?;
+        if !is_covered && !self.prolong(hold, count, self.space.config.length(asked), patience)? {
+            return Ok(false);
         }
         let was_watched = hold.tenure().is_watched();
         self.note_renewed(hold.tenure(), asked);
@@ -188,7 +191,7 @@ impl Engine {
         if !was_watched && asked.is_renewed() {
             self.keep(hold)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Whether a level needs nothing of the server: its terms are met by what the hold has.
@@ -208,13 +211,14 @@ impl Engine {
         }
     }
 
-    /// Writes the count and the lease to the store; a hold that is not there any more is lost.
-    fn prolong(&self, hold: &Hold, count: usize, lease: Lease, patience: &Patience<'_>) -> Result<()> {
+    /// Writes the count and the lease to the store; a hold that is not there any more is lost. False: as of `reenter`.
+    fn prolong(&self, hold: &Hold, count: usize, lease: Lease, patience: &Patience<'_>) -> Result<bool> {
         let tenure = hold.tenure();
-        let (answer, _) = patience.persist(|answer_by| {
+        let answered = patience.persist_in_wait(|answer_by| {
             self.note_open(tenure, lease, self.primitive.reenter(tenure, count, lease, answer_by))
         })?;
-        self.book(tenure, answer, lease)
+        let Some((answer, _)) = answered else { return Ok(false) };
+        self.book(tenure, answer, lease).map(|()| true)
     }
 
     /// Books the answer to a command that prolongs: `None` was "not in the store".

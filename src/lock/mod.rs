@@ -260,7 +260,7 @@ pub trait RedLock: Send + Sync {
         Ok(self.acquire(resource, &Terms::new().wait(Duration::ZERO))?.is_some())
     }
 
-    /// Waits at most so long. `false`: it was busy all that time, and is not held here
+    /// Waits at most so long. `false`: the wait [ended without the lock](Terms#when-the-time-is-over), which is not held here
     /// ([easily lost](RedLock#answers-that-are-easily-lost)).
     ///
     /// # Errors
@@ -270,8 +270,8 @@ pub trait RedLock: Send + Sync {
         Ok(self.acquire(resource, &Terms::new().wait(wait))?.is_some())
     }
 
-    /// Waits at most `wait`, for a lease that is not renewed. `false`: it was busy all that time, and is not held here
-    /// ([easily lost](RedLock#answers-that-are-easily-lost)).
+    /// Waits at most `wait`, for a lease that is not renewed. `false`: the wait [ended without the
+    /// lock](Terms#when-the-time-is-over), which is not held here ([easily lost](RedLock#answers-that-are-easily-lost)).
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).

@@ -160,7 +160,7 @@ impl<'l> MultiLock<'l> {
         Ok(self.acquire(&Terms::new().wait(Duration::ZERO))?.is_some())
     }
 
-    /// Waits at most so long.
+    /// Waits at most so long. `false`: the wait [ended without the locks](Terms#when-the-time-is-over).
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -169,7 +169,7 @@ impl<'l> MultiLock<'l> {
         Ok(self.acquire(&Terms::new().wait(wait))?.is_some())
     }
 
-    /// Waits at most `wait`, for a lease that is not renewed.
+    /// Waits at most `wait`, for a lease that is not renewed. `false`: the wait [ended without the locks](Terms#when-the-time-is-over).
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).

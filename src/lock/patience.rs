@@ -8,6 +8,7 @@ use crate::client::Space;
 use crate::store::Health;
 use crate::store::node::{Broken, Failure};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 /// The setters of [`Terms`], which a request has too: `setters_of_terms!('r, self.terms);` stands in its `impl`, and
@@ -15,7 +16,8 @@ use std::time::Duration;
 macro_rules! setters_of_terms {
     ($token:lifetime, $self:ident $(.$terms:ident)?) => {
         /// Waits at most so long, for a group as a whole: zero tries once, [`Duration::MAX`] waits for ever. Default:
-        /// for ever.
+        /// for ever. How such a call ends when the server is slow or away:
+        /// [time-outs](Terms#when-the-time-is-over).
         pub fn wait(mut $self, wait: Duration) -> Self {
             $self$(.$terms)?.wait = wait;
             $self
@@ -64,6 +66,25 @@ pub(super) use setters_of_terms;
 /// locks.release(&hold)?;
 /// # Ok::<(), redlatch::Error>(())
 /// ```
+///
+/// # When the time is over
+///
+/// A server may be slow or away when the time of an acquire ends. A wait is longer than zero and has an end; a try is a wait of
+/// zero, and its time is one [`response_timeout`](crate::ClientBuilder::response_timeout). The errors are those of
+/// [`Error`](crate::Error).
+///
+/// | the server | a wait ends with | a try ends with |
+/// | --- | --- | --- |
+/// | said that the lock is busy | `false` or `None` | `false` or `None` |
+/// | came to the command too late, and refused to execute it | `false` or `None` | `Unavailable` |
+/// | said that the lock is busy, and was away later | `false` or `None` | |
+/// | was away all the time | `Unavailable` | `Unavailable` |
+/// | did not answer a command that it may have executed | `OutcomeUnknown` | `OutcomeUnknown` |
+/// | refused to serve until the end, as while it loads its data | `Refused` | `Refused` |
+///
+/// So a wait of 2 ms on a machine that stalls for a moment ends without the lock. A try tells of such a stall, for a whole
+/// response time-out was not enough. Of a [`QuorumLock`](crate::QuorumLock) a majority counts as the server. A [`MultiLock`](crate::MultiLock)
+/// ends in the same way; busy means one of its members.
 #[derive(Debug, Clone, Copy)]
 #[must_use]
 pub struct Terms<'t> {
@@ -98,6 +119,10 @@ pub(super) struct Patience<'a> {
     limit: Option<Moment>,
     attempts: usize,
     takes_no: bool,
+    /// The call waits for a lock, for a time of the caller's.
+    waits: bool,
+    /// The store has answered this call.
+    answered: AtomicBool,
 }
 
 /// What went wrong in a call so far.
@@ -135,7 +160,8 @@ impl<'a> Patience<'a> {
     /// Until the store has been out of reach for the outage budget.
     pub(super) fn new(space: &'a Space, health: &'a dyn Health, resource: &'a str) -> Self {
         let stop = Stop::new(&space.clock, &space.shutdown, resource);
-        Self { space, health, stop, limit: None, attempts: usize::MAX, takes_no: false }
+        let answered = AtomicBool::new(false);
+        Self { space, health, stop, limit: None, attempts: usize::MAX, takes_no: false, waits: false, answered }
     }
 
     /// Not beyond a point in time; of several, the earliest.
@@ -154,14 +180,16 @@ impl<'a> Patience<'a> {
         Self { takes_no: true, ..self }
     }
 
-    /// As an acquire's terms say. A try waits for no lock, but it does wait for the server's answer.
+    /// As an acquire's terms say. A try waits for no lock, but it does wait for the server's answer; one of a group that waits is a
+    /// part of that wait.
     pub(super) fn on(self, terms: &Terms<'a>) -> Self {
         let own_deadline = match terms.wait {
             Duration::MAX => None,
             Duration::ZERO => Some(self.space.one_answer().min(terms.answer_by.unwrap_or(Moment::MAX))),
             wait => Some(self.space.clock.now().plus(wait)),
         };
-        Self { stop: self.stop.at(own_deadline).cancelled_by(terms.token), ..self }
+        let waits = terms.answer_by.is_some() || !matches!(terms.wait, Duration::MAX | Duration::ZERO);
+        Self { stop: self.stop.at(own_deadline).cancelled_by(terms.token), waits, ..self }
     }
 
     /// Pauses end early when the semaphore is released, which the token does too.
@@ -171,16 +199,48 @@ impl<'a> Patience<'a> {
 
     /// Repeats an attempt until it is answered, refused for good, or the patience ends. With the answer comes
     /// whether any attempt before it was left unanswered.
-    pub(super) fn persist<T>(&self, mut attempt: impl FnMut(Moment) -> Result<T, Failure>) -> Result<(T, bool)> {
+    pub(super) fn persist<T>(&self, attempt: impl FnMut(Moment) -> Result<T, Failure>) -> Result<(T, bool)> {
+        self.ask(attempt)?.map_err(|failure| failure.into_error(self.stop.resource))
+    }
+
+    /// The same for an acquire; `None` when the caller's wait ended without the lock, though the store had no time for the last
+    /// attempt.
+    pub(super) fn persist_in_wait<T>(
+        &self,
+        attempt: impl FnMut(Moment) -> Result<T, Failure>,
+    ) -> Result<Option<(T, bool)>> {
+        match self.ask(attempt)? {
+            Ok(answer) => {
+                self.answered.store(true, SeqCst);
+                Ok(Some(answer))
+            }
+            Err(failure) if self.ends_wait(&failure) => Ok(None),
+            Err(failure) => Err(failure.into_error(self.stop.resource)),
+        }
+    }
+
+    /// Whether a wait that ends with this failure is in vain, and no reason to worry: nothing was applied, and the server has
+    /// answered, if only that the attempt came too late. A caller who waits 2 ms is not told of a machine that stalls for 3 ms. A
+    /// server that answered nothing is told, and so is an attempt that may have been applied.
+    fn ends_wait(&self, failure: &Failure) -> bool {
+        let is_in_vain = match failure {
+            Failure::Stale => true,
+            Failure::Unreached(_) => self.answered.load(SeqCst),
+            Failure::Unknown { .. } | Failure::Refused { .. } => false,
+        };
+        self.waits && is_in_vain
+    }
+
+    fn ask<T>(&self, mut attempt: impl FnMut(Moment) -> Result<T, Failure>) -> Result<Result<(T, bool), Failure>> {
         let mut trouble = Trouble::default();
         loop {
             let now = self.space.clock.now();
             trouble.since.get_or_insert(now);
             match attempt(self.attempt_ends(&trouble, now)) {
-                Ok(answer) => return Ok((answer, trouble.doubt.is_some())),
+                Ok(answer) => return Ok(Ok((answer, trouble.doubt.is_some()))),
                 Err(failure) if self.is_spent(&failure, &mut trouble) => {
                     self.hold_back(&failure, now)?;
-                    return Err(trouble.verdict(failure).into_error(self.stop.resource));
+                    return Ok(Err(trouble.verdict(failure)));
                 }
                 Err(failure) => self.recover(failure, &mut trouble),
             }
@@ -283,7 +343,7 @@ impl<'a> Patience<'a> {
 mod tests {
     use super::*;
     use crate::base::config::HandOff;
-    use crate::base::error::{Applied, BY_CALLBACK, Cause};
+    use crate::base::error::{Applied, BY_CALLBACK, Cause, Error};
     use crate::lock::kinds::local::engine_in_memory;
 
     /// Fifty pauses that nobody ends last for nine seconds.
@@ -315,5 +375,30 @@ mod tests {
         assert!(verdict(Failure::Unreached(broken(true))).is_of_login());
         assert!(matches!(verdict(Failure::Unreached(broken(false))), Failure::Unreached(_)), "that is news");
         assert!(matches!(Trouble::default().verdict(Failure::Unreached(broken(true))), Failure::Unreached(_)));
+    }
+
+    /// How a call ends whose store answered so many times, and then failed in this way until the end.
+    fn ends(terms: &Terms<'_>, answers: usize, failure: &Failure) -> Result<bool> {
+        let engine = engine_in_memory(HandOff::default());
+        let patience = engine.patience("n").on(terms);
+        (0..answers).for_each(|_| assert!(patience.persist_in_wait(|_| Ok(())).unwrap().is_some()));
+        let told = patience.persist_in_wait(|_| Err::<(), _>(failure.clone()));
+        told.map(|answer| answer.is_some())
+    }
+
+    #[test]
+    fn a_wait_ends_in_vain_if_the_store_answered_and_with_an_error_if_it_did_not() {
+        const SHORT: Duration = Duration::from_millis(5);
+        let (wait, part) = (Terms::new().wait(SHORT), Terms { answer_by: Some(Moment(0)), ..Terms::new() });
+        let of_group = part.wait(Duration::ZERO);
+        let broken = || Broken::new("nobody is there");
+        let unknown = Failure::Unknown { open_until: Moment(0), broken: broken() };
+        for terms in [wait, of_group] {
+            assert!(!ends(&terms, 0, &Failure::Stale).unwrap());
+            assert!(!ends(&terms, 1, &Failure::Unreached(broken())).unwrap());
+            assert!(matches!(ends(&terms, 0, &Failure::Unreached(broken())), Err(Error::Unavailable { .. })));
+            assert!(matches!(ends(&terms, 1, &unknown), Err(Error::OutcomeUnknown { .. })));
+            assert!(matches!(ends(&terms, 1, &Failure::not_understood()), Err(Error::Refused { .. })));
+        }
     }
 }

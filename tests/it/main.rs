@@ -23,6 +23,7 @@ mod errors;
 mod examples;
 mod fenced;
 mod interleavings;
+mod late;
 mod lateness;
 mod lifecycle;
 mod loggers;

@@ -8,7 +8,7 @@ mod holding;
 mod kinds;
 mod levels;
 mod losses;
-mod members;
+pub(crate) mod members;
 mod one_script;
 mod one_script_faults;
 mod stress;

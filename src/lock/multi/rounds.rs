@@ -13,6 +13,7 @@ use crate::lease::hold::Hold;
 use crate::lock::Terms;
 use crate::lock::batch::Together;
 use crate::store::node::LEAST_TO_CONNECT;
+use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,6 +94,8 @@ struct Call<'a> {
     since: Moment,
     deadline: Option<Moment>,
     semaphore: Arc<Semaphore>,
+    /// The member that was last found busy.
+    busy: Cell<Option<usize>>,
 }
 
 impl<'a> Call<'a> {
@@ -103,7 +106,7 @@ impl<'a> Call<'a> {
         if let Some(token) = terms.token {
             token.wake(&semaphore);
         }
-        Self { group, terms: *terms, clock, since, deadline, semaphore }
+        Self { group, terms: *terms, clock, since, deadline, semaphore, busy: Cell::default() }
     }
 
     fn is_over(&self) -> bool {
@@ -135,8 +138,12 @@ impl<'a> Call<'a> {
     /// Waits for one member, if one was busy, and tries the others.
     fn round(&self, part: &mut Part<'_>, awaited: Option<usize>) -> Result<Round> {
         if let Some(at) = awaited {
-            let Some(hold) = self.take(at, &self.waiting())? else { return Ok(Round::Late) };
-            part.taken.push((at, hold));
+            match self.take(at, &self.waiting()) {
+                Ok(Some(hold)) => part.taken.push((at, hold)),
+                Ok(None) => return Ok(Round::Late),
+                Err(error) if self.ends_wait(at, &error) => return Ok(Round::Late),
+                Err(error) => return Err(error),
+            }
         }
         let others: Vec<_> = (0..self.group.members.len()).filter(|at| awaited != Some(*at)).collect();
         match self.together(&others)? {
@@ -151,10 +158,13 @@ impl<'a> Call<'a> {
     fn together(&self, members: &[usize]) -> Result<Together> {
         let Some(engine) = self.group.engine_of(members) else { return Ok(Together::Apart) };
         let names: Vec<_> = members.iter().map(|at| self.group.members[*at].resource.as_str()).collect();
-        match engine.take_group(&names, &self.trying()) {
-            Err(error) if self.bears(&error) => Ok(Together::Busy(0)),
-            result => result,
+        let taken = engine.take_group(&names, &self.trying());
+        match taken {
+            Err(error) if self.bears(&error) => return Ok(Together::Busy(0)),
+            Ok(Together::Busy(at)) => self.busy.set(Some(members[at])),
+            _ => {}
         }
+        taken
     }
 
     fn one_by_one(&self, part: &mut Part<'_>, members: Vec<usize>) -> Result<Round> {
@@ -171,13 +181,23 @@ impl<'a> Call<'a> {
 
     fn take(&self, at: usize, terms: &Terms<'_>) -> Result<Option<Hold>> {
         let member = &self.group.members[at];
-        member.lock.acquire(&member.resource, terms)
+        let taken = member.lock.acquire(&member.resource, terms);
+        if matches!(taken, Ok(None)) {
+            self.busy.set(Some(at));
+        }
+        taken
     }
 
     /// Whether a failed try of a member is a reason to wait for it: that wait rides out an outage, or says what is
     /// wrong.
     fn bears(&self, error: &Error) -> bool {
         error.is_retryable() && !self.is_over()
+    }
+
+    /// Whether the wait for this member ended in vain, as one for a single lock would have: it was busy, and its server was away
+    /// later. The member's own call does not know of the round before.
+    fn ends_wait(&self, at: usize, error: &Error) -> bool {
+        self.busy.get() == Some(at) && self.is_over() && matches!(error, Error::Unavailable { .. })
     }
 
     /// The first rounds follow each other at once: each has waited for a member.

@@ -68,6 +68,8 @@ pub(crate) enum Outcome<T> {
     Busy(Option<Duration>),
     /// Free, but for so long left to others.
     Left(Duration),
+    /// The caller's time ended before the store could answer.
+    Late,
 }
 
 /// One call that waits, whatever for.
@@ -160,6 +162,7 @@ impl<B: Bid> Contender<'_, B> {
             }
             match outcome {
                 Outcome::Won(won) => return Ok(Some(won)),
+                Outcome::Late => return Ok(None),
                 // The answer itself may have taken longer than the caller waits.
                 _ if last || stop.is_over() => return Ok(None),
                 Outcome::Again => check_too_slow(stop, give_up)?,

@@ -12,14 +12,14 @@ use std::time::Duration;
 type Before = Box<dyn Fn(&str) -> Result<()> + Send + Sync>;
 
 /// A lock that notes what it is asked for.
-pub(super) struct Wrapper {
-    pub(super) inner: LocalRedLock,
+pub(crate) struct Wrapper {
+    pub(crate) inner: LocalRedLock,
     before: Before,
     calls: Mutex<Vec<String>>,
 }
 
 impl Wrapper {
-    pub(super) fn new(before: impl Fn(&str) -> Result<()> + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(before: impl Fn(&str) -> Result<()> + Send + Sync + 'static) -> Self {
         Self { inner: LocalRedLock::new(), before: Box::new(before), calls: Mutex::default() }
     }
 

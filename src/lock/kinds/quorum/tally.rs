@@ -74,7 +74,7 @@ impl Tally {
     }
 
     /// Why there is no majority. Refused for good when no majority can ever say yes; unknown when a majority may
-    /// have been reached by what was not answered.
+    /// have been reached by what was not answered; stale when a majority answered, some that it was too late.
     pub(super) fn failure(&self, open_until: Moment) -> Failure {
         if let Some(refusal) = self.refusal() {
             return refusal.clone();
@@ -85,7 +85,8 @@ impl Tally {
         if self.yes + unknown + silent >= self.majority() {
             return Failure::Unknown { open_until, broken };
         }
-        Failure::Unreached(broken)
+        let stale = self.failures.iter().filter(|failure| matches!(failure, Failure::Stale)).count();
+        if self.yes + self.no + stale >= self.majority() { Failure::Stale } else { Failure::Unreached(broken) }
     }
 
     /// The refusal that keeps a majority from saying yes: one for good, or else a login that may be let in later, so that its caller
