@@ -81,7 +81,8 @@ pub(super) fn a_waiter_takes_over_when_the_lease_runs_out<K: Kind>() {
     });
     let got = got.expect("it was free in time");
     assert!(got - start >= lease - ms(1), "taken over while it was held");
-    assert!(got - granted <= lease + LATE, "taken over after {:?}", got - granted);
+    // The server may be later than this process sees.
+    assert!(got - granted <= lease + SOON, "taken over after {:?}", got - granted);
     assert_err!(lock.unlock("n"), Lost);
 }
 
