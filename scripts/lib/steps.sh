@@ -3,6 +3,7 @@
 
 outputs=$(mktemp -d)
 trap 'rm -rf "$outputs"' EXIT
+trap 'rm -rf "$outputs"' EXIT
 steps=0
 failed=()
 
