@@ -18,7 +18,7 @@ pub(crate) use ground::Servers;
 use ground::{GRANT, Ground, LOGIN};
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -74,7 +74,8 @@ pub(crate) struct Stage {
     notes: File,
     pub(crate) started: u64,
     beats: Arc<AtomicBool>,
-    heart: PathBuf,
+    /// The logs of the machine's heartbeats, one for each core.
+    hearts: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -102,12 +103,11 @@ impl Stage {
         let notes = File::create(setting.dir.join("nemeses.txt")).expect("a log file");
         let (crew, fates, events) = (Vec::new(), Vec::new(), Events::default());
         let witness = Some(Witness::new(ground.sockets()));
-        let (beats, heart) = (Arc::new(AtomicBool::new(true)), setting.dir.join("orchestrator.log"));
-        let (log, beating) = (Log::new(&heart), Arc::clone(&beats));
-        std::thread::spawn(move || worker::beat(log, &beating, &Cancels::default()));
+        let beats = Arc::new(AtomicBool::new(true));
+        let hearts = (0..cores()).map(|core| heart_of(core, &setting.dir, &beats)).collect();
         Self {
             beats,
-            heart,
+            hearts,
             setting,
             ground: Some(ground),
             proxies,
@@ -316,8 +316,13 @@ impl Stage {
 
     fn trails(&self, under_way: bool) -> Vec<Trail> {
         let plan = &self.setting.plan;
-        let mut trails =
-            vec![Trail { process: MACHINE, killed: true, records: record::read(&self.heart), ..Trail::default() }];
+        let of_core = |heart: &PathBuf| Trail {
+            process: MACHINE,
+            killed: true,
+            records: record::read(heart),
+            ..Trail::default()
+        };
+        let mut trails: Vec<_> = self.hearts.iter().map(of_core).collect();
         let until = now();
         for (number, fate) in (0..).zip(&self.fates) {
             let paths = (0..=plan.threads).map(|thread| log_path(&self.setting.dir, number, thread));
@@ -361,6 +366,33 @@ impl Stage {
         }
     }
 }
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Starts a heartbeat that stays on one core: where that is taken away, the threads that wait there stand still, and a heartbeat on
+/// another core would not see it. Its log.
+fn heart_of(core: usize, dir: &Path, beats: &Arc<AtomicBool>) -> PathBuf {
+    let (path, beats) = (dir.join(format!("orchestrator-{core}.log")), Arc::clone(beats));
+    let log = Log::new(&path);
+    std::thread::spawn(move || {
+        stay_on(core);
+        worker::beat(log, &beats, &Cancels::default())
+    });
+    path
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn stay_on(core: usize) {
+    let mut only = rustix::thread::CpuSet::new();
+    only.set(core);
+    // Refused, it goes wherever it is put.
+    let _ = rustix::thread::sched_setaffinity(None, &only);
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn stay_on(_: usize) {}
 
 impl Drop for Stage {
     fn drop(&mut self) {
