@@ -81,6 +81,15 @@ pub(crate) fn trials(row: usize, place: &Place, sets: &[Vec<&str>]) -> Vec<Trial
     done.into_iter().map(|(_, trial)| trial).collect()
 }
 
+/// One less is left when it goes, also by a panic: else who forgets scripts for the others would go on for ever.
+struct Gone<'a>(&'a AtomicUsize);
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
 /// Those of some of the sets, each with its place.
 fn at_once(row: usize, place: &Place, all: &[Vec<&str>], sets: &[usize]) -> Vec<(usize, Trial)> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -94,11 +103,11 @@ fn at_once(row: usize, place: &Place, all: &[Vec<&str>], sets: &[usize]) -> Vec<
         });
         for _ in 0..left.load(SeqCst) {
             scope.spawn(|| {
+                let _gone = Gone(&left);
                 while let Some(&at) = sets.get(next.fetch_add(1, SeqCst)) {
                     let trial = trial(row, place, &all[at]);
                     done.lock().unwrap().push((at, trial));
                 }
-                left.fetch_sub(1, SeqCst);
             });
         }
     });
