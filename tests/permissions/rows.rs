@@ -76,7 +76,7 @@ impl Row {
 
     /// A client that logs in to each of several servers.
     pub(crate) fn quorum(urls: &[String], self_test: bool) -> ClientBuilder<QuorumLock> {
-        usual(QuorumLock::builder(urls)).node_timeout(ms(1_000)).self_test(self_test)
+        usual(QuorumLock::builder(urls)).node_timeout(WATCHED / 4).self_test(self_test)
     }
 
     /// The database that its users are in.
