@@ -163,6 +163,8 @@ fn a_process_gives_way_to_nobody_when_nobody_else_listens() {
     let held = other.guard("n").unwrap();
     scope(|scope| {
         let waiter = next(scope, &crowd);
+        // A thread that sleeps may do so before it listens.
+        eventually(LONG, "it can be told", || listeners(&server) > 0);
         held.unlock().unwrap();
         finish(waiter);
     });

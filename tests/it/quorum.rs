@@ -187,7 +187,7 @@ fn the_last_clone_ends_the_threads_also_while_a_node_is_stopped() {
     alone(|| {
         let servers = start(3);
         servers[0].freeze();
-        let locks = builder(&servers).watchdog_timeout(UNHURRIED).build().unwrap();
+        let locks = builder(&servers).watchdog_timeout(2 * UNHURRIED).build().unwrap();
         let guard = locks.guard("n").unwrap();
         eventually(LONG, "it was renewed", || locks.stats().renewals > 1);
         assert!(!elsewhere(|| answered(|| locks.try_lock_for("n", ms(50))).0));

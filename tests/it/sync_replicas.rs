@@ -157,7 +157,12 @@ fn what_is_asked_of_a_hold_is_confirmed_too() {
     let guard = locks.request("n").lease(Duration::from_secs(60)).guard().unwrap().unwrap();
     group.while_one_is_frozen(|| {
         assert_unconfirmed(locks.try_lock("n"), "1 of 2");
-        assert_unconfirmed(guard.hold().extend(Duration::from_secs(120)), "1 of 2");
+        // A server that gets no core in time leaves it unknown.
+        eventually(LONG, "it says why", || {
+            let extended = guard.hold().extend(Duration::from_secs(120));
+            let is_known = !matches!(extended, Err(Error::OutcomeUnknown { .. }));
+            is_known.then(|| assert_unconfirmed(extended, "1 of 2")).is_some()
+        });
         assert!(guard.hold().remaining() <= Duration::from_secs(60));
     });
     guard.unlock().unwrap();

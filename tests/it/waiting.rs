@@ -77,6 +77,13 @@ fn a_force_unlock_wakes_a_waiter_in_another_client() {
     assert_err!(one.unlock("n"), Lost);
 }
 
+/// How many scripts the server was asked for.
+fn scripts_run(server: &Server) -> u64 {
+    let stats: String = server.ask(&["INFO", "commandstats"]);
+    let calls = |line: &str| line.strip_prefix("cmdstat_evalsha:calls=")?.split(',').next()?.parse::<u64>().ok();
+    stats.lines().find_map(calls).unwrap_or(0)
+}
+
 #[test]
 fn one_thread_of_a_process_contends_for_all_that_wait() {
     let server = Server::start();
@@ -85,8 +92,10 @@ fn one_thread_of_a_process_contends_for_all_that_wait() {
     one.lock("n").unwrap();
     std::thread::scope(|scope| {
         let mut waiters = Vec::new();
+        let before = scripts_run(&server);
         let commands = server.commands_during(|| {
             waiters.extend((0..8).map(|_| spawn_asleep(scope, || pass(&other))));
+            eventually(LONG, "one looks again", || scripts_run(&server) >= before + 2);
         });
         let subscribers = server.subscribers(CHANNEL);
         one.unlock("n").unwrap();

@@ -1,8 +1,7 @@
 //! A node, which is one server: runs one script or command on a pooled connection, and says how it ended.
 //!
-//! The pool hands out *slots*, not connections: a slot connects on the thread that uses it, inside that call's
-//! own time, and its error keeps its type. So r2d2's background connecting, its back-off of several seconds
-//! and its untyped errors never come into play.
+//! The pool hands out *slots*, not connections: a slot connects on the thread that uses it, inside that call's own time, and its error
+//! keeps its type. So r2d2's background connecting, its back-off of several seconds and its untyped errors never come into play.
 
 mod bell;
 mod codes;
@@ -102,8 +101,7 @@ pub(crate) enum Arg<'a> {
 /// How long one attempt may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// When the call gives up. Connecting is bounded by it (but gets [`LEAST_TO_CONNECT`]); a command once sent gets
-    /// [`GRACE`] beyond it.
+    /// When the call gives up; connecting gets [`LEAST_TO_CONNECT`] all the same, and a command once sent [`GRACE`] beyond it.
     pub(crate) answer_by: Moment,
     /// How long after its sending the server may execute it: the validity of the lease that it asks for.
     pub(crate) execute_within: Duration,
@@ -212,8 +210,7 @@ impl Failure {
         matches!(self, Self::Unreached(broken) | Self::Unknown { broken, .. } if broken.timed_out)
     }
 
-    /// Whether a node of a cluster says that the slot is on its way elsewhere, and the key is not here, or one beside it that a script
-    /// wanted to see.
+    /// Whether a node of a cluster says that the slot is on its way elsewhere, and without a key that the script wanted to see.
     pub(crate) fn is_on_its_way(&self) -> bool {
         let says = |code: &str, cause: &Cause| code == "ASK" || cause.to_string().contains("access a non local key");
         matches!(self, Self::Refused { code, cause, .. } if says(code, cause))

@@ -128,7 +128,7 @@ fn a_leave_that_fails_is_repeated() {
         pass_on(data)
     });
     scope(|scope| {
-        let waiter = queued(scope, &server, || answered(|| other.try_lock_for("n", ms(300))).0);
+        let waiter = queued(scope, &server, || answered(|| other.try_lock_for("n", ms(2_000))).0);
         assert!(!finish(waiter).0);
     });
     eventually_empty(&server);

@@ -129,18 +129,24 @@ fn turns_of_four(hand_off: HandOff) -> ([usize; 4], usize) {
         }
     };
     let sum = || counts.iter().map(|count| count.load(SeqCst)).sum::<usize>();
-    scope(|scope| {
+    let took = scope(|scope| {
         (0..clients.len()).for_each(|number| drop(scope.spawn(move || work(number))));
         let _over = Over(&over);
         // What came before all had connected says nothing.
         eventually(LONG, "all are there", || counts.iter().all(|count| count.load(SeqCst) > 0));
         counts.iter().chain([&passed]).for_each(|count| count.store(0, SeqCst));
+        let start = Mark::now();
         eventually(LONG, "all had their turns", || sum() >= TURNS);
+        start.elapsed()
     });
     let (counts, passed) = (counts.map(AtomicUsize::into_inner), passed.into_inner());
     println!("{counts:?}, {passed} passed to another");
     let (least, all) = (counts.iter().min().unwrap(), counts.iter().sum::<usize>());
-    assert!(4 * least >= all / 2, "each gets about as many turns as the others: {counts:?}");
+    // The others rightly pass over a client whose thread gets no core. On a machine that was late for a tenth of the time one may
+    // have half as many turns again.
+    let is_late = took <= took.real() * 9 / 10;
+    let share = if is_late { 8 } else { 4 };
+    assert!(share * least >= all / 2, "each gets about as many turns as the others: {counts:?}, {took:?}");
     (counts, passed)
 }
 
