@@ -3,7 +3,6 @@
 
 outputs=$(mktemp -d)
 trap 'rm -rf "$outputs"' EXIT
-trap 'rm -rf "$outputs"' EXIT
 steps=0
 failed=()
 
@@ -25,8 +24,8 @@ name_of() {
     head -n 1 "$1" | cut -c 4-
 }
 
-# What the output of a step says to have failed: tests, commands of cargo, and steps of a script that has some itself. Such a
-# script says it twice.
+# What the output of a step says to have failed: tests, commands of cargo, and the steps of a script that has steps itself. Such a
+# script names each failed test twice.
 what_failed() {
     { grep -E 'FAILED$|^error|^== failed: ' "$1" || true; } | awk '!seen[$0]++ && length(all = all $0) < 4000'
 }

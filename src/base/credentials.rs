@@ -44,7 +44,7 @@ pub(crate) struct Source {
     callback: Arc<dyn Fn() -> Result<Credentials, Refusal> + Send + Sync>,
     /// Who asks it right now.
     asking: Arc<Mutex<Vec<ThreadId>>>,
-    /// By the server's address, and not in the server: a client that looks for a master, or for slots, makes one for each look.
+    /// By address: a `Server` lives only as long as one look for a master or for slots.
     refused: Arc<Mutex<HashMap<String, Refused>>>,
 }
 
@@ -65,13 +65,16 @@ struct Refused {
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
+/// So long after its pause a refusal is no longer known.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+
 impl Source {
     pub(crate) fn new<E: Into<Refusal>>(ask: impl Fn() -> Result<Credentials, E> + Send + Sync + 'static) -> Self {
         Self { callback: Arc::new(move || ask().map_err(Into::into)), asking: Arc::default(), refused: Arc::default() }
     }
 
     /// Whether a thread may log in at this server now. If one after a refusal may, the others hear of that refusal for another
-    /// pause. The next pause.
+    /// pause. It returns the pause after the next refusal.
     ///
     /// # Errors
     /// The last refusal, during its pause.
@@ -87,8 +90,11 @@ impl Source {
 
     /// The server refused what the callback gave.
     pub(crate) fn note_refused(&self, address: &str, said: Said, now: Moment, pause: Duration) {
-        let refused = Refused { said, until: now.plus(pause), pause };
-        self.refused.lock().insert(address.to_owned(), refused);
+        let mut all = self.refused.lock();
+        // A node that has another address by now is not asked again.
+        all.retain(|_, old| now < old.until.plus(FORGOTTEN));
+        let pause = all.get(address).map_or(pause, |old| old.pause.max(pause));
+        all.insert(address.to_owned(), Refused { said, until: now.plus(pause), pause });
     }
 
     /// The server let the user in, or said nothing of the login.

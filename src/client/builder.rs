@@ -76,8 +76,8 @@ impl<T> ClientBuilder<T> {
     /// | --- | --- |
     /// | with a wait of its own | until that is over |
     /// | a try, [`verify`](crate::RedLock::verify) | one [`response_timeout`](Self::response_timeout) |
-    /// | an unlock | [`outage_budget`](Self::outage_budget), until the lease ends at most |
-    /// | every other | `outage_budget` |
+    /// | an outermost unlock | [`outage_budget`](Self::outage_budget), until the lease ends at most |
+    /// | every other | `outage_budget`, from the first refusal that the client met |
     /// | [`Client::ping`], [`Client::shutdown`], a guard that is dropped | not at all |
     ///
     /// Then the call returns [`Refused`](Error::Refused), which [is retryable](Error::is_retryable). So the source of the callback

@@ -98,8 +98,9 @@ impl Engine {
         }
     }
 
-    /// Asks the store until it answers, the patience ends, or it refuses for good; `None` when the caller's wait ended before the
-    /// store could answer. On `Err`, on `None` and when the lock is busy, the tenure is dead if any attempt of it may still be executed, and is swept after that.
+    /// Asks the store until it answers, the patience ends, or the store refuses for good. `None`: the caller's wait ended before the
+    /// store could answer. On `Err`, on `None` and when the lock is busy the tenure may be dead: if an attempt of it may still be
+    /// executed, it is swept after that.
     fn take(
         &self,
         tenure: &mut Arc<Tenure>,

@@ -54,9 +54,9 @@ pub use hold::GroupHold;
 ///
 /// # How it is taken
 ///
-/// In one order for all groups, by the full key and then by the server, whatever the order in which they are given; and never waiting while a part is held: when
-/// a member is busy, what was taken is released, the busy one is waited for, and then the others are tried again. So
-/// groups cannot deadlock, neither with each other nor with threads that take one lock inside another. A wait is the
+/// Groups take their members in one order: by the full key, then by the server. The order in which the members are given does not
+/// matter. A group never waits while it holds a part: when a member is busy, the group releases what it took, waits for the busy
+/// member, and then tries the others again. So groups cannot deadlock, neither with each other nor with threads that take one lock inside another. A wait is the
 /// whole group's. What was taken is given back when the wait ends, is cancelled, fails or panics.
 ///
 /// Members that are [`ReentrantLock`](crate::ReentrantLock)s of one client, not in strict mode, are taken by one
@@ -204,13 +204,11 @@ impl<'l> MultiLock<'l> {
 
     fn release_by(&self, hold: &GroupHold, limit: Moment) -> Result<()> {
         self.check_members()?;
-        let hold_of =
-            |member: &Member<'_>| hold.holds().get(member.given).filter(|hold| hold.resource() == member.resource);
-        let taken: Vec<_> = self.members.iter().map_while(|member| hold_of(member).cloned()).enumerate().collect();
-        if taken.len() != hold.holds().len() || taken.len() != self.members.len() {
+        let names = self.members.iter().map(|member| member.resource.as_str());
+        if !names.eq(hold.in_taken_order().map(Hold::resource)) {
             return Err(Error::config("this hold is of another group: release it by the group that acquired it"));
         }
-        self.give_up(&taken, limit)
+        self.give_up(&hold.in_taken_order().cloned().enumerate().collect::<Vec<_>>(), limit)
     }
 
     /// How many times over the current thread holds the whole group: how many unlocks it owes at least.

@@ -84,7 +84,7 @@ pub(super) use setters_of_terms;
 ///
 /// So a wait of 2 ms on a machine that stalls for a moment ends without the lock. A try tells of such a stall, for a whole
 /// response time-out was not enough. Of a [`QuorumLock`](crate::QuorumLock) a majority counts as the server. A [`MultiLock`](crate::MultiLock)
-/// ends in the same way; busy means one of its members.
+/// ends in the same way by the member that it waits for when its time is over.
 #[derive(Debug, Clone, Copy)]
 #[must_use]
 pub struct Terms<'t> {
@@ -207,13 +207,16 @@ impl<'a> Patience<'a> {
     /// attempt.
     pub(super) fn persist_in_wait<T>(
         &self,
-        attempt: impl FnMut(Moment) -> Result<T, Failure>,
+        mut attempt: impl FnMut(Moment) -> Result<T, Failure>,
     ) -> Result<Option<(T, bool)>> {
-        match self.ask(attempt)? {
-            Ok(answer) => {
-                self.answered.store(true, SeqCst);
-                Ok(Some(answer))
-            }
+        let answered = |result: &Result<T, Failure>| matches!(result, Ok(_) | Err(Failure::Stale));
+        let noted = |ends| {
+            let result = attempt(ends);
+            self.answered.fetch_or(answered(&result), SeqCst);
+            result
+        };
+        match self.ask(noted)? {
+            Ok(answer) => Ok(Some(answer)),
             Err(failure) if self.ends_wait(&failure) => Ok(None),
             Err(failure) => Err(failure.into_error(self.stop.resource)),
         }

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread::{ScopedJoinHandle, scope};
 use std::time::Duration;
 
-/// Renewed every two seconds, so that most of it is left for a server that starts slowly; a renewal that is not answered fails after 300 ms and is repeated after 300 ms.
+/// The watchdog renews it every two seconds, so a server that starts slowly has most of it. A renewal fails after 300 ms without an
+/// answer, and is repeated 300 ms later.
 const LEASE: Duration = Duration::from_secs(6);
 
 /// A holder, who counts what it is told, and somebody else who waits for the same lock.

@@ -196,7 +196,7 @@ fn fault_108_a_client_is_shut_down_while_its_login_is_refused() {
     server.clear();
 }
 
-/// A call waits while `known` is not what the nodes take, and goes on when it is.
+/// A call waits while `believed` is not what the nodes take, and goes on when it is.
 fn assert_waits<L: RedLock>(locks: &L, believed: &Believed, rotate: impl FnOnce()) {
     drop(locks.guard("n").unwrap());
     rotate();

@@ -1,7 +1,7 @@
 //! The harness's threads: waiting for events, and threads that are known to sleep, to hold or to be gone.
 
 pub use super::lateness::{Mark, Took};
-use redlatch::{Hold, LossCause, RedLock, Result};
+use redlatch::{Error, Hold, LossCause, RedLock, Result};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::thread::{Scope, ScopedJoinHandle};
@@ -57,7 +57,7 @@ const TRIES: usize = 10;
 /// core for longer than the margins of 25 ms and 200 ms does that to each of them. An error before that is the library's.
 pub fn if_answered<T>(call: impl FnOnce() -> Result<T>) -> Option<(T, Took)> {
     match timed(call) {
-        (Err(error), took) if error.is_retryable() && took.real() >= LEAST => None,
+        (Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. }), took) if took.real() >= LEAST => None,
         (result, took) => Some((result.unwrap(), took)),
     }
 }

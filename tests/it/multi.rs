@@ -122,6 +122,7 @@ mod cases {
                 unlocking_what_was_never_locked_is_an_error
                 another_thread_cannot_unlock
                 a_group_hold_tells_what_it_is
+                a_hold_is_released_by_the_same_members_in_any_order
                 a_group_is_locked_while_one_member_is
                 a_force_unlock_frees_every_member
                 a_guard_unlocks_when_dropped

@@ -95,10 +95,8 @@ impl Hand<'_> {
         let result = if end == End::Unlocks {
             guard.unlock()
         } else {
-            {
-                drop(guard);
-                Ok(())
-            }
+            drop(guard);
+            Ok(())
         };
         // Of which member an error is, it does not say.
         self.gave_up(op, names, if result.is_ok() { Outcome::Yes } else { Outcome::Unknown });

@@ -9,15 +9,25 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct GroupHold {
     holds: Arc<[Hold]>,
+    /// Where the hold of each member is, in the order in which groups are taken.
+    taken: Arc<[usize]>,
 }
 
 impl GroupHold {
-    pub(super) fn new(holds: Vec<Hold>) -> Self {
-        Self { holds: holds.into() }
+    /// Of each member that was taken, in that order, its place among those that the caller gave, and its hold.
+    pub(super) fn new(mut taken: Vec<(usize, Hold)>) -> Self {
+        let places = taken.iter().map(|(given, _)| *given).collect();
+        taken.sort_by_key(|(given, _)| *given);
+        Self { holds: taken.into_iter().map(|(_, hold)| hold).collect(), taken: places }
+    }
+
+    /// The members' holds in the order in which groups are taken, which is the same however the caller orders the members.
+    pub(super) fn in_taken_order(&self) -> impl Iterator<Item = &Hold> {
+        self.taken.iter().map(|place| &self.holds[*place])
     }
 
     /// The members' holds, in the order in which the group was [given](crate::MultiLock::of) its members: the first hold is that
-    /// of the first member. They are taken in another order, which [`Hold::acquired_at`] shows.
+    /// of the first member. Groups take their members in another order.
     ///
     /// ```
     /// use redlatch::{LocalRedLock, MultiLock};

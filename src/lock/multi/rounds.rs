@@ -39,11 +39,12 @@ impl Part<'_> {
         self.taken.iter().all(|(_, hold)| hold.is_valid())
     }
 
-    /// All members were taken: their holds in the order in which the caller gave them.
+    /// All members were taken.
     fn keep(&mut self) -> GroupHold {
         let mut taken = std::mem::take(&mut self.taken);
-        taken.sort_by_key(|(at, _)| self.call.group.members[*at].given);
-        GroupHold::new(taken.into_iter().map(|(_, hold)| hold).collect())
+        taken.sort_by_key(|(at, _)| *at);
+        let given = |at: usize| self.call.group.members[at].given;
+        GroupHold::new(taken.into_iter().map(|(at, hold)| (given(at), hold)).collect())
     }
 }
 

@@ -285,6 +285,8 @@ impl Server {
             Err(error) if is_of_login(error) => {
                 credentials.note_refused(&address, said(error), self.clock.now(), pause)
             }
+            // One without an answer leaves the pause as it is: hurried calls would else have every thread log in at once.
+            Err(error) if error.code().is_none() => {}
             _ => credentials.forget_refused(&address),
         }
         greeted

@@ -85,6 +85,18 @@ pub(super) fn a_group_hold_tells_what_it_is(group: &Fixture) {
     assert_eq!((hold.state(), hold.is_valid(), hold.remaining()), (HoldState::Released, false, Duration::ZERO));
 }
 
+/// Whoever puts the group together anew may have its members in another order.
+pub(super) fn a_hold_is_released_by_the_same_members_in_any_order(group: &Fixture) {
+    let hold = group.acquire(&redlatch::Terms::new()).unwrap().unwrap();
+    let members = || group.members.iter().map(|(lock, name)| (lock, name.as_str()));
+    let fewer: redlatch::MultiLock<'_> = members().take(2).collect();
+    assert_err!(fewer.release(&hold), Config);
+    assert_eq!(group.locked(), [true; 3]);
+    let again: redlatch::MultiLock<'_> = members().collect();
+    again.release(&hold).unwrap();
+    group.assert_free();
+}
+
 pub(super) fn a_group_is_locked_while_one_member_is(group: &Fixture) {
     assert!(!group.is_locked().unwrap());
     for (lock, name) in &group.members {
