@@ -153,9 +153,10 @@ impl Cluster {
         self.known().into_iter().filter(|known| known.master == Some(master)).map(|known| known.node).collect()
     }
 
-    /// Short names whose slots a node has now, behind a prefix.
+    /// Short names whose slots a node has now, behind a prefix. Of a node without slots the search for one would not end.
     pub fn names_at(&self, node: usize, prefix: &str) -> impl Iterator<Item = String> + use<> {
-        let known = self.known().into_iter().find(|known| known.node == node).expect("it is known");
+        let known =
+            self.known().into_iter().find(|known| known.node == node && known.has_slots()).expect("it has slots");
         names(prefix, move |slot| known.has(slot))
     }
 

@@ -47,8 +47,15 @@ pub(super) fn scenes() -> Vec<Scene> {
         scene("downgrade_frees", Plan { writers: 3, downgrades: true, ..shared() }, |_| ()),
         // Two read, one writes.
         scene("reader_frees_for_all", Plan { writers: 1, ..shared() }, |_| ()),
-        // A thread ends with a group of shares; another of its process, which came in beside it, gives them up; others write.
-        scene("ended_threads_believe", Plan { sides: 2, groups: 1, writers: 1, threads: 3, ..plan() }, |_| ()),
+        // A thread ends with a share; another of its process, which came in beside it, gives its own up; the others write.
+        Scene {
+            workers: 2,
+            ..scene(
+                "ended_threads_believe",
+                Plan { groups: 1, writers: 1, threads: 6, watchdog: 400, response: 150, ..shared() },
+                |_| (),
+            )
+        },
         // A reader has lost its time-out, and works on.
         scene("renews_without_timeout", Plan { hold: (900, 1_500), watchdog: 600, ..shared() }, |stage| {
             stage.perform(Step { act: Act::Evict, whom: 0, lasts: 0, pause: 200, seed: 0 })
