@@ -1,7 +1,7 @@
 //! How late the machine itself is: a test that measures time allows for that.
 //!
-//! A thread of each test program sleeps for a moment, again and again, and adds up how much later than asked for it was
-//! woken. What waits for the server, a lease or another thread is woken no more punctually.
+//! On each core a thread of each test program sleeps for a moment, again and again, and adds up how much later than asked
+//! for it was woken. What waits for the server, a lease or another thread is woken no more punctually.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,36 +10,65 @@ use std::ops::Sub;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::cores::{cores, stay_on};
+
 const TICK: Duration = Duration::from_millis(5);
 
-/// What was added up, and when the sleep began that is under way; nothing while nobody has asked.
-static TICKS: Mutex<Option<(Duration, Instant)>> = Mutex::new(None);
+/// A sleep is this late on a machine that has nothing to do. Without it, many cores would add up to an excuse for all.
+const GRAIN: Duration = Duration::from_millis(1);
 
-fn ticks() -> MutexGuard<'static, Option<(Duration, Instant)>> {
+/// How late the cores were, added up: what goes from a thread to a server and back may meet each of them.
+struct Ticks {
+    late: Duration,
+    /// When the sleep of each core's thread began that is under way.
+    began: Vec<Instant>,
+}
+
+/// Nothing while nobody has asked.
+static TICKS: Mutex<Ticks> = Mutex::new(Ticks { late: Duration::ZERO, began: Vec::new() });
+
+fn ticks() -> MutexGuard<'static, Ticks> {
     TICKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn tick() -> ! {
+impl Ticks {
+    /// How late the machine was in all, also with the ticks that are overdue.
+    fn late_until(&self, now: Instant) -> Duration {
+        self.late + self.began.iter().map(|began| overdue(*began, now)).sum::<Duration>()
+    }
+
+    fn tick(&mut self, nth: usize, now: Instant) {
+        self.late += overdue(self.began[nth], now);
+        self.began[nth] = now;
+    }
+}
+
+fn overdue(began: Instant, now: Instant) -> Duration {
+    let late = now.saturating_duration_since(began).saturating_sub(TICK);
+    if late < GRAIN { Duration::ZERO } else { late }
+}
+
+fn tick(nth: usize, core: usize) -> ! {
+    stay_on(core);
     loop {
-        let (late, began) = (late_until(Instant::now()), Instant::now());
-        *ticks() = Some((late, began));
+        let mut ticks = ticks();
+        ticks.tick(nth, Instant::now());
+        drop(ticks);
         std::thread::sleep(TICK);
     }
 }
 
-/// It counts from here, and not from when its thread gets to a core: the machine may be late, or the process be stopped,
-/// before that. A test may run where no thread can be started: then it allows for nothing.
+/// It counts from here, and not from when its threads get to their cores: the machine may be late, or the process be
+/// stopped, before that. A test may run where no thread can be started: then it allows for less, or for nothing.
 fn start() {
-    let began = Instant::now();
-    if std::thread::Builder::new().name("ticker".to_owned()).spawn(|| tick()).is_ok() {
-        ticks().get_or_insert((Duration::ZERO, began));
+    let mut ticks = ticks();
+    for (nth, core) in cores().into_iter().enumerate() {
+        let ticker = std::thread::Builder::new().name(format!("ticker-{core}"));
+        if ticker.spawn(move || tick(nth, core)).is_err() {
+            break;
+        }
+        ticks.began.push(Instant::now());
     }
-}
-
-/// How late the machine was in all, also with the tick that is overdue.
-fn late_until(now: Instant) -> Duration {
-    let overdue = |began: Instant| now.saturating_duration_since(began).saturating_sub(TICK);
-    ticks().map_or(Duration::ZERO, |(late, began)| late + overdue(began))
 }
 
 /// A moment, and how late the machine had been until then.
@@ -54,7 +83,7 @@ impl Mark {
         static TICKER: Once = Once::new();
         TICKER.call_once(start);
         let at = Instant::now();
-        Self { at, late: late_until(at) }
+        Self { at, late: ticks().late_until(at) }
     }
 
     pub fn elapsed(self) -> Took {

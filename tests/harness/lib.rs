@@ -25,6 +25,7 @@ macro_rules! assert_err {
 
 pub mod by_hand;
 pub mod cluster;
+pub mod cores;
 pub mod counting;
 pub mod deployment;
 pub mod lateness;

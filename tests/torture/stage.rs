@@ -16,6 +16,7 @@ use crate::{reaper, rules};
 pub(crate) use end::{End, explained};
 pub(crate) use ground::Servers;
 use ground::{GRANT, Ground, LOGIN};
+use harness::cores::{cores, stay_on};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -104,7 +105,7 @@ impl Stage {
         let (crew, fates, events) = (Vec::new(), Vec::new(), Events::default());
         let witness = Some(Witness::new(ground.sockets()));
         let beats = Arc::new(AtomicBool::new(true));
-        let hearts = (0..cores()).map(|core| heart_of(core, &setting.dir, &beats)).collect();
+        let hearts = cores().into_iter().map(|core| heart_of(core, &setting.dir, &beats)).collect();
         Self {
             beats,
             hearts,
@@ -367,10 +368,6 @@ impl Stage {
     }
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 /// Starts a heartbeat that stays on one core: where that is taken away, the threads that wait there stand still, and a heartbeat on
 /// another core would not see it. Its log.
 fn heart_of(core: usize, dir: &Path, beats: &Arc<AtomicBool>) -> PathBuf {
@@ -382,17 +379,6 @@ fn heart_of(core: usize, dir: &Path, beats: &Arc<AtomicBool>) -> PathBuf {
     });
     path
 }
-
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn stay_on(core: usize) {
-    let mut only = rustix::thread::CpuSet::new();
-    only.set(core);
-    // Refused, it goes wherever it is put.
-    let _ = rustix::thread::sched_setaffinity(None, &only);
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn stay_on(_: usize) {}
 
 impl Drop for Stage {
     fn drop(&mut self) {
