@@ -3,6 +3,7 @@
 use crate::harness::cluster::{Cluster, Shape};
 use crate::harness::quorum;
 use crate::harness::sentinel::{Group, Shape as GroupShape};
+use crate::proxy::Proxy;
 use crate::server::Server;
 use crate::threads::{LATE, LONG, SOON, eventually, finish, ms, spawn_asleep, timed};
 use crate::{MINUTE, locks_of};
@@ -194,6 +195,29 @@ fn fault_108_a_client_is_shut_down_while_its_login_is_refused() {
     taken.unlock().unwrap();
     drop(held);
     server.clear();
+}
+
+/// Calls in a hurry would else take turns at the login as often as their time is over.
+#[test]
+fn fault_108_a_login_that_is_not_answered_leaves_the_pause_after_a_refused_one() {
+    let (server, believed) = (Server::start(), Believed::of("old"));
+    set_password(&server, "new");
+    let proxy = Proxy::new(server.socket());
+    let builder = believed.given_to(Client::builder(&proxy.url()).outage_budget(MINUTE));
+    let locks = locks_of(builder.response_timeout(ms(50)).connect_timeout(ms(50)));
+    std::thread::scope(|scope| {
+        let lock = |number: usize| locks.lock(&format!("n{number}"));
+        let waiting = [0, 1, 2, 3, 4, 5, 6, 7].map(|number| scope.spawn(move || lock(number)));
+        std::thread::sleep(ms(1_500));
+        proxy.set(|_, _, _| Vec::new());
+        let (before, ((), took)) = (believed.asked.load(SeqCst), timed(|| std::thread::sleep(ms(2_000))));
+        let asked = believed.asked.load(SeqCst) - before;
+        let most = took.real().as_millis() / 500 + 2;
+        assert!((1..=most).contains(&u128::from(asked)), "{asked} logins, {most} are allowed");
+        proxy.clear();
+        believed.set("new");
+        waiting.into_iter().for_each(|waiter| finish(waiter).unwrap());
+    });
 }
 
 /// A call waits while `believed` is not what the nodes take, and goes on when it is.
