@@ -2,10 +2,10 @@
 
 use crate::proxy::Proxy;
 use crate::server::Server;
-use crate::threads::{LATE, LONG, SOON, WATCHED, eventually, lost_within, ms, patiently, timed};
+use crate::threads::{LATE, LONG, SOON, TRIES, WATCHED, eventually, lost_within, ms, patiently, timed};
 use crate::{LEASE, MINUTE, assert_refused, locks_of};
 use harness::sentinel::{Group, shared};
-use redlatch::{Client, HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
+use redlatch::{Client, Error, HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
 use std::time::Duration;
 
 /// How long replicas are waited for.
@@ -24,11 +24,13 @@ fn locks_of_both(group: &Group, lease: Duration) -> ReentrantLock {
     locks_of(builder.sync_replicas(2, WAIT))
 }
 
-/// That nothing was granted because replicas did not confirm it.
+/// That nothing is granted because replicas do not confirm it. On a busy machine the server may answer too late: then it is
+/// asked again.
 #[track_caller]
-fn assert_not_confirmed(result: redlatch::Result<impl std::fmt::Debug>) -> redlatch::Error {
-    let refused = result.unwrap_err();
-    assert!(matches!(&refused, redlatch::Error::Refused { code, .. } if code == "NOREPLICAS"), "{refused:?}");
+fn assert_not_confirmed(mut call: impl FnMut() -> redlatch::Result<bool>) -> redlatch::Error {
+    let refused = (0..TRIES).map(|_| call().unwrap_err()).find(|error| !matches!(error, Error::OutcomeUnknown { .. }));
+    let refused = refused.expect("one of some calls is answered");
+    assert!(matches!(&refused, Error::Refused { code, .. } if code == "NOREPLICAS"), "{refused:?}");
     refused
 }
 
@@ -41,7 +43,7 @@ fn fault_84_without_one_of_its_replicas_nothing_is_granted_and_nothing_renewed()
     group.nodes[2].kill();
     // On a busy machine the other one may be late, too.
     eventually(LEASE, "one of two confirms it", || {
-        let refused = assert_not_confirmed(locks.try_lock("m"));
+        let refused = assert_not_confirmed(|| locks.try_lock("m"));
         refused.to_string().contains("1 of 2 replicas confirmed it in time")
     });
     eventually(SOON, "it is given back", || group.nodes[0].pttl("m") == -2);
@@ -64,7 +66,7 @@ fn fault_84_repeats_that_are_not_confirmed_grow_no_count() {
     group.nodes[2].kill();
     for _ in 0..40 {
         // In so short a time the other replica of a busy machine does not always confirm it either.
-        assert_not_confirmed(locks.lock("n"));
+        assert_not_confirmed(|| locks.lock("n").map(|()| true));
     }
     assert_eq!((locks.hold("n").unwrap().count(), group.nodes[0].counts("n")), (1, vec![2]));
     locks.unlock("n").unwrap();

@@ -51,7 +51,7 @@ pub fn patiently<T>(mut call: impl FnMut() -> Result<T>) -> T {
 const LEAST: Duration = Duration::from_millis(25);
 
 /// How many calls in a row a machine that is late may leave without an answer.
-const TRIES: usize = 10;
+pub const TRIES: usize = 10;
 
 /// What a call with a short time gives, and how long it took; `None` if no server answered in time. A server that gets no
 /// core for longer than the margins of 25 ms and 200 ms does that to each of them. An error before that is the library's.

@@ -56,7 +56,7 @@ fn a_shutdown_goes_on_as_long_as_the_server_answers() {
         take(&locks, "n", 4_000);
         proxy.delay(ms(20));
         let ((), took) = timed(|| locks.client().shutdown());
-        assert!(took > budget, "it was too short to show anything: {took:?}");
+        assert!(took.real() > budget, "it was too short to show anything: {took:?}");
         assert_eq!(logged("at shutdown"), [""; 0]);
         assert_eq!(server.ask::<i64>(&["DBSIZE"]), 0);
     });

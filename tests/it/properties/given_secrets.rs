@@ -6,6 +6,7 @@ use super::secrets::{Password, SHAPES, keep_log, locks, password};
 use crate::harness::papers::{Flaw, Papers, papers, trusting};
 use crate::process::alone;
 use crate::server::Server;
+use crate::threads::{LONG, ms};
 use proptest::prelude::*;
 use proptest::sample::select;
 use redlatch::{Client, ClientBuilder, Credentials, Error, RedLock, Tls};
@@ -160,7 +161,10 @@ fn a_server_that_refuses_or_lets_in_by_a_callback_does_not_show_it() {
         let server = Server::start();
         check(15, (password(), password()), |(password, wrong)| {
             server.let_in("u", &password.whole, "~n* &* +@all");
-            let [right, refused] = [&password, &wrong].map(|one| locks(one, with_callback(server.builder(), one)));
+            // A refused login is asked again for the outage budget, if a callback gives the password.
+            let given = [(&password, LONG), (&wrong, ms(100))];
+            let builder = |one, budget| with_callback(server.builder().outage_budget(budget), one);
+            let [right, refused] = given.map(|(one, budget)| locks(one, builder(one, budget)));
             let error = wrong.assert_hidden_by_failure(refused.lock("n"));
             assert!(matches!(&error, Error::Refused { code, .. } if code == "WRONGPASS"), "{error:?}");
             right.lock("n").unwrap();
