@@ -51,7 +51,7 @@ pub fn patiently<T>(mut call: impl FnMut() -> Result<T>) -> T {
 const LEAST: Duration = Duration::from_millis(25);
 
 /// How many calls in a row a machine that is late may leave without an answer.
-pub const TRIES: usize = 10;
+const TRIES: usize = 10;
 
 /// What a call with a short time gives, and how long it took; `None` if no server answered in time. A server that gets no
 /// core for longer than the margins of 25 ms and 200 ms does that to each of them. An error before that is the library's.
@@ -66,6 +66,13 @@ pub fn if_answered<T>(call: impl FnOnce() -> Result<T>) -> Option<(T, Took)> {
 #[track_caller]
 pub fn answered<T>(mut call: impl FnMut() -> Result<T>) -> (T, Took) {
     (0..TRIES).find_map(|_| if_answered(&mut call)).expect("one of some calls is answered")
+}
+
+/// Why the first of some calls that is answered is refused. A server that gets no core in time leaves the others unknown.
+#[track_caller]
+pub fn refusal<T>(mut call: impl FnMut() -> Result<T>) -> Error {
+    let mut errors = (0..TRIES).map(|_| call().err().expect("it is refused"));
+    errors.find(|error| !matches!(error, Error::OutcomeUnknown { .. })).expect("one of some calls is answered")
 }
 
 /// Why a hold was lost, of which it must be told within so long.
