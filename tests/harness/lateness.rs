@@ -1,7 +1,10 @@
 //! How late the machine itself is: a test that measures time allows for that.
 //!
-//! On each core a thread of each test program sleeps for a moment, again and again, and adds up how much later than asked
+//! On each core a thread of each test program sleeps for a moment, again and again, and sees how much later than asked
 //! for it was woken. What waits for the server, a lease or another thread is woken no more punctually.
+//!
+//! The machine is late while at least one core is: a chain of threads that wait for each other waits for one core at a
+//! time. Time in which several cores are late counts once.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,18 +17,20 @@ use crate::cores::{cores, stay_on};
 
 const TICK: Duration = Duration::from_millis(5);
 
-/// A sleep is this late on a machine that has nothing to do. Without it, many cores would add up to an excuse for all.
+/// A sleep is this late on a machine that has nothing to do. Without it, the sleeps would add up to an excuse.
 const GRAIN: Duration = Duration::from_millis(1);
 
-/// How late the cores were, added up: what goes from a thread to a server and back may meet each of them.
 struct Ticks {
+    /// How long the machine was late in all.
     late: Duration,
+    /// What was late until then is in that sum.
+    counted_to: Option<Instant>,
     /// When the sleep of each core's thread began that is under way.
     began: Vec<Instant>,
 }
 
 /// Nothing while nobody has asked.
-static TICKS: Mutex<Ticks> = Mutex::new(Ticks { late: Duration::ZERO, began: Vec::new() });
+static TICKS: Mutex<Ticks> = Mutex::new(Ticks { late: Duration::ZERO, counted_to: None, began: Vec::new() });
 
 fn ticks() -> MutexGuard<'static, Ticks> {
     TICKS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -34,18 +39,26 @@ fn ticks() -> MutexGuard<'static, Ticks> {
 impl Ticks {
     /// How late the machine was in all, also with the ticks that are overdue.
     fn late_until(&self, now: Instant) -> Duration {
-        self.late + self.began.iter().map(|began| overdue(*began, now)).sum::<Duration>()
+        self.late + self.overdue(now)
+    }
+
+    /// What is not counted yet. Each tick that is overdue is so until now, so the one that began first covers all others.
+    fn overdue(&self, now: Instant) -> Duration {
+        let Some(due) = self.began.iter().min().map(|began| *began + TICK) else { return Duration::ZERO };
+        if now.saturating_duration_since(due) < GRAIN {
+            return Duration::ZERO;
+        }
+        now.saturating_duration_since(self.counted_to.map_or(due, |counted_to| counted_to.max(due)))
     }
 
     fn tick(&mut self, nth: usize, now: Instant) {
-        self.late += overdue(self.began[nth], now);
+        let overdue = self.overdue(now);
+        if overdue > Duration::ZERO {
+            self.late += overdue;
+            self.counted_to = Some(now);
+        }
         self.began[nth] = now;
     }
-}
-
-fn overdue(began: Instant, now: Instant) -> Duration {
-    let late = now.saturating_duration_since(began).saturating_sub(TICK);
-    if late < GRAIN { Duration::ZERO } else { late }
 }
 
 fn tick(nth: usize, core: usize) -> ! {

@@ -11,10 +11,13 @@ fn what_a_stopped_process_measures_is_longer_only_by_the_stop() {
             let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
             let (go, took) = timed(|| {
                 tell(url, "waits");
-                redis::cmd("BLPOP").arg("it:go").arg(20).query::<Option<(String, String)>>(&mut connection).unwrap()
+                let go = redis::cmd("BLPOP").arg("it:go").arg(20).query::<Option<(String, String)>>(&mut connection);
+                std::thread::sleep(ms(400));
+                go.unwrap()
             });
-            assert!(go.is_some() && took.real() > ms(500), "{took:?}");
-            assert!(took >= ms(500) && took <= LATE, "{took:?}");
+            assert!(go.is_some() && took.real() > ms(900), "{took:?}");
+            assert!(took >= ms(900) && took <= ms(400) + LATE, "{took:?}");
+            assert!(!(took <= ms(350)), "the stop of all cores counts once: {took:?}");
         },
         |start| {
             let server = Server::start();
