@@ -2,22 +2,29 @@
 
 use crate::process::{hear, tell, with_peer};
 use crate::server::Server;
-use crate::threads::{LATE, ms, timed};
+use crate::threads::{LATE, Mark, Took, ms, timed};
+
+/// How long something took without the machine, in ms, up to 400.
+fn by_itself(took: Took) -> usize {
+    (0..400).filter(|bound| !(took <= ms(*bound))).count()
+}
 
 #[test]
 fn what_a_stopped_process_measures_is_longer_only_by_the_stop() {
     with_peer(
         |url| {
             let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
-            let (go, took) = timed(|| {
-                tell(url, "waits");
-                let go = redis::cmd("BLPOP").arg("it:go").arg(20).query::<Option<(String, String)>>(&mut connection);
-                std::thread::sleep(ms(400));
-                go.unwrap()
-            });
-            assert!(go.is_some() && took.real() > ms(900), "{took:?}");
-            assert!(took >= ms(900) && took <= ms(400) + LATE, "{took:?}");
-            assert!(!(took <= ms(350)), "the stop of all cores counts once: {took:?}");
+            let start = Mark::now();
+            tell(url, "waits");
+            let go = redis::cmd("BLPOP").arg("it:go").arg(20).query::<Option<(String, String)>>(&mut connection);
+            let back = Mark::now();
+            std::thread::sleep(ms(400));
+            let end = Mark::now();
+            let (took, all, sleep) = (back - start, end - start, end - back);
+            assert!(go.unwrap().is_some() && took.real() > ms(500), "{took:?}");
+            assert!(took >= ms(500) && took <= LATE, "{took:?}");
+            // A stop of all cores counts once, and excuses nothing of what comes after it.
+            assert!(by_itself(all) + 2 >= by_itself(sleep), "{all:?}, the sleep {sleep:?}");
         },
         |start| {
             let server = Server::start();
