@@ -4,8 +4,8 @@ use super::Any;
 use crate::server::Server;
 use crate::threads::{LONG, SOON, answered, elsewhere, finish, ms, spawn_asleep, timed, while_held_elsewhere};
 use redlatch::{
-    Client, Error, FencedLock, LocalReadWriteLock, LocalRedLock, MultiLock, QuorumLock, ReadWriteLock, RedLock,
-    RedLockExt, ReentrantLock,
+    Client, Error, FencedLock, HandOff, LocalReadWriteLock, LocalRedLock, MultiLock, QuorumLock, ReadWriteLock,
+    RedLock, RedLockExt, ReentrantLock,
 };
 use std::sync::Arc;
 use std::sync::Barrier;
@@ -108,7 +108,8 @@ fn a_member_of_any_kind_that_is_lost_is_told_and_the_rest_is_released() {
 #[test]
 fn what_a_thread_that_ended_had_is_told_of_each_member_by_itself() {
     let server = Server::start();
-    let client = Client::connect(&server.url()).unwrap();
+    // However late the second reader comes, it shares.
+    let client = server.builder().hand_off(HandOff::default().within(LONG)).build().unwrap();
     let (sides, fenced) = (ReadWriteLock::new(&client), FencedLock::new(&client));
     let members: [(&dyn RedLock, _); 3] = [(sides.read(), "n1"), (sides.write(), "n0"), (&fenced, "g")];
     let holds = std::thread::scope(|scope| {
