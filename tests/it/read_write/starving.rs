@@ -249,14 +249,14 @@ fn a_mark_is_taken_away_though_the_first_attempt_fails() {
 #[test]
 fn a_mark_that_nobody_refreshes_ends() {
     let server = Server::start();
-    let locks = ReadWriteLock::new(&server.builder().poll_cap(ms(100)).build().unwrap());
-    let (seconds, micros): (u64, u64) = server.ask(&["TIME"]);
-    let end = (seconds * 1_000 + micros / 1_000 + 400).to_string();
-    server.ask::<i64>(&["ZADD", "redlatch_writer:{n}", &end, "+gone:1:1:write"]);
+    let locks = ReadWriteLock::new(&server.builder().poll_cap(ms(1_000)).build().unwrap());
     let start = Instant::now();
+    let (seconds, micros): (u64, u64) = server.ask(&["TIME"]);
+    let end = (seconds * 1_000 + micros / 1_000 + 1_500).to_string();
+    server.ask::<i64>(&["ZADD", "redlatch_writer:{n}", &end, "+gone:1:1:write"]);
     assert!(!locks.read().try_lock("n").unwrap());
     locks.read().guard("n").unwrap().unlock().unwrap();
-    assert!(start.elapsed() >= ms(350), "{:?}", start.elapsed());
+    assert!(start.elapsed() >= ms(1_450), "{:?}", start.elapsed());
     server.ask::<i64>(&["DEL", "redlatch_writer:{n}"]);
 }
 
