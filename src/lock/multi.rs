@@ -160,6 +160,28 @@ impl<'l> MultiLock<'l> {
         Ok(self.acquire(&Terms::new().wait(Duration::ZERO))?.is_some())
     }
 
+    /// [`try_lock`](Self::try_lock) for a lease that is not renewed: takes all if all are free, and lets them end by
+    /// themselves.
+    ///
+    /// ```
+    /// use redlatch::{LocalRedLock, MultiLock};
+    /// use std::time::Duration;
+    ///
+    /// let locks = LocalRedLock::new();
+    /// let both = MultiLock::of([(&locks, "order:42"), (&locks, "stock:7")]);
+    /// if both.try_lock_with_lease(Duration::from_secs(60))? {
+    ///     both.unlock()?;
+    /// }
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    #[must_use = "`false` means that the locks are not held: write `if group.try_lock_with_lease(..)? {`"]
+    pub fn try_lock_with_lease(&self, lease: Duration) -> Result<bool> {
+        Ok(self.acquire(&Terms::new().wait(Duration::ZERO).lease(lease))?.is_some())
+    }
+
     /// Waits at most so long. `false`: the wait [ended without the locks](Terms#when-the-time-is-over).
     ///
     /// # Errors

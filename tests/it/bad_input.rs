@@ -14,6 +14,7 @@ fn assert_bad_lease(lease: Duration) {
     let locks = server.locks();
     let commands = server.commands_during(|| {
         assert_err!(locks.lock_with_lease("n", lease), Config);
+        assert_err!(locks.try_lock_with_lease("n", lease), Config);
         assert_err!(locks.try_lock_for_with_lease("n", ms(50), lease), Config);
         assert_err!(locks.request("n").lease(lease).guard(), Config);
         assert_err!(locks.execute_in_lock_for("n", LONG, lease, || unreachable!("without the lock")), Config);

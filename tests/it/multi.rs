@@ -137,6 +137,7 @@ mod cases {
             waits:
                 a_wait_in_vain_ends_in_time
                 a_wait_of_zero_tries_once
+                a_try_with_a_lease_does_not_wait
                 an_unlock_of_a_member_wakes_a_group
                 members_that_are_freed_one_after_another_are_waited_for
                 nothing_is_held_while_a_member_is_waited_for
@@ -146,6 +147,7 @@ mod cases {
                 cancelling_does_not_touch_what_is_held;
             losses:
                 leases_that_run_out_free_the_group
+                a_try_with_a_lease_ends_by_itself
                 a_loss_of_one_member_is_a_loss_of_the_group
                 an_unlock_releases_past_a_lost_member
                 a_lost_member_cannot_be_re_entered_until_it_is_unlocked

@@ -40,6 +40,7 @@ pub(super) const CALLS: &[Call] = &[
     }),
     call("lock_cancellable, from its cancel", ANSWER, cancelled),
     call("try_lock", ANSWER, |stage| stage.acquire(|| stage.locks.try_lock(stage.name))),
+    call("try_lock_with_lease", ANSWER, |stage| stage.acquire(|| stage.locks.try_lock_with_lease(stage.name, MINUTE))),
     call("try_lock_for", WAIT, |stage| stage.acquire(|| stage.locks.try_lock_for(stage.name, WAIT))),
     call("try_lock_for_with_lease", WAIT, |stage| {
         stage.acquire(|| stage.locks.try_lock_for_with_lease(stage.name, WAIT, MINUTE))

@@ -38,6 +38,7 @@ macro_rules! all {
                     guards_of_levels_release_one_level_each;
                 losses:
                     a_lease_that_runs_out_frees_the_lock
+                    a_try_with_a_lease_ends_by_itself
                     a_late_unlock_says_lost
                     a_late_unlock_never_frees_the_next_holders_lock
                     a_guard_of_a_lost_hold_never_frees_a_later_one
@@ -53,6 +54,7 @@ macro_rules! all {
                 waits:
                     a_wait_in_vain_ends_in_time
                     a_wait_of_zero_tries_once
+                    a_try_with_a_lease_does_not_wait
                     a_wait_of_max_waits_for_the_lock
                     an_unlock_wakes_a_waiter
                     every_waiter_is_served
@@ -161,6 +163,7 @@ macro_rules! all_of_shared {
                     guards_of_levels_release_one_level_each;
                 losses:
                     a_lease_that_runs_out_frees_the_lock
+                    a_try_with_a_lease_ends_by_itself
                     a_late_unlock_says_lost
                     a_guard_of_a_lost_hold_never_frees_a_later_one
                     a_released_hold_never_frees_a_later_one

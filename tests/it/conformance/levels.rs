@@ -30,14 +30,15 @@ pub(super) fn every_form_re_enters<K: Kind>() {
     assert!(lock.try_lock("n").unwrap());
     assert!(lock.try_lock_for("n", Duration::ZERO).unwrap());
     assert!(lock.try_lock_for("n", LONG).unwrap());
+    assert!(lock.try_lock_with_lease("n", LONG).unwrap());
     assert!(lock.try_lock_for_with_lease("n", LONG, LONG).unwrap());
     lock.lock_with_lease("n", LONG).unwrap();
     lock.lock_cancellable("n", &token).unwrap();
     let guard = lock.guard("n").unwrap();
-    assert_eq!(lock.execute_in_lock("n", || lock.hold_count("n")).unwrap(), 9);
-    assert_eq!(guard.count(), 8);
+    assert_eq!(lock.execute_in_lock("n", || lock.hold_count("n")).unwrap(), 10);
+    assert_eq!(guard.count(), 9);
     guard.unlock().unwrap();
-    (0..7).for_each(|_| lock.unlock("n").unwrap());
+    (0..8).for_each(|_| lock.unlock("n").unwrap());
     assert!(!lock.is_locked("n").unwrap());
 }
 

@@ -35,6 +35,17 @@ pub(super) fn a_lease_that_runs_out_frees_the_lock<K: Kind>() {
     assert_err!(lock.unlock("n"), Lost);
 }
 
+pub(super) fn a_try_with_a_lease_ends_by_itself<K: Kind>() {
+    let lock = K::start();
+    assert!(lock.try_lock_with_lease("n", SHORT).unwrap());
+    run_out(&lock.hold("n").unwrap());
+    assert_err!(lock.unlock("n"), Lost);
+    assert!(lock.try_lock_with_lease("n", LONG).unwrap());
+    let hold = lock.hold("n").unwrap();
+    assert!(hold.remaining() <= LONG && lock.remaining_time_to_live("n").unwrap().unwrap() <= LONG);
+    lock.unlock("n").unwrap();
+}
+
 pub(super) fn a_late_unlock_says_lost<K: Kind>() {
     let lock = K::start();
     expired(&*lock);

@@ -26,6 +26,15 @@ pub(super) fn a_wait_of_zero_tries_once<K: Kind>() {
     lock.unlock("n").unwrap();
 }
 
+pub(super) fn a_try_with_a_lease_does_not_wait<K: Kind>() {
+    let lock = K::start();
+    while_held_elsewhere(&*lock, "n", |_| {
+        let (got, took) = answered(|| lock.try_lock_with_lease("n", LONG));
+        assert!(!got && took <= LATE, "took {took:?}");
+        assert_eq!(lock.hold_count("n"), 0);
+    });
+}
+
 pub(super) fn a_wait_of_max_waits_for_the_lock<K: Kind>() {
     let lock = K::start();
     lock.lock("n").unwrap();

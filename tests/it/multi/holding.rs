@@ -146,6 +146,7 @@ pub(super) fn a_hold_of_another_group_is_refused(group: &Fixture) {
 pub(super) fn leases_have_bounds(group: &Fixture) {
     for lease in [Duration::ZERO, ms(9), Duration::MAX] {
         assert_err!(group.lock_with_lease(lease), Config);
+        assert_err!(group.try_lock_with_lease(lease), Config);
         assert_err!(group.try_lock_for_with_lease(LONG, lease), Config);
     }
     group.assert_free();

@@ -24,13 +24,14 @@ pub(super) fn every_form_re_enters(group: &Fixture) {
     assert!(group.try_lock().unwrap());
     assert!(group.try_lock_for(Duration::ZERO).unwrap());
     assert!(group.try_lock_for(LONG).unwrap());
+    assert!(group.try_lock_with_lease(LONG).unwrap());
     assert!(group.try_lock_for_with_lease(LONG, LONG).unwrap());
     group.lock_with_lease(LONG).unwrap();
     group.lock_cancellable(&token).unwrap();
     let guard = group.guard().unwrap();
-    assert_eq!(group.execute_in_lock(|| group.hold_count()).unwrap(), 9);
+    assert_eq!(group.execute_in_lock(|| group.hold_count()).unwrap(), 10);
     guard.unlock().unwrap();
-    (0..7).for_each(|_| group.unlock().unwrap());
+    (0..8).for_each(|_| group.unlock().unwrap());
     group.assert_free();
 }
 

@@ -1,7 +1,7 @@
 //! Groups of which a member, or all, end under their holder.
 
 use super::Fixture;
-use crate::threads::{LONG, elsewhere, ms};
+use crate::threads::{LONG, elsewhere, ms, run_out};
 use crossbeam_channel::RecvTimeoutError;
 use redlatch::{HoldState, LossCause, RedLock};
 
@@ -12,6 +12,16 @@ pub(super) fn leases_that_run_out_free_the_group(group: &Fixture) {
     assert_eq!((guard.state(), guard.is_valid()), (HoldState::Lost, false));
     assert!(elsewhere(|| group.try_lock_for(LONG).unwrap() && group.unlock().is_ok()));
     assert_err!(guard.unlock(), Lost);
+    group.assert_free();
+}
+
+pub(super) fn a_try_with_a_lease_ends_by_itself(group: &Fixture) {
+    // As above.
+    assert!(group.try_lock_with_lease(ms(400)).unwrap());
+    for (lock, name) in &group.members {
+        run_out(&lock.hold(name).unwrap());
+    }
+    assert_err!(group.unlock(), Lost);
     group.assert_free();
 }
 

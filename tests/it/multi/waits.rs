@@ -38,6 +38,15 @@ pub(super) fn a_wait_of_zero_tries_once(group: &Fixture) {
     group.unlock().unwrap();
 }
 
+pub(super) fn a_try_with_a_lease_does_not_wait(group: &Fixture) {
+    let (lock, name) = &group.members[2];
+    while_held_elsewhere(lock, name, |_| {
+        let (got, took) = answered(|| group.try_lock_with_lease(LONG));
+        assert!(!got && took <= LATE, "took {took:?}");
+        assert_eq!(group.hold_count(), 0);
+    });
+}
+
 pub(super) fn an_unlock_of_a_member_wakes_a_group(group: &Fixture) {
     for (lock, name) in &group.members {
         lock.lock_with_lease(name, Duration::from_secs(60)).unwrap();
