@@ -273,6 +273,30 @@ impl<'l> MultiLock<'l> {
         Ok(false)
     }
 
+    /// How long the servers keep any member without news of its holder: the longest time of a member. `None` when
+    /// all are free, and only then; [`Duration::MAX`] if a member is a key without TTL.
+    ///
+    /// ```
+    /// use redlatch::{LocalRedLock, MultiLock, RedLock};
+    /// use std::time::Duration;
+    ///
+    /// let locks = LocalRedLock::new();
+    /// let both = MultiLock::of([(&locks, "order:42"), (&locks, "stock:7")]);
+    /// assert_eq!(both.remaining_time_to_live()?, None);
+    /// locks.lock_with_lease("stock:7", Duration::from_secs(60))?;
+    /// assert!(both.remaining_time_to_live()? > Some(Duration::from_secs(50)));
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`RedLock::remaining_time_to_live`], of the first member that fails.
+    pub fn remaining_time_to_live(&self) -> Result<Option<Duration>> {
+        self.check_members()?;
+        self.members
+            .iter()
+            .try_fold(None, |longest, member| Ok(longest.max(member.lock.remaining_time_to_live(&member.resource)?)))
+    }
+
     /// Locks all, and unlocks them when the guard is dropped.
     ///
     /// # Errors

@@ -4,9 +4,11 @@
 //! how it stands, exactly once that it lost, and waiters are served within a second of the server's return.
 
 use crate::server::Server;
-use crate::threads::{LATE, LONG, Mark, SOON, eventually, finish, ms, spawn_asleep, timed};
-use crate::{assert_refused, assert_told};
-use redlatch::{Applied, Client, ClientBuilder, Error, Hold, HoldState, LossCause, RedLock, ReentrantLock};
+use crate::threads::{LATE, LONG, Mark, SOON, eventually, finish, ms, patiently, spawn_asleep, timed};
+use crate::{MINUTE, assert_refused, assert_told};
+use redlatch::{
+    Applied, Client, ClientBuilder, Error, Hold, HoldState, LossCause, MultiLock, RedLock, ReentrantLock, Terms,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread::{ScopedJoinHandle, scope};
@@ -339,4 +341,22 @@ fn fault_01_eight_clients_wait_out_a_restart_and_are_all_served() {
     let gone = Mark::now();
     first.assert_lost(&hold, LossCause::Removed);
     println!("told of the loss {:?} after the others were served", gone.elapsed());
+}
+
+#[test]
+fn fault_146_an_extend_of_a_group_ends_at_the_member_whose_server_is_away_and_may_be_repeated() {
+    let mut servers = [Server::start(), Server::start_with_data()];
+    let locks = |server: &Server| ReentrantLock::new(&builder(&server.url()).outage_budget(ms(600)).build().unwrap());
+    let [one, away] = servers.each_ref().map(locks);
+    let group = MultiLock::of([(&one, "a"), (&away, "b"), (&one, "c")]);
+    let hold = patiently(|| group.acquire(&Terms::new().lease(MINUTE))).unwrap();
+    let prolonged = || [0, 1, 2].map(|at| hold.holds()[at].remaining() > MINUTE);
+    servers[1].kill();
+    let error = hold.extend(10 * MINUTE).unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. } | Error::OutcomeUnknown { .. }), "{error}");
+    assert_eq!((error.resource(), prolonged(), hold.is_valid()), (Some("b"), [true, false, false], true));
+    servers[1].restart();
+    patiently(|| hold.extend(10 * MINUTE));
+    assert_eq!(prolonged(), [true; 3]);
+    patiently(|| group.release(&hold));
 }

@@ -124,6 +124,8 @@ mod cases {
                 a_group_hold_tells_what_it_is
                 a_hold_is_released_by_the_same_members_in_any_order
                 a_group_is_locked_while_one_member_is
+                a_group_lasts_as_long_as_its_longest_member
+                an_extend_prolongs_every_member_and_shortens_none
                 a_force_unlock_frees_every_member
                 a_guard_unlocks_when_dropped
                 a_guard_says_how_its_unlock_ended
@@ -151,6 +153,7 @@ mod cases {
                 a_loss_of_one_member_is_a_loss_of_the_group
                 an_unlock_releases_past_a_lost_member
                 a_lost_member_cannot_be_re_entered_until_it_is_unlocked
+                nothing_is_prolonged_once_a_member_is_lost
                 listeners_of_a_released_group_are_disconnected;
             closures:
                 a_closure_runs_in_the_locks_and_gives_its_value

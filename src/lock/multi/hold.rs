@@ -1,11 +1,12 @@
 //! [`GroupHold`]: the holds of a group's members.
 
+use crate::base::error::Result;
 use crate::lease::hold::{Hold, HoldState, LostReceiver, listener};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// One thread's possession of all members of a [`MultiLock`](crate::MultiLock): live, cheap to clone, and safe to ask
-/// from any thread. Every question is answered without a round trip.
+/// from any thread. Every question is answered without a round trip; [`extend`](Self::extend) makes some.
 #[derive(Debug, Clone)]
 pub struct GroupHold {
     holds: Arc<[Hold]>,
@@ -66,6 +67,33 @@ impl GroupHold {
             HoldState::Lost => 3,
         };
         self.holds.iter().map(Hold::state).max_by_key(badness).unwrap_or(HoldState::Released)
+    }
+
+    /// Prolongs the hold of every member so that it lasts at least `lease` from now: one round trip each, in the order in
+    /// which the group was taken. Never shortens one.
+    ///
+    /// If a member is lost or released already, nothing is prolonged. If one fails on the way, the call ends there: the
+    /// members before it are prolonged, the others are as they were, and no hold is given up. So the call may be repeated.
+    ///
+    /// ```
+    /// use redlatch::{LocalRedLock, MultiLock};
+    /// use std::time::Duration;
+    ///
+    /// let locks = LocalRedLock::new();
+    /// let both = MultiLock::of([(&locks, "order:42"), (&locks, "stock:7")]);
+    /// let guard = both.request().lease(Duration::from_secs(5)).guard()?.expect("both are free");
+    /// guard.extend(Duration::from_secs(60))?;
+    /// assert!(guard.remaining() > Duration::from_secs(50));
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Hold::extend`], of the member that failed; it names its resource.
+    pub fn extend(&self, lease: Duration) -> Result<()> {
+        let is_over = |hold: &&Hold| matches!(hold.state(), HoldState::Lost | HoldState::Released);
+        // A hold that is over is asked first, and fails: the others must not last longer for nothing.
+        let over = self.in_taken_order().find(is_over);
+        over.into_iter().chain(self.in_taken_order()).try_for_each(|hold| hold.extend(lease))
     }
 
     /// A channel that gets a message as soon as any member is lost, and is disconnected once all are released or lost.

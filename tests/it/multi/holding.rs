@@ -105,6 +105,40 @@ pub(super) fn a_group_is_locked_while_one_member_is(group: &Fixture) {
     assert!(!group.is_locked().unwrap());
 }
 
+pub(super) fn a_group_lasts_as_long_as_its_longest_member(group: &Fixture) {
+    const LEASES: [u64; 3] = [60, 3_600, 600];
+    assert_eq!(group.remaining_time_to_live().unwrap(), None);
+    for (at, (lock, name)) in group.members.iter().enumerate() {
+        lock.lock_with_lease(name, Duration::from_secs(LEASES[at])).unwrap();
+        let longest = Duration::from_secs(*LEASES[..=at].iter().max().unwrap());
+        let left = elsewhere(|| group.remaining_time_to_live().unwrap().unwrap());
+        assert!(left <= longest && left > longest - LONG, "{left:?} of {longest:?}");
+    }
+    group.unlock().unwrap();
+    assert_eq!(group.remaining_time_to_live().unwrap(), None);
+}
+
+pub(super) fn an_extend_prolongs_every_member_and_shortens_none(group: &Fixture) {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    // A holder believes in 1 % less.
+    let is_long = |left: Duration| left > HOUR - HOUR / 50;
+    let guard = group.request().lease(LONG).guard().unwrap().unwrap();
+    for lease in [HOUR, ms(10)] {
+        guard.extend(lease).unwrap();
+        assert!(is_long(guard.remaining()), "{guard:?}");
+        for (lock, name) in &group.members {
+            assert!(is_long(lock.remaining_time_to_live(name).unwrap().unwrap()), "{name}");
+        }
+    }
+    for lease in [Duration::ZERO, ms(9), Duration::MAX] {
+        assert_err!(guard.extend(lease), Config);
+    }
+    let hold = guard.hold().clone();
+    guard.unlock().unwrap();
+    assert_err!(hold.extend(HOUR), NotHeld);
+    group.assert_free();
+}
+
 pub(super) fn a_force_unlock_frees_every_member(group: &Fixture) {
     assert!(!group.force_unlock().unwrap());
     let guard = group.guard().unwrap();

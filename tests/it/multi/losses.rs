@@ -74,6 +74,19 @@ pub(super) fn a_lost_member_cannot_be_re_entered_until_it_is_unlocked(group: &Fi
     group.assert_free();
 }
 
+pub(super) fn nothing_is_prolonged_once_a_member_is_lost(group: &Fixture) {
+    for lost in 0..3 {
+        let guard = group.request().lease(LONG).guard().unwrap().unwrap();
+        let (lock, name) = &group.members[lost];
+        lock.force_unlock(name).unwrap();
+        let error = guard.extend(LONG * 100).unwrap_err();
+        assert!(matches!(error, redlatch::Error::Lost { .. }) && error.resource() == Some(name.as_str()), "{error}");
+        assert!(group.remaining_time_to_live().unwrap().unwrap() <= LONG, "without {name}");
+        drop(guard);
+        group.assert_free();
+    }
+}
+
 pub(super) fn listeners_of_a_released_group_are_disconnected(group: &Fixture) {
     group.lock().unwrap();
     let hold = group.guard().unwrap().hold().clone();
