@@ -393,7 +393,9 @@ fn advice(code: &str) -> &'static str {
     match code {
         "NOAUTH" | "WRONGPASS" => "check user and password",
         "NOPERM" => "grant the user what the crate's documentation lists under \"Which permissions\"",
-        "WRONGTYPE" => "the key holds something that is not a lock, choose another name",
+        "WRONGTYPE" => {
+            "the key holds something that is not a lock of this library, as the string of another lock library: choose another name"
+        }
         "OOM" => "free memory on the server",
         "LOADING" | "BUSY" => "it cannot serve now, try later",
         "NOMASTER" => "give the name that SENTINEL MASTERS lists",

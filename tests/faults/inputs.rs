@@ -1,9 +1,11 @@
-//! Rows 50 to 53: times, names and databases at the edges of what there is.
+//! Rows 50 to 53 and 145: times, names and databases at the edges of what there is.
 
-use crate::locks_of;
 use crate::proxy::Proxy;
 use crate::server::Server;
-use crate::threads::{LATE, LONG, Mark, SOON, answered, eventually, finish, if_answered, ms, spawn_asleep, timed};
+use crate::threads::{
+    LATE, LONG, Mark, SOON, answered, eventually, finish, if_answered, ms, refusal, spawn_asleep, timed,
+};
+use crate::{MINUTE, locks_of};
 use redlatch::{Client, ClientBuilder, Error, HoldState, RedLock, RedLockExt};
 use std::time::Duration;
 
@@ -227,6 +229,30 @@ fn fault_52_a_name_that_something_else_has_is_refused() {
         assert!(error.to_string().contains(queue) && error.to_string().contains("choose another name"), "{error}");
     }
     assert_eq!(server.ask::<Vec<String>>(&["LRANGE", queue, "0", "-1"]), ["7"]);
+    server.clear();
+}
+
+/// Redlock clients, such as rslock and redlock, keep a lock as a string. By one name they and this library exclude each other, and
+/// neither waits for the other.
+#[test]
+fn fault_145_a_string_lock_of_another_library_excludes_and_is_excluded() {
+    let server = Server::start();
+    let locks = server.locks();
+    let theirs = |value: &str| server.ask::<Option<String>>(&["SET", "n", value, "NX", "PX", "60000"]);
+    assert!(theirs("theirs").is_some());
+    let (waited, took) = timed(|| locks.try_lock_for("n", MINUTE).unwrap_err());
+    assert!(took <= LONG, "it waited: {took:?}");
+    for error in [waited, refusal(|| locks.try_lock("n")), locks.lock("n").unwrap_err()] {
+        assert!(matches!(&error, Error::Refused { code, .. } if code == "WRONGTYPE"), "{error:?}");
+        assert!(error.to_string().contains("another lock library") && !error.is_retryable(), "{error}");
+    }
+    assert_eq!(server.ask::<String>(&["GET", "n"]), "theirs");
+    assert_eq!(server.ask::<i64>(&["DEL", "n"]), 1);
+    let guard = locks.guard("n").unwrap();
+    assert!(theirs("theirs").is_none());
+    assert!(locks.verify(&guard).unwrap());
+    guard.unlock().unwrap();
+    assert!(theirs("theirs").is_some());
     server.clear();
 }
 
