@@ -263,6 +263,28 @@ fn a_hold_of_the_least_majority_is_released_though_one_of_its_nodes_stops() {
     eventually(LONG, "it is freed long before its lease ends", || !has_key(&servers[0]));
 }
 
+/// Of an even number of nodes half can keep a majority from everybody, and are no majority that could answer.
+#[test]
+fn fault_135_half_of_an_even_number_of_nodes_keep_a_lock_busy() {
+    for nodes in [4, 6] {
+        let mut servers = start(nodes);
+        let locks = builder(&servers).outage_budget(ms(300)).build().unwrap();
+        servers[..nodes / 2].iter().for_each(|server| occupy(server, MINUTE));
+        // With no other node to answer: it is busy all the same, and not an outage.
+        servers[nodes / 2..].iter_mut().for_each(Server::kill);
+        let (locked, took) = timed(|| locks.try_lock("n"));
+        assert!(!locked.unwrap() && took <= SOON, "took {took:?}");
+        assert!(!locks.try_lock_for("n", ms(600)).unwrap() && locks.is_locked("n").unwrap());
+        // What is free there is not to be had either, for want of a majority.
+        servers[..nodes / 2].iter().for_each(vacate);
+        let error = locks.lock("n").unwrap_err();
+        assert!(error.to_string().contains(&format!("{} of {nodes} nodes answered", nodes / 2)), "{error}");
+        servers[nodes / 2..].iter_mut().for_each(Server::restart);
+        drop(patiently(|| locks.guard("n")));
+        eventually_free(&servers);
+    }
+}
+
 /// The hole of the algorithm, a node that restarts without its data, closed by what its authors call a delayed restart:
 /// a majority of the nodes forgets the holder, and grants nobody the lock before that one's lease is over.
 #[test]

@@ -1,6 +1,7 @@
 //! `QuorumLock`: what only a lock on several masters has. What it shares with the other kinds is in `conformance`.
 
 mod chaos;
+mod even;
 
 use crate::harness::quorum::{
     MINUTE, UNHURRIED, builder, connect, eventually_confirmed, eventually_free, occupy, patient, start, vacate,

@@ -269,7 +269,7 @@ impl Primitive for Quorum {
             return Ok(Take::Acquired(round.sent));
         }
         self.retreat(tenure, lease, round, ears);
-        if tally.is_answered() {
+        if tally.is_busy() {
             return Ok(Take::Busy(left(self.nodes.len(), granted, locked)));
         }
         Err(tally.failure(round.open_until()))
@@ -382,10 +382,10 @@ impl Primitive for Quorum {
                 break;
             }
         }
-        match tally.is_answered() {
-            true if tally.is_won() => Ok(None),
-            true => Ok(Some(left(self.nodes.len(), free, locked))),
-            false => Err(tally.failure(round.open_until())),
+        match (tally.is_won(), tally.is_busy()) {
+            (true, _) => Ok(None),
+            (_, true) => Ok(Some(left(self.nodes.len(), free, locked))),
+            _ => Err(tally.failure(round.open_until())),
         }
     }
 

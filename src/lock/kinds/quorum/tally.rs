@@ -59,6 +59,14 @@ impl Tally {
         self.yes + self.no >= self.majority()
     }
 
+    /// The lock is not to be had: so many said no that no majority can say yes, or a majority answered and did not win.
+    ///
+    /// Of an even number of nodes one less than a majority can say no to a majority. Then a round ends before a
+    /// majority has answered.
+    pub(super) fn is_busy(&self) -> bool {
+        self.is_lost() || (self.is_answered() && !self.is_won())
+    }
+
     /// Fewer than a majority said no.
     pub(super) fn is_no_a_minority(&self) -> bool {
         self.no < self.majority()
@@ -164,6 +172,16 @@ mod tests {
     }
 
     #[test]
+    fn half_of_an_even_number_keep_a_lock_busy() {
+        for (nodes, half) in [(4, 2), (6, 3)] {
+            let tally = |yes, no| Tally { nodes, yes, no, failures: vec![] };
+            assert!(tally(0, half).is_busy() && !tally(0, half).is_answered());
+            assert!(!tally(0, half - 1).is_busy(), "the others may say yes");
+            assert!(tally(half, 1).is_busy() && !tally(half + 1, 0).is_busy());
+        }
+    }
+
+    #[test]
     fn what_may_have_reached_a_majority_is_unknown() {
         assert!(matches!(
             tally(2, 0, vec![unreached(), unreached(), unreached()]).failure(Moment(1)),
@@ -202,5 +220,6 @@ mod tests {
         assert_eq!(left(5, 2, vec![ms(5), ms(1), None]), ms(1));
         assert_eq!(left(5, 0, vec![ms(5), None, None]), None);
         assert_eq!(left(5, 2, vec![ms(5)]), ms(5));
+        assert_eq!(left(4, 0, vec![ms(5), ms(1)]), ms(5), "half of an even number answered");
     }
 }
