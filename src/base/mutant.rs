@@ -149,11 +149,7 @@ type Change = (Mutant, &'static [&'static str], &'static [(&'static str, &'stati
 
 /// What a mutant has in place of some text of its scripts.
 const CHANGES: &[Change] = &[
-    (
-        Mutant::DelWithoutOwnerCheck,
-        RELEASES,
-        &[("if redis.call('HEXISTS', lock, owner) == 0 then\n  return 0\nend\n", "")],
-    ),
+    (Mutant::DelWithoutOwnerCheck, RELEASES, &[("if ours ~= 1 then\n  return ours or failed\nend\n", "")]),
     (
         Mutant::ReleaseNeedsMemory,
         RELEASES,

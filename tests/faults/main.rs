@@ -37,6 +37,7 @@ mod queues;
 mod quorum;
 mod readers;
 mod refusals;
+mod replaced;
 mod rotation;
 mod rows;
 mod safe;

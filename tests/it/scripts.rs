@@ -303,13 +303,17 @@ fn a_batch_that_may_not_look_says_so_of_no_lock() {
 }
 
 #[test]
-fn a_key_of_another_type_is_refused_and_kept() {
+fn a_key_of_another_type_is_no_hold_and_kept() {
     let server = Server::start();
     server.ask::<String>(&["SET", "text", "not a lock"]);
     let deadline = ahead(&server);
     assert_code(run(&server, "acquire", &["text"], &[&deadline, "60000", "me", "1"]), "WRONGTYPE");
-    assert_code(run(&server, "reenter", &["text"], &[&deadline, "60000", "me", "2"]), "WRONGTYPE");
-    assert_code(run(&server, "release", &["text"], &["me", "0", "channel"]), "WRONGTYPE");
+    assert_eq!(number(run(&server, "reenter", &["text"], &[&deadline, "60000", "me", "2"])), 0);
+    for left in ["0", "1"] {
+        assert_eq!(number(run(&server, "release", &["text"], &["me", left, "channel"])), 0);
+        let in_turn = ["me", left, "channel", "queue", "mark", "0", "members", "0", "0", "0"];
+        assert_eq!(number(run(&server, "release_in_turn", &["text"], &in_turn)), 0);
+    }
     assert_code(run(&server, "force_unlock", &["text"], &["channel"]), "WRONGTYPE");
     assert_eq!(server.ask::<String>(&["GET", "text"]), "not a lock");
     assert_eq!(server.pttl("text"), -1);

@@ -1,6 +1,6 @@
 -- Writes the hold count of a lock that is held, and prolongs it. Never creates the lock, never shortens it.
 --
--- preludes stale
+-- preludes stale, held
 -- KEYS[1]  the lock: hash, owner field -> hold count
 -- ARGV[1]  deadline of this attempt, us on the server's clock
 -- ARGV[2]  lease, ms
@@ -10,8 +10,9 @@
 local lock = KEYS[1]
 local lease, owner, count = tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
-if redis.call('HEXISTS', lock, owner) == 0 then
-  return 0
+local ours, failed = held(lock, owner)
+if ours ~= 1 then
+  return ours or failed
 end
 redis.call('HSET', lock, owner, count)
 if redis.call('PTTL', lock) < lease then

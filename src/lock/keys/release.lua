@@ -1,7 +1,7 @@
 -- Gives up one level of a hold; with the last level the lock is freed and waiters are told.
 -- A final release uses only commands that work when the server is out of memory.
 --
--- preludes tell
+-- preludes held, tell
 -- KEYS[1]  the lock: hash, owner field -> hold count
 -- ARGV[1]  owner field
 -- ARGV[2]  hold count that is left, absolute; 0 frees the lock
@@ -10,8 +10,9 @@
 local lock = KEYS[1]
 local owner, left, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
-if redis.call('HEXISTS', lock, owner) == 0 then
-  return 0
+local ours, failed = held(lock, owner)
+if ours ~= 1 then
+  return ours or failed
 end
 if left > 0 then
   redis.call('HSET', lock, owner, left)

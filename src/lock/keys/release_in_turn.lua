@@ -1,7 +1,7 @@
 -- Gives up one level of a hold; with the last level the lock is freed, and those who queue for it are told in turn.
 -- Whatever fails after that is nothing but news that is told to all: the release is done.
 --
--- preludes tell, tell_first
+-- preludes held, tell, tell_first
 -- KEYS[1]  the lock: hash, owner field -> hold count
 -- ARGV[1]  owner field
 -- ARGV[2]  hold count that is left, absolute; 0 frees the lock
@@ -21,8 +21,9 @@ local owner, left, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local queue, mark, turn, members = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local foreign_turn, to_all, second = tonumber(ARGV[8]), ARGV[9] == '1', ARGV[10] == '1'
 
-if redis.call('HEXISTS', lock, owner) == 0 then
-  return 0
+local ours, failed = held(lock, owner)
+if ours ~= 1 then
+  return ours or failed
 end
 if left > 0 then
   redis.call('HSET', lock, owner, left)

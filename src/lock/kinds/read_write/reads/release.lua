@@ -1,7 +1,7 @@
 -- Gives up a read hold; with the last one the lock is freed and waiters are told.
 -- It uses only commands that work when the server is out of memory.
 --
--- preludes tell, readers, next_writer
+-- preludes held, tell, readers, next_writer
 -- KEYS[1]  the lock: hash, mode -> read or write, owner field -> hold count
 -- KEYS[2]  the time-out of the hold: string; not given where it goes by a command of its own
 -- ARGV[1]  owner field
@@ -18,9 +18,11 @@ local marks, span = ARGV[5], ARGV[6]
 if timeout then
   redis.call('DEL', timeout)
 end
-if redis.call('HDEL', lock, owner) == 0 then
-  return 0
+local ours, failed = held(lock, owner)
+if ours ~= 1 then
+  return ours or failed
 end
+redis.call('HDEL', lock, owner)
 if redis.call('HGET', lock, 'mode') == 'write' or leave_to_readers(lock, prefix, trusts) then
   return 1
 end

@@ -1,7 +1,7 @@
 -- Gives up one level of a write hold; with the last level the lock is freed, or left to the readers of the same thread, and waiters
 -- are told. It uses only commands that work when the server is out of memory, but for advice.
 --
--- preludes tell, readers, next_writer
+-- preludes held, tell, readers, next_writer
 -- KEYS[1]  the lock: hash, mode -> read or write, owner field -> hold count
 -- ARGV[1]  field of the write hold
 -- ARGV[2]  hold count that is left, absolute; 0 frees the lock
@@ -37,8 +37,13 @@ local function is_out()
   return true
 end
 
-if redis.call('HEXISTS', lock, owner) == 0 then
-  if marks ~= '' and is_out() and redis.call('HGET', lock, 'mode') ~= 'write' then
+local ours, failed = held(lock, owner)
+if failed then
+  return failed
+end
+if ours == 0 then
+  -- A key of another type has no mode: those who wait are told, and hear from it that it is no lock.
+  if marks ~= '' and is_out() and redis.pcall('HGET', lock, 'mode') ~= 'write' then
     tell(channel, '1')
   end
   return 0
