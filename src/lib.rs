@@ -40,8 +40,9 @@
 //! | [`LocalRedLock`], [`LocalReadWriteLock`] | the same in memory, for unit tests and single-process use |
 //! | [`MultiLock`] | several of them, of any kinds and servers, taken as one |
 //!
-//! All but the last are a [`RedLock`], also as `&T`, `Box<T>`, `Arc<T>` and `dyn RedLock`; closures, guards and requests
-//! come from [`RedLockExt`]. Which of them is for what, and when none is: `docs/kinds.md`.
+//! Each is a [`RedLock`], also as `&T`, `Box<T>`, `Arc<T>` and `dyn RedLock`, but for two: of a read-write lock each side is one, and of a
+//! [`MultiLock`] each member. Closures, guards and requests come from [`RedLockExt`]. Which of them is for what, and when none is:
+//! `docs/kinds.md`.
 //!
 //! Where they are is said by the URL that [`Client::builder`] is given, and changes nothing else: a server, the sentinels
 //! of a group, a master and its [`replicas`](ClientBuilder::replicas), or a cluster; masters and slots are followed.

@@ -149,6 +149,23 @@ impl Ear for Semaphore {
 /// locks.unlock("job")?;
 /// # Ok::<(), Error>(())
 /// ```
+///
+/// It has no deadline: each call has its own [`wait`](crate::Terms::wait), and a [`MultiLock`](crate::MultiLock) has one for
+/// all members. Several calls under one deadline get what is left of it:
+///
+/// ```
+/// use redlatch::{CancelToken, LocalRedLock, RedLockExt};
+/// use std::time::{Duration, Instant};
+///
+/// let (locks, token) = (LocalRedLock::new(), CancelToken::new());
+/// let deadline = Instant::now() + Duration::from_secs(5);
+/// for name in ["order:42", "stock:7"] {
+///     let left = deadline.saturating_duration_since(Instant::now()); // zero tries once
+///     let guard = locks.request(name).wait(left).cancelled_by(&token).guard()?;
+///     assert!(guard.is_some());
+/// }
+/// # Ok::<(), redlatch::Error>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct CancelToken {
     state: Arc<Mutex<Cancel>>,

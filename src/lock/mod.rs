@@ -210,6 +210,10 @@ pub trait RedLock: Send + Sync {
     /// Frees the resource whoever holds it; true if it was locked. A holder in this process knows at once, one
     /// in another process at its next renewal.
     ///
+    /// It is no take-over: a waiter may be served before the caller's own [`lock`](Self::lock). One command for both would
+    /// help nobody, for the former holder may still be at work. So end its process, or let what is protected
+    /// refuse it by the token of a [`FencedLock`].
+    ///
     /// # Errors
     /// As of the trait.
     fn force_unlock(&self, resource: &str) -> Result<bool>;

@@ -68,6 +68,18 @@ pub use hold::GroupHold;
 /// write side is enough.
 ///
 /// Its answers are [easily lost](RedLock#answers-that-are-easily-lost) too.
+///
+/// # Why it is not a `RedLock`
+///
+/// A [`RedLock`] is asked for one name and gives one [`Hold`], with one owner and one token. A group has several of each. Code
+/// that takes one lock or several takes a `&MultiLock`, for a group may have one member:
+///
+/// ```
+/// # use redlatch::{LocalRedLock, MultiLock};
+/// # let locks = LocalRedLock::new();
+/// assert!(MultiLock::of([(&locks, "order:42")]).try_guard()?.is_some());
+/// # Ok::<(), redlatch::Error>(())
+/// ```
 #[must_use = "a group holds nothing until `lock`, `try_lock`, `guard` or `execute_in_lock`"]
 pub struct MultiLock<'l> {
     members: Vec<Member<'l>>,

@@ -8,10 +8,12 @@ mod starving;
 
 use crate::server::Server;
 use crate::threads::{
-    LONG, Mark, OUTLIVED, SOON, WATCHED, answered, elsewhere, eventually, finish, ms, spawn_asleep,
+    LONG, Mark, OUTLIVED, SOON, WATCHED, answered, elsewhere, eventually, finish, ms, run_out, spawn_asleep,
     while_held_elsewhere,
 };
-use redlatch::{Client, Error, MultiLock, ReadWriteLock, RedLock, RedLockExt, ReentrantLock, Terms};
+use redlatch::{
+    Client, Error, LocalReadWriteLock, MultiLock, ReadWriteLock, RedLock, RedLockExt, ReentrantLock, Terms,
+};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -103,6 +105,8 @@ fn who_reads_and_asks_to_write_is_told_so_at_once() {
                 && error.to_string().contains("as a read lock, and would wait for itself: give that up first"),
             "{error}"
         );
+        assert_err!(side.try_lock("n"), Config);
+        assert_err!(side.try_lock_for("n", LONG), Config);
         let group = MultiLock::of([(&plain as &dyn RedLock, "m"), (side, "n")]);
         assert_err!(group.lock(), Config);
     }
@@ -112,6 +116,25 @@ fn who_reads_and_asks_to_write_is_told_so_at_once() {
     assert_err!(locks.read().lock("n"), Config);
     assert_err!(locks.write().lock("n"), Config);
     guard.unlock().unwrap();
+}
+
+/// It is lost at the server as well, so its thread waits for itself no more.
+#[test]
+fn a_read_hold_that_ran_out_refuses_reads_of_its_thread_until_it_unlocks_and_no_writes() {
+    let server = Server::start();
+    let (locks, local) = (locks(&server), LocalReadWriteLock::new());
+    let on_server = (locks.read() as &dyn RedLock, locks.write() as &dyn RedLock);
+    for (read, write) in [on_server, (local.read(), local.write())] {
+        read.lock_with_lease("n", ms(60)).unwrap();
+        run_out(&read.hold("n").unwrap());
+        assert_err!(read.try_lock("n"), Lost);
+        eventually(LONG, "it has ended at the server", || write.try_lock("n").unwrap());
+        assert_err!(read.try_lock("n"), Lost);
+        write.unlock("n").unwrap();
+        assert_err!(read.unlock("n"), Lost);
+        assert!(read.try_lock("n").unwrap());
+        read.unlock("n").unwrap();
+    }
 }
 
 #[test]

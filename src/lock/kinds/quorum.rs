@@ -84,6 +84,11 @@ static QUORUM: Kind = Kind { name: "quorum lock", passed_on: true, shared: false
 ///   [`Hold::is_valid`](crate::Hold::is_valid) before each step that must not happen twice.
 /// * **Fencing.** The nodes have no common counter, so there is no token that grows with each hold. If what the lock
 ///   protects can refuse a stale writer by itself, let it do so.
+///
+/// # Settings, stats and shutdown
+///
+/// They are methods of the quorum, where other kinds leave them to the [`Client`](crate::Client) that they share. A quorum shares
+/// nothing with them: its nodes are several servers, and its [`stats`](Self::stats) count majorities.
 #[derive(Clone)]
 pub struct QuorumLock {
     handle: Arc<Handle>,
@@ -125,7 +130,7 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(50);
 const CONNECTIONS: u32 = 2;
 
 impl QuorumLock {
-    /// The locks of independent masters, with every setting at its default.
+    /// The locks of 3 to 64 independent masters, with every setting at its default.
     ///
     /// # Errors
     /// As [`ClientBuilder::build`](ClientBuilder#method.build-1). Nothing is connected yet.
@@ -133,7 +138,7 @@ impl QuorumLock {
         Self::builder(urls).build()
     }
 
-    /// Settings for the locks of these masters; each URL is one as of
+    /// Settings for the locks of these 3 to 64 masters; each URL is one as of
     /// [`Client::builder`](crate::Client::builder).
     pub fn builder<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> ClientBuilder<Self> {
         ClientBuilder::for_servers(urls.into_iter().map(|url| url.as_ref().to_owned()).collect())

@@ -43,7 +43,9 @@ static WRITE: Kind = Kind { name: "write lock", passed_on: false, shared: false 
 /// # Ok::<(), redlatch::Error>(())
 /// ```
 ///
-/// * A thread that reads and asks to write would wait for itself: that is an [`Error::Config`](crate::Error::Config) at once.
+/// * A thread that reads and asks to write would wait for itself: that is an [`Error::Config`](crate::Error::Config) at once, of a try, too.
+/// * A try to read fails while a writer waits, though only readers hold the lock. A try to write takes whatever is free.
+/// * A thread whose read hold was lost cannot read until it unlocks it ([`Error::Lost`](crate::Error::Lost)). It may write meanwhile.
 /// * Readers of one process share a hold at the server, as far as [`HandOff::within`](crate::HandOff::within) goes, and not with
 ///   [`HandOff::off`](crate::HandOff::off). What one of them extends is extended for all.
 /// * A writer that waits keeps new readers out, readers that waited for a writer come before the next one, and writers of several
