@@ -119,7 +119,7 @@ impl Registry {
 
     /// The hold of a thread, also a lost one that it has not unlocked yet.
     pub(crate) fn find(&self, space: Uuid, key: &str, thread: ThreadId) -> Option<Hold> {
-        self.look(space, key, |entry| entry.of(thread).cloned())
+        self.look(space, key, |entry| entry.of(thread).map(Hold::found))
     }
 
     /// The hold in force, whichever thread has it; after those that it came after and that were not told yet.
@@ -178,6 +178,11 @@ impl Registry {
             entry.seat.shut(None);
             Some(())
         });
+    }
+
+    /// The tenure of a hold follows what the open levels of that ask for, while nobody comes to share it.
+    pub(crate) fn follow(&self, space: Uuid, hold: &Hold) {
+        self.look_mut(space, hold.tenure().key().full(), |_| Some(hold.follow()));
     }
 
     /// Passes the tenure of the current thread's hold on to a parked thread, or leaves it to who shares it, without the wire. The hold is then

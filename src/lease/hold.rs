@@ -1,5 +1,6 @@
 //! A hold: one thread's possession of a lock, from its outermost acquire to its outermost release.
 
+mod levels;
 mod news;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
+use levels::{Level, Levels};
 pub(crate) use news::{Listener, listener};
 pub use news::{LostHold, LostReceiver};
 
@@ -54,6 +56,8 @@ pub enum HoldState {
 #[derive(Clone)]
 pub struct Hold {
     inner: Arc<Inner>,
+    /// The one that this was acquired with.
+    level: Level,
 }
 
 survives_a_panic!(Hold);
@@ -67,7 +71,7 @@ struct Inner {
     thread: ThreadId,
     acquired_at: Instant,
     count: AtomicUsize,
-    watched_from: AtomicUsize,
+    levels: Mutex<Levels>,
     end: AtomicU8,
     hasty: AtomicBool,
     release_by: AtomicU64,
@@ -93,22 +97,20 @@ const OPEN: u8 = 0;
 const RELEASED: u8 = 1;
 const LOST: u8 = 2;
 
-/// No open level asked for the watchdog.
-const NEVER: usize = usize::MAX;
-
 impl Hold {
-    /// The first level of the current thread on this tenure, of a kind of locks in a namespace.
+    /// The first level of the current thread on this tenure, of a kind of locks in a namespace. It asks for renewals of
+    /// that lease if for any.
     pub(crate) fn new(
         space: Uuid,
         kind: &'static Kind,
         tenure: Arc<Tenure>,
         keeper: Weak<dyn Keeper>,
-        watched: bool,
+        renewed: Option<Lease>,
     ) -> Self {
-        if watched {
-            tenure.watch(true);
-        }
-        Self::of_thread(space, kind, tenure, keeper, watched, thread::current().id())
+        let thread = thread::current().id();
+        let hold = Self::of_thread(space, kind, tenure, keeper, thread, Level::new(renewed), false);
+        hold.follow();
+        hold
     }
 
     fn of_thread(
@@ -116,8 +118,9 @@ impl Hold {
         kind: &'static Kind,
         tenure: Arc<Tenure>,
         keeper: Weak<dyn Keeper>,
-        watched: bool,
         thread: ThreadId,
+        level: Level,
+        watching: bool,
     ) -> Self {
         let inner = Inner {
             space,
@@ -128,14 +131,14 @@ impl Hold {
             thread,
             acquired_at: Instant::now(),
             count: AtomicUsize::new(1),
-            watched_from: AtomicUsize::new(if watched { 1 } else { NEVER }),
+            levels: Mutex::new(Levels::new(level, watching)),
             end: AtomicU8::new(OPEN),
             hasty: AtomicBool::new(false),
             release_by: AtomicU64::new(u64::MAX),
             orphan: AtomicBool::new(false),
             listeners: Mutex::default(),
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(inner), level }
     }
 
     /// The first level of another thread on the same tenure, which this hold's thread has released: it goes on to be
@@ -143,18 +146,20 @@ impl Hold {
     pub(crate) fn pass_to(&self, thread: ThreadId) -> Self {
         self.inner.tenure.begin_hold();
         self.inner.tenure.token().pass_on();
-        self.beside(thread)
+        self.beside(thread, self.renewed(), true)
     }
 
-    /// The first level of another thread on the same tenure, beside this one.
-    pub(crate) fn share_with(&self, thread: ThreadId) -> Self {
-        self.inner.tenure.watch(true);
-        self.beside(thread)
+    /// The first level of another thread on the same tenure, beside this one: it asks for renewals of that lease.
+    pub(crate) fn share_with(&self, thread: ThreadId, renewed: Option<Lease>) -> Self {
+        let hold = self.beside(thread, renewed, false);
+        hold.follow();
+        hold
     }
 
-    fn beside(&self, thread: ThreadId) -> Self {
+    fn beside(&self, thread: ThreadId, renewed: Option<Lease>, watching: bool) -> Self {
         let Inner { space, kind, tenure, keeper, .. } = &*self.inner;
-        Self::of_thread(*space, kind, Arc::clone(tenure), Weak::clone(keeper), true, thread)
+        let level = Level::new(renewed);
+        Self::of_thread(*space, kind, Arc::clone(tenure), Weak::clone(keeper), thread, level, watching)
     }
 
     /// The resource, as the caller named it.
@@ -322,41 +327,6 @@ impl Hold {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Opens the level with this number. It is watched already if an open level asked for it.
-    pub(crate) fn deepen(&self, count: usize, watched: bool) {
-        self.inner.count.store(count, SeqCst);
-        if watched && count < self.inner.watched_from.load(SeqCst) {
-            self.inner.watched_from.store(count, SeqCst);
-            self.inner.tenure.watch(true);
-        }
-    }
-
-    /// Closes the innermost level, and the watch if no open level asked for it. How many are left.
-    ///
-    /// Levels close in the reverse order of opening, so the watch lasts while the *outermost* level that
-    /// asked for it is open, and that level's number is all that has to be remembered.
-    pub(crate) fn ascend(&self) -> usize {
-        let left = self.count().saturating_sub(1);
-        self.inner.count.store(left, SeqCst);
-        if left < self.inner.watched_from.load(SeqCst) {
-            self.unwatch();
-        }
-        left
-    }
-
-    /// No level of it asks to be renewed any more.
-    fn unwatch(&self) {
-        if self.inner.watched_from.swap(NEVER, SeqCst) != NEVER {
-            self.inner.tenure.watch(false);
-        }
-    }
-
-    /// Its last level is gone, and others go on with its tenure.
-    pub(crate) fn part(&self) {
-        self.unwatch();
-        self.close(true);
-    }
-
     /// No level is left: the hold is over, and listeners hear nothing more. Lost stays lost.
     pub(crate) fn close(&self, released: bool) {
         self.inner.count.store(0, SeqCst);
@@ -397,7 +367,7 @@ impl Hold {
     /// for the reason of [`Tenure::abandon`].
     pub(crate) fn orphan(&self) {
         self.inner.orphan.store(true, SeqCst);
-        self.unwatch();
+        self.follow();
         if !self.inner.tenure.is_watched() {
             self.inner.tenure.abandon();
         }

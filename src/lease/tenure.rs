@@ -349,12 +349,13 @@ impl Tenure {
         self.watches.load(SeqCst) > 0
     }
 
-    /// A level asks for renewals of so long a lease: the longest that any asked for.
+    /// A hold that is watched asks for renewals of this lease; another that shares the tenure may ask for a longer one.
     pub(crate) fn renew_for(&self, lease: Lease) {
-        self.renewed.fetch_max(lease.millis(), SeqCst);
+        let of_others = if self.watches.load(SeqCst) > 1 { self.renewed.load(SeqCst) } else { 0 };
+        self.renewed.store(lease.millis().max(of_others), SeqCst);
     }
 
-    /// What each renewal gives; `None` when no level asked for any.
+    /// What each renewal gives, or gave while it was watched; `None` when no level asked for any.
     pub(crate) fn renewed_lease(&self) -> Option<Lease> {
         let millis = self.renewed.load(SeqCst);
         (millis != 0).then(|| Lease::clamped(std::time::Duration::from_millis(millis)))
@@ -363,10 +364,10 @@ impl Tenure {
     /// One more hold of it wants to be renewed, or no longer does.
     pub(crate) fn watch(&self, wanted: bool) {
         if wanted {
-            self.watches.fetch_add(1, SeqCst);
+            self.watches.fetch_add(1, SeqCst)
         } else {
-            self.watches.fetch_sub(1, SeqCst);
-        }
+            self.watches.fetch_sub(1, SeqCst)
+        };
     }
 
     /// Its thread ended without releasing it, so nobody will.

@@ -37,7 +37,7 @@ impl Engine {
         hold.map_or_else(|| Err(Error::not_held(resource)), |hold| self.release_one(&hold))
     }
 
-    /// One level of this very hold, of the current thread.
+    /// One level of this very hold, of the current thread: the one that it was acquired with.
     pub(crate) fn release(&self, hold: &Hold) -> Result<()> {
         self.check_own(hold)?;
         self.release_one(hold)
@@ -65,14 +65,11 @@ impl Engine {
 
     /// The local count is the truth: it always goes down, whatever became of its mirror on the server.
     fn release_level(&self, hold: &Hold) -> Result<()> {
-        let was_watched = hold.tenure().is_watched();
         let left = hold.ascend();
         if hold.state() == HoldState::Lost {
             return Err(Error::lost(hold.resource()));
         }
-        if was_watched && !hold.tenure().is_watched() {
-            self.keep(hold)?;
-        }
+        self.follow(hold)?;
         if self.space.config.reentry == Reentry::Local {
             return Ok(());
         }

@@ -127,8 +127,7 @@ impl Engine {
             self.sweep_open(tenure);
             return Ok(None);
         }
-        self.note_renewed(tenure, asked);
-        let hold = Hold::new(self.space.id, self.kind, Arc::clone(tenure), self.keeper(), asked.is_renewed());
+        let hold = Hold::new(self.space.id, self.kind, Arc::clone(tenure), self.keeper(), self.renewed(asked));
         registry().settle(self.ground(), tenure.key().shared(), &hold);
         // A force unlock of another thread may have freed what was just acquired. It is counted before it looks into the
         // map, and this looks at the count after it is in the map: so one of the two sees the other.
@@ -175,8 +174,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// One more level for the thread that holds it already; false when the caller's wait ended before the store could answer.
-    pub(crate) fn reenter(&self, hold: &Hold, asked: Asked, patience: &Patience<'_>) -> Result<bool> {
+    /// One more level for the thread that holds it already; `None` when the caller's wait ended before the store could answer.
+    pub(crate) fn reenter(&self, hold: &Hold, asked: Asked, patience: &Patience<'_>) -> Result<Option<Hold>> {
         let is_covered = self.is_covered(hold, asked);
         if !is_covered && hold.state() == HoldState::Lost {
             return Err(Error::lost(hold.resource()));
@@ -184,15 +183,22 @@ impl Engine {
         let overflow = || Error::config(format!("lock {:?} is held too many times over", hold.resource()));
         let count = hold.count().checked_add(1).ok_or_else(overflow)?;
         if !is_covered && !self.prolong(hold, count, self.space.config.length(asked), patience)? {
-            return Ok(false);
+            return Ok(None);
         }
+        let level = hold.deepen(count, self.renewed(asked));
+        self.follow(hold)?;
+        Ok(Some(level))
+    }
+
+    /// The open levels of a hold have changed: its tenure and the watchdog follow.
+    pub(super) fn follow(&self, hold: &Hold) -> Result<()> {
         let was_watched = hold.tenure().is_watched();
-        self.note_renewed(hold.tenure(), asked);
-        hold.deepen(count, asked.is_renewed());
-        if !was_watched && asked.is_renewed() {
-            self.keep(hold)?;
+        if self.kind.shared {
+            registry().follow(self.ground(), hold);
+        } else {
+            hold.follow();
         }
-        Ok(true)
+        if was_watched == hold.tenure().is_watched() { Ok(()) } else { self.keep(hold) }
     }
 
     /// Whether a level needs nothing of the server: its terms are met by what the hold has.
@@ -205,11 +211,9 @@ impl Engine {
         self.space.config.reentry == Reentry::Local && hold.is_valid() && met()
     }
 
-    /// A level asks for renewals, each of so long a lease.
-    fn note_renewed(&self, tenure: &Tenure, asked: Asked) {
-        if asked.is_renewed() {
-            tenure.renew_for(self.space.config.length(asked));
-        }
+    /// The lease of each renewal that a level asks for, if for any.
+    fn renewed(&self, asked: Asked) -> Option<Lease> {
+        asked.is_renewed().then(|| self.space.config.length(asked))
     }
 
     /// Writes the count and the lease to the store; a hold that is not there any more is lost. False: as of `reenter`.

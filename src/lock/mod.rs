@@ -190,6 +190,9 @@ pub trait RedLock: Send + Sync {
     /// Gives up one level of this very hold, never of a later one under the same name. Only of a hold that these
     /// locks, or others of the same client, acquired: of another it is [`Error::Config`].
     ///
+    /// The level is the one that this hold was acquired with, whatever was acquired after it: a lock is renewed while a
+    /// level is open that asked for it. A hold from [`hold`](Self::hold) gives up the innermost level.
+    ///
     /// # Errors
     /// [`Error::NotHeld`] from another thread or after the last level; [`Error::Lost`] when it had been lost.
     /// After the outermost level the hold is over, whatever this returns.
@@ -312,7 +315,7 @@ pub trait RedLock: Send + Sync {
         Ok(self.acquire(resource, &Terms::new().wait(wait).lease(lease))?.is_some())
     }
 
-    /// Gives up one level of the current thread's hold.
+    /// Gives up the innermost level of the current thread's hold.
     ///
     /// # Errors
     /// [`Error::NotHeld`] when it holds none; otherwise as [`release`](Self::release).

@@ -37,7 +37,7 @@ macro_rules! setters_of_terms {
         ///
         /// The answer to a renewal is waited for a third of it, but 200 ms at least. A lease longer than
         /// [`max_hold`](crate::ClientBuilder::max_hold) is refused. An inner level of a hold can only make it longer,
-        /// for as long as the hold lasts. A lock is not passed on in memory to who asked for another lease than it is
+        /// while that level is open. A lock is not passed on in memory to who asked for another lease than it is
         /// renewed with.
         pub fn renewed_lease(mut $self, lease: Duration) -> Self {
             ($self$(.$terms)?.lease, $self$(.$terms)?.renewed) = (Some(lease), true);

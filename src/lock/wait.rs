@@ -50,7 +50,7 @@ fn look_and_wait(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Result<O
     patience.stop.check()?;
     let tries = terms.wait.is_zero();
     match registry().glance(engine.ground(), &name, engine.takes(asked)) {
-        Some(Entered::Mine(hold)) => return Ok(deepen(engine, &hold, asked, patience)?.then_some(hold)),
+        Some(Entered::Mine(hold)) => return deepen(engine, &hold, asked, patience),
         Some(Entered::Granted(hold)) if engine.accept(&hold)? => return Ok(Some(hold)),
         Some(Entered::Sibling) if tries => return Ok(busy(engine)),
         _ => {}
@@ -61,7 +61,7 @@ fn look_and_wait(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Result<O
 }
 
 /// One more level. Nothing but its token can wake such a call.
-fn deepen(engine: &Engine, hold: &Hold, asked: Asked, patience: Patience<'_>) -> Result<bool> {
+fn deepen(engine: &Engine, hold: &Hold, asked: Asked, patience: Patience<'_>) -> Result<Option<Hold>> {
     engine.check_kind(hold)?;
     let semaphore = patience.stop.token.map(|_| Arc::default());
     match &semaphore {

@@ -4,7 +4,7 @@ use crate::base::config::HandOff;
 use crate::base::kind::Kind;
 use crate::base::mutant::{self, Mutant};
 use crate::base::sync::thread::ThreadId;
-use crate::base::time::Moment;
+use crate::base::time::{Lease, Moment};
 use crate::lease::hold::Hold;
 use crate::lease::tenure::{Audience, Standing, Tenure};
 use std::sync::Arc;
@@ -37,8 +37,16 @@ pub(super) struct Seat {
 #[derive(Default)]
 struct Shared {
     sharers: Vec<Hold>,
-    /// The tenure that may be shared by who comes before then.
-    open: Option<(u64, Moment)>,
+    open: Option<Open>,
+}
+
+/// The tenure that may be shared by who comes before then, and what its renewals have to give: the lease of its first level,
+/// which asked for no other than they do.
+#[derive(Clone, Copy)]
+struct Open {
+    serial: u64,
+    until: Moment,
+    renewed: Option<Lease>,
 }
 
 /// While nobody outside of this process listens, the bounds of passing on are so many times as wide.
@@ -95,7 +103,7 @@ impl Seat {
             return Vec::new();
         }
         let shared = self.shared.take();
-        let open = shared.as_ref().and_then(|shared| shared.open).filter(|(serial, _)| *serial != tenure.serial());
+        let open = shared.as_ref().and_then(|shared| shared.open).filter(|open| open.serial != tenure.serial());
         let others = shared.map_or_else(Vec::new, |shared| shared.sharers);
         let (lost, mut stay): (Vec<_>, Vec<_>) = self.hold.take().into_iter().chain(others).partition(is_of);
         (self.alone, self.kept, self.hold) = (false, false, stay.pop());
@@ -135,7 +143,7 @@ impl Seat {
     /// Nobody may come to share the tenure any more, or any.
     pub(super) fn shut(&mut self, tenure: Option<&Arc<Tenure>>) {
         if let Some(shared) = &mut self.shared {
-            shared.open.take_if(|(serial, _)| tenure.is_none_or(|tenure| tenure.serial() == *serial));
+            shared.open.take_if(|open| tenure.is_none_or(|tenure| tenure.serial() == open.serial));
         }
     }
 }
@@ -189,19 +197,21 @@ impl Seat {
     /// Lets threads share the tenure of this hold that come before then.
     pub(super) fn open(&mut self, hold: &Hold, until: Moment) {
         if self.is_current(hold) {
-            self.shared.get_or_insert_default().open = Some((hold.tenure().serial(), until));
+            let (serial, renewed) = (hold.tenure().serial(), hold.tenure().renewed_lease());
+            self.shared.get_or_insert_default().open = Some(Open { serial, until, renewed });
         }
     }
 
     /// A thread comes to a tenure that is open, and has it too.
     pub(super) fn share(&mut self, kind: &'static Kind, thread: ThreadId) -> Option<Hold> {
-        let (serial, open_until) = self.shared.as_ref()?.open?;
+        let Open { serial, until, renewed } = self.shared.as_ref()?.open?;
         let is_open = |hold: &&Hold| hold.tenure().serial() == serial && hold.is_of_kind(kind);
-        let first = self.in_force().find(is_open).filter(|first| first.tenure().is_watched())?;
-        if first.tenure().standing() != Standing::Held || first.tenure().now() >= open_until {
+        let first = self.in_force().find(is_open)?;
+        let gives_enough = first.tenure().is_watched() && first.tenure().renewed_lease() >= renewed;
+        if !gives_enough || first.tenure().standing() != Standing::Held || first.tenure().now() >= until {
             return None;
         }
-        let next = first.share_with(thread);
+        let next = first.share_with(thread, renewed);
         self.shared.as_mut()?.sharers.push(next.clone());
         Some(next)
     }

@@ -25,7 +25,8 @@ fn hold(key: &str) -> Hold {
 fn held(key: &str, watched: bool) -> Hold {
     let tenure = Tenure::new(Key::new(Naming::Redisson, "", key), OwnerId::default(), Clock::Boot);
     assert!(tenure.confirm(tenure.now(), Lease::new(MINUTE).unwrap()));
-    Hold::new(Uuid::nil(), &KIND, Arc::new(tenure), Weak::<Nobody>::new(), watched)
+    let renewed = watched.then(|| Lease::clamped(MINUTE));
+    Hold::new(Uuid::nil(), &KIND, Arc::new(tenure), Weak::<Nobody>::new(), renewed)
 }
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -1,9 +1,9 @@
-//! Rows 40 to 42, 44 and 45: threads and processes that stop, end, panic or die while they hold locks.
+//! Rows 40 to 42, 44, 45 and 125: threads and processes that stop, end, panic or die while they hold locks.
 
 use crate::locks_of;
 use crate::process::{alone, hear, tell, with_peer};
 use crate::server::Server;
-use crate::threads::{LATE, LONG, Mark, WATCHED, elsewhere, eventually, ms, timed};
+use crate::threads::{LATE, LONG, Mark, OUTLIVED, WATCHED, elsewhere, eventually, ms, timed};
 use redlatch::{Client, Hold, HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -109,6 +109,26 @@ fn fault_41_a_thread_that_ends_while_it_holds_is_no_longer_renewed() {
     assert_eq!(hold.state(), HoldState::Lost);
     assert!(locks.try_lock_for("n", LONG).unwrap(), "it is free again");
     locks.unlock("n").unwrap();
+}
+
+/// And the other way round. Whether the lock is renewed is what the guard that is left asked for.
+#[test]
+fn fault_125_guards_that_are_dropped_in_the_order_they_were_made_keep_their_terms() {
+    let server = Server::start();
+    let locks = server.locks_watched(WATCHED);
+    let leased = locks.request("n").lease(WATCHED).guard().unwrap().unwrap();
+    let renewed = locks.guard("n").unwrap();
+    drop(leased);
+    eventually(LONG, "it outlives the lease", || {
+        assert!(renewed.is_valid(), "{renewed:?}");
+        renewed.acquired_at().elapsed() >= OUTLIVED
+    });
+    let leased = locks.request("n").lease(WATCHED).guard().unwrap().unwrap();
+    let dropped = Mark::now();
+    drop(renewed);
+    assert_eq!(leased.lost().recv_timeout(LONG).expect("it is not renewed").cause(), LossCause::Expired);
+    assert!(dropped.elapsed() <= WATCHED + LATE, "lost {:?} after its renewed level", dropped.elapsed());
+    assert_err!(leased.unlock(), Lost);
 }
 
 /// The system gives the ids and the stacks of ended threads to new ones, which must not be taken for them.

@@ -6,7 +6,7 @@ use crate::base::kind::Kind;
 use crate::base::signal::{CancelToken, Listening, Semaphore, Shutdown};
 use crate::base::stats::{Contention, Counters};
 use crate::base::time::{Clock, Lease};
-use crate::beliefs::{held, key};
+use crate::beliefs::{held, key, lease};
 use crate::lease::hold::Hold;
 use crate::lease::tenure::{Keeper, LossCause, Tenure};
 use crate::registry::{Left, Lent, Registry};
@@ -165,7 +165,7 @@ impl Process {
 
     /// The thread acquired the lock.
     fn settle(&self) -> Hold {
-        let hold = Hold::new(self.space, &KIND, held(), Weak::<Nobody>::new(), true);
+        let hold = Hold::new(self.space, &KIND, held(), Weak::<Nobody>::new(), Some(lease()));
         self.map.settle(self.space, "n", &hold);
         hold
     }

@@ -82,6 +82,7 @@ const TESTS: &[(&str, fn())] = &[
     ),
     ("beliefs::a_loss_has_one_teller", beliefs::a_loss_has_one_teller),
     ("sharing::no_reader_waits_for_another", sharing::no_reader_waits_for_another),
+    ("sharing::who_shares_a_tenure_is_renewed", sharing::who_shares_a_tenure_is_renewed),
     ("sharing::who_stays_keeps_nobody_waiting", sharing::who_stays_keeps_nobody_waiting),
     ("sharing::readers_share_in_some_order", sharing::readers_share_in_some_order),
     ("sharing::a_loss_is_of_all_who_share", sharing::a_loss_is_of_all_who_share),

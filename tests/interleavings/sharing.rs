@@ -3,13 +3,13 @@
 use crate::base::config::HandOff;
 use crate::base::kind::Kind;
 use crate::base::time::Moment;
-use crate::beliefs::held;
+use crate::beliefs::{held, lease};
 use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
 use crate::queue::Nobody;
 use crate::registry::{Entered, Left, Lent, Registry};
 use crate::sync::thread;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use uuid::Uuid;
@@ -21,12 +21,19 @@ struct Process {
     map: Registry,
     /// How many threads have each tenure. Locked outside of the scheduler, so that it orders nothing.
     having: Mutex<BTreeMap<u64, usize>>,
+    /// The tenures of which the watchdog was told that they are not to be renewed. As above.
+    unwatched: Mutex<BTreeSet<u64>>,
     shared: Mutex<usize>,
 }
 
 impl Process {
     fn new() -> Arc<Self> {
-        Arc::new(Self { map: Registry::new(), having: Mutex::default(), shared: Mutex::default() })
+        Arc::new(Self {
+            map: Registry::new(),
+            having: Mutex::default(),
+            unwatched: Mutex::default(),
+            shared: Mutex::default(),
+        })
     }
 
     fn begins(&self, tenure: &Tenure) {
@@ -70,7 +77,7 @@ impl Process {
     }
 
     fn acquire(&self, takes: Option<&'static Kind>, waiter: &Lent) -> Hold {
-        let hold = Hold::new(Uuid::nil(), &READ, held(), Weak::<Nobody>::new(), true);
+        let hold = Hold::new(Uuid::nil(), &READ, held(), Weak::<Nobody>::new(), Some(lease()));
         self.map.settle(Uuid::nil(), "n", &hold);
         if takes.is_some() {
             self.map.open(Uuid::nil(), &hold, Moment::MAX);
@@ -109,6 +116,26 @@ fn shuts(process: &Process) {
     process.map.shut(Uuid::nil(), "n");
 }
 
+/// The level that is renewed ends before one that is not, as guards may.
+fn reads_on_without_renewals(process: &Process) {
+    let hold = process.lock(Some(&READ));
+    let leased = hold.deepen(2, None);
+    hold.ascend();
+    process.map.follow(Uuid::nil(), &hold);
+    if !hold.tenure().is_watched() {
+        process.unwatched.lock().unwrap().insert(hold.tenure().serial());
+    }
+    process.unlock(&leased);
+}
+
+/// Whoever comes to share what is watched stays among what the watchdog renews.
+fn reads_what_is_renewed(process: &Process) {
+    let hold = process.lock(Some(&READ));
+    thread::yield_now();
+    assert!(!process.unwatched.lock().unwrap().contains(&hold.tenure().serial()), "it is renewed no longer");
+    process.unlock(&hold);
+}
+
 fn reads_twice(process: &Process) {
     reads(process);
     reads(process);
@@ -128,6 +155,10 @@ fn all<const N: usize>(roles: [fn(&Process); N]) -> Arc<Process> {
 
 pub(crate) fn no_reader_waits_for_another() {
     all([reads, reads_alone, reads_twice, shuts, reads_alone, reads]);
+}
+
+pub(crate) fn who_shares_a_tenure_is_renewed() {
+    all([reads_on_without_renewals, reads_what_is_renewed, reads_on_without_renewals, reads_what_is_renewed]);
 }
 
 /// It has the lock all the time.

@@ -135,7 +135,8 @@ mod cases {
                 a_group_is_free_after_as_many_unlocks
                 every_form_re_enters
                 a_member_that_is_held_is_entered_once_more
-                a_member_may_be_in_the_group_twice;
+                a_member_may_be_in_the_group_twice
+                a_renewed_level_goes_on_when_the_leased_one_around_it_ends;
             waits:
                 a_wait_in_vain_ends_in_time
                 a_wait_of_zero_tries_once

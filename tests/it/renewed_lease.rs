@@ -1,7 +1,7 @@
 //! Leases of a request's own that are renewed.
 
 use crate::server::Server;
-use crate::threads::{LONG, elsewhere, eventually, finish, ms, spawn_asleep};
+use crate::threads::{LONG, Mark, OUTLIVED, WATCHED, elsewhere, eventually, finish, ms, spawn_asleep};
 use redlatch::{
     HandOff, HoldState, LocalRedLock, MultiLock, QuorumLock, RedLock, RedLockExt, ReentrantLock, Reentry, Terms,
 };
@@ -94,6 +94,66 @@ fn an_inner_level_can_only_make_it_longer() {
         assert!(outer.is_valid());
         outer.unlock().unwrap();
     }
+}
+
+/// What the longer level was granted goes on, and no more of it is asked for.
+#[test]
+fn a_longer_lease_is_renewed_for_as_long_as_its_level_is_open() {
+    let server = Server::start();
+    let locks = server.locks();
+    let outer = locks.request("n").renewed_lease(SHORT).guard().unwrap().unwrap();
+    drop(locks.request("n").renewed_lease(4 * SHORT).guard().unwrap().unwrap());
+    assert!(outer.remaining() > 2 * SHORT, "{outer:?}");
+    let before = locks.client().stats().renewals;
+    let commands = server.commands_during(|| {
+        eventually(LONG, "it is renewed", || locks.client().stats().renewals > before + 1);
+    });
+    let renewals: Vec<_> = commands.iter().filter(|command| command.contains("\"n\"")).collect();
+    assert!(renewals.len() > 1 && renewals.iter().all(|command| command.contains("\"3000\"")), "{renewals:#?}");
+    outer.unlock().unwrap();
+}
+
+/// Whatever the form, and whether inner levels are in memory.
+#[test]
+fn a_level_takes_its_own_terms_with_it_whichever_is_closed_first() {
+    for reentry in [Reentry::Mirrored, Reentry::Local] {
+        let server = Server::start();
+        let client = server.builder().watchdog_timeout(WATCHED).reentry(reentry).build().unwrap();
+        let locks = ReentrantLock::new(&client);
+        let leased = locks.request("n").lease(WATCHED).owned_guard().unwrap().unwrap();
+        locks
+            .request("n")
+            .execute(|renewed| {
+                let both = Mark::now();
+                drop(leased);
+                eventually(LONG, "it outlives both leases", || {
+                    assert!(renewed.is_valid(), "{reentry:?}: {renewed:?}");
+                    both.elapsed() >= OUTLIVED
+                });
+            })
+            .unwrap();
+        assert!(!locks.is_locked("n").unwrap());
+    }
+}
+
+/// The level of a hold that was found by its name is the innermost, as that of an unlock.
+#[test]
+fn an_unlock_closes_the_innermost_level() {
+    let server = Server::start();
+    let locks = server.locks_watched(WATCHED);
+    locks.lock("n").unwrap();
+    locks.lock_with_lease("n", WATCHED).unwrap();
+    let both = Mark::now();
+    locks.release(&locks.hold("n").unwrap()).unwrap();
+    let hold = locks.hold("n").unwrap();
+    eventually(LONG, "it outlives both leases", || {
+        assert!(hold.is_valid(), "{hold:?}");
+        both.elapsed() >= OUTLIVED
+    });
+    locks.lock_with_lease("n", ms(10)).unwrap();
+    locks.unlock("n").unwrap();
+    assert!(locks.client().stats().holds == 1 && hold.is_valid());
+    locks.unlock("n").unwrap();
 }
 
 #[test]

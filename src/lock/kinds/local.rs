@@ -406,7 +406,7 @@ mod tests {
         let locks = LocalRedLock::new();
         locks.lock("n").unwrap();
         let hold = locks.hold("n").unwrap();
-        hold.deepen(usize::MAX, false);
+        hold.deepen(usize::MAX, None);
         assert!(matches!(locks.lock("n"), Err(Error::Config { .. })));
         assert_eq!(hold.count(), usize::MAX);
         assert!(hold.is_valid());

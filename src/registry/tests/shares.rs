@@ -5,8 +5,8 @@ use super::*;
 static READ: Kind = Kind { name: "read lock", passed_on: false, shared: true };
 
 fn reading(space: Uuid, opened: bool) -> Hold {
-    let tenure = held("n", true).tenure().clone();
-    let hold = Hold::new(space, &READ, tenure, Weak::<Nobody>::new(), true);
+    let tenure = hold("n").tenure().clone();
+    let hold = Hold::new(space, &READ, tenure, Weak::<Nobody>::new(), Some(Lease::clamped(MINUTE)));
     registry().settle(space, "n", &hold);
     if opened {
         registry().open(space, &hold, Moment::MAX);
@@ -30,6 +30,18 @@ fn comes(space: Uuid) -> Option<Hold> {
 
 fn gives_up(space: Uuid, hold: &Hold) -> bool {
     registry().pass_on(space, hold, &FREELY, MINUTE)
+}
+
+/// Its first level is closed, and the one that is left asks for less than a thread that comes.
+#[test]
+fn a_tenure_that_is_renewed_for_less_is_not_shared() {
+    let space = Uuid::new_v4();
+    let first = reading(space, true);
+    let shorter = first.deepen(2, Some(Lease::clamped(MINUTE / 2)));
+    first.ascend();
+    registry().follow(space, &first);
+    assert!(comes(space).is_none());
+    registry().clear(space, &shorter);
 }
 
 #[test]

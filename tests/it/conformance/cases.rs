@@ -35,7 +35,9 @@ macro_rules! all {
                     a_long_lease_inside_a_watched_hold_is_never_shortened
                     a_short_lease_inside_a_watched_hold_shortens_nothing
                     a_watched_level_inside_a_lease_prolongs_it
-                    guards_of_levels_release_one_level_each;
+                    guards_of_levels_release_one_level_each
+                    a_renewed_level_goes_on_when_the_leased_one_around_it_ends
+                    a_leased_level_lasts_as_long_as_it_asked_for_when_the_renewed_one_around_it_ends;
                 losses:
                     a_lease_that_runs_out_frees_the_lock
                     a_try_with_a_lease_ends_by_itself
@@ -160,7 +162,9 @@ macro_rules! all_of_shared {
                     a_long_lease_inside_a_watched_hold_is_never_shortened
                     a_short_lease_inside_a_watched_hold_shortens_nothing
                     a_watched_level_inside_a_lease_prolongs_it
-                    guards_of_levels_release_one_level_each;
+                    guards_of_levels_release_one_level_each
+                    a_renewed_level_goes_on_when_the_leased_one_around_it_ends
+                    a_leased_level_lasts_as_long_as_it_asked_for_when_the_renewed_one_around_it_ends;
                 losses:
                     a_lease_that_runs_out_frees_the_lock
                     a_try_with_a_lease_ends_by_itself

@@ -1,8 +1,8 @@
 //! Levels: a thread that holds a lock takes it again, on the same terms or on others.
 
 use super::Kind;
-use crate::threads::{LONG, elsewhere, ms};
-use redlatch::{CancelToken, HoldState, RedLock, RedLockExt};
+use crate::threads::{LONG, Mark, OUTLIVED, WATCHED, elsewhere, eventually, ms};
+use redlatch::{CancelToken, HoldState, LossCause, RedLock, RedLockExt};
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -107,4 +107,30 @@ pub(super) fn guards_of_levels_release_one_level_each<K: Kind>() {
     }
     drop(outer);
     assert!(!lock.is_locked("n").unwrap());
+}
+
+/// Guards are dropped in any order.
+pub(super) fn a_renewed_level_goes_on_when_the_leased_one_around_it_ends<K: Kind>() {
+    let lock = K::start();
+    let leased = lock.request("n").lease(WATCHED).guard().unwrap().unwrap();
+    let renewed = lock.request("n").renewed_lease(WATCHED).guard().unwrap().unwrap();
+    let both = Mark::now();
+    drop(leased);
+    eventually(LONG, "it outlives both leases", || {
+        assert!(renewed.is_valid(), "{renewed:?}");
+        both.elapsed() >= OUTLIVED
+    });
+    renewed.unlock().unwrap();
+    assert!(!lock.is_locked("n").unwrap());
+}
+
+pub(super) fn a_leased_level_lasts_as_long_as_it_asked_for_when_the_renewed_one_around_it_ends<K: Kind>() {
+    let lock = K::start();
+    let renewed = lock.request("n").renewed_lease(WATCHED).guard().unwrap().unwrap();
+    let asked = Mark::now();
+    let leased = lock.request("n").lease(WATCHED * 2).guard().unwrap().unwrap();
+    drop(renewed);
+    assert_eq!(leased.lost().recv_timeout(LONG).expect("it ends").cause(), LossCause::Expired);
+    assert!(asked.elapsed() >= WATCHED * 2 * 98 / 100, "it ended after {:?}", asked.elapsed());
+    assert_err!(leased.unlock(), Lost);
 }

@@ -1,7 +1,7 @@
 //! Levels: a thread that holds a group, or a part of it, takes it again.
 
 use super::Fixture;
-use crate::threads::{LONG, elsewhere};
+use crate::threads::{LONG, Mark, OUTLIVED, WATCHED, elsewhere, eventually};
 use redlatch::{CancelToken, MultiLock, RedLock};
 use std::time::Duration;
 
@@ -60,5 +60,19 @@ pub(super) fn a_member_may_be_in_the_group_twice(group: &Fixture) {
     }
     twice.unlock().unwrap();
     twice.unlock().unwrap();
+    group.assert_free();
+}
+
+/// Guards are dropped in any order.
+pub(super) fn a_renewed_level_goes_on_when_the_leased_one_around_it_ends(group: &Fixture) {
+    let leased = group.request().lease(WATCHED).guard().unwrap().unwrap();
+    let renewed = group.request().renewed_lease(WATCHED).guard().unwrap().unwrap();
+    let both = Mark::now();
+    drop(leased);
+    eventually(LONG, "it outlives both leases", || {
+        assert!(renewed.is_valid(), "{renewed:?}");
+        both.elapsed() >= OUTLIVED
+    });
+    renewed.unlock().unwrap();
     group.assert_free();
 }
