@@ -28,7 +28,7 @@ use uuid::Uuid;
 use entry::ThreadEntry;
 pub(crate) use entry::{Entered, Left};
 use mark::count_holds;
-pub(crate) use mark::{current_thread, thread_number};
+pub(crate) use mark::{current_thread, is_ending, thread_number};
 pub(crate) use waiter::{Lent, Waiter};
 
 #[cfg(test)]

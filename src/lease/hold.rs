@@ -363,7 +363,7 @@ impl Hold {
         self.inner.keeper.upgrade()
     }
 
-    /// Its thread ended without releasing it: nobody will, so it is not renewed and not kept once lost. It only writes,
+    /// Its thread ended without releasing it, or ends and will not be noticed: it is not renewed and not kept once lost. It only writes,
     /// for the reason of [`Tenure::abandon`].
     pub(crate) fn orphan(&self) {
         self.inner.orphan.store(true, SeqCst);

@@ -12,8 +12,6 @@
 //! Every change is a compare-exchange from the value that was read, so a renewal, an expiry and a release that
 //! race each other have one winner, and `LOST` and `ENDED` are for good.
 
-mod token;
-
 use crate::base::error::Result;
 use crate::base::key::Key;
 use crate::base::mutant::{self, Mutant};
@@ -28,6 +26,7 @@ use token::Token;
 mod commands;
 #[cfg(test)]
 mod tests;
+mod token;
 #[cfg(test)]
 pub(crate) use tests::Nobody;
 
@@ -364,10 +363,10 @@ impl Tenure {
     /// One more hold of it wants to be renewed, or no longer does.
     pub(crate) fn watch(&self, wanted: bool) {
         if wanted {
-            self.watches.fetch_add(1, SeqCst)
+            self.watches.fetch_add(1, SeqCst);
         } else {
-            self.watches.fetch_sub(1, SeqCst)
-        };
+            self.watches.fetch_sub(1, SeqCst);
+        }
     }
 
     /// Its thread ended without releasing it, so nobody will.

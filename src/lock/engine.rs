@@ -16,7 +16,7 @@ use crate::base::unwind::survives_a_panic;
 use crate::client::Space;
 use crate::lease::hold::{Hold, HoldState};
 use crate::lease::tenure::{Keeper, LossCause, Standing, Tenure};
-use crate::registry::{current_thread, registry};
+use crate::registry::{current_thread, is_ending, registry};
 use crate::store::Health;
 use crate::store::node::Failure;
 use std::sync::{Arc, Weak};
@@ -139,6 +139,11 @@ impl Engine {
         self.keep(&hold)
             .and_then(|()| self.space.check_not_shut(hold.resource()))
             .inspect_err(|_| self.give_back(&hold))?;
+        if is_ending() {
+            // Only now, when the watchdog has it: with the first renewal that would be due it says what was left.
+            hold.orphan();
+            return Ok(Some(hold));
+        }
         let bounds = &self.space.config.hand_off;
         let may_share = self.kind.shared && asked == Asked::Usual && bounds.is_on();
         if may_share && self.hold_beside(tenure.key().full()).is_none() {
@@ -147,9 +152,11 @@ impl Engine {
         Ok(Some(hold))
     }
 
-    /// Which tenures such a call can go on with, that another thread of this process acquired.
+    /// Which tenures such a call can go on with, that another thread of this process acquired. A thread that is being torn
+    /// down goes on with none: its hold is not to be renewed, and the tenure is.
     pub(super) fn takes(&self, asked: Asked) -> Option<&'static Kind> {
-        (asked == Asked::Usual && (self.kind.passed_on || self.kind.shared)).then_some(self.kind)
+        let may_take = asked == Asked::Usual && (self.kind.passed_on || self.kind.shared);
+        (may_take && !is_ending()).then_some(self.kind)
     }
 
     /// Has the watchdog take care of the hold, or of a change in what it asks for.

@@ -43,6 +43,12 @@ pub(crate) fn thread_number() -> u64 {
     MARK.try_with(|mark| mark.number).unwrap_or(0)
 }
 
+/// Whether the current thread is being torn down, so that nothing will notice its end any more: a destructor of something
+/// that is older than the mark runs after that of the mark.
+pub(crate) fn is_ending() -> bool {
+    MARK.try_with(|_| ()).is_err()
+}
+
 /// The current thread: the standard library counts a reference each time it is asked.
 pub(crate) fn current_thread() -> ThreadId {
     MARK.try_with(|mark| mark.thread).unwrap_or_else(|_| thread::current().id())

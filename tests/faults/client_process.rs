@@ -1,13 +1,16 @@
-//! Rows 40 to 42, 44, 45 and 125: threads and processes that stop, end, panic or die while they hold locks.
+//! Rows 40 to 42, 44, 45, 125 and 126: threads and processes that stop, end, panic or die while they hold locks.
 
 use crate::locks_of;
 use crate::process::{alone, hear, tell, with_peer};
 use crate::server::Server;
-use crate::threads::{LATE, LONG, Mark, OUTLIVED, WATCHED, elsewhere, eventually, ms, timed};
+use crate::threads::{LATE, LONG, Mark, OUTLIVED, WATCHED, elsewhere, eventually, finish, ms, timed};
+use crate::warnings::that_say;
 use redlatch::{Client, Hold, HoldState, LossCause, RedLock, RedLockExt, ReentrantLock};
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -109,6 +112,79 @@ fn fault_41_a_thread_that_ends_while_it_holds_is_no_longer_renewed() {
     assert_eq!(hold.state(), HoldState::Lost);
     assert!(locks.try_lock_for("n", LONG).unwrap(), "it is free again");
     locks.unlock("n").unwrap();
+}
+
+/// What a thread does in the destructor of something that it had before it first used a lock.
+struct AtTheEnd(RefCell<Option<Box<dyn FnOnce()>>>);
+
+impl Drop for AtTheEnd {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(|act| act());
+    }
+}
+
+thread_local! {
+    static AT_THE_END: AtTheEnd = const { AtTheEnd(RefCell::new(None)) };
+}
+
+/// What `act` gives in such a destructor, which runs when the library's own have run.
+fn in_a_late_destructor<T: Send + 'static>(
+    locks: &ReentrantLock,
+    act: impl FnOnce(&ReentrantLock) -> T + Send + 'static,
+) -> T {
+    let (tell, told) = channel();
+    let locks = locks.clone();
+    let thread = std::thread::spawn(move || {
+        let late = locks.clone();
+        AT_THE_END.with(|end| end.0.replace(Some(Box::new(move || tell.send(act(&late)).unwrap()))));
+        drop(locks.guard("before").unwrap());
+    });
+    thread.join().unwrap();
+    told.recv().expect("the destructor ran")
+}
+
+#[test]
+fn fault_126_what_is_locked_in_a_late_destructor_and_left_is_not_renewed() {
+    alone(|| {
+        let warnings = that_say("a thread ended while it held lock \"n\"");
+        let server = Server::start();
+        let locks = server.locks_watched(WATCHED);
+        for levels in 1..=2 {
+            let hold = in_a_late_destructor(&locks, move |locks| {
+                (0..levels).for_each(|_| locks.lock("n").unwrap());
+                locks.hold("n").unwrap()
+            });
+            let left = Mark::now();
+            assert_eq!(hold.owner().split(':').nth(1), Some("0"), "the destructor ran too early");
+            assert_eq!(hold.lost().recv_timeout(LONG).expect("it is not renewed").cause(), LossCause::Expired);
+            assert!(left.elapsed() <= WATCHED + LATE, "lost {:?} after its thread", left.elapsed());
+            assert_eq!(warnings.seen.lock().unwrap().len(), levels, "it is told, once");
+            assert!(locks.try_lock_for("n", LONG).unwrap(), "it is free again");
+            locks.unlock("n").unwrap();
+        }
+    });
+}
+
+/// While others of its process wait, and after they have had it.
+#[test]
+fn fault_126_what_is_released_in_a_late_destructor_is_free() {
+    let server = Server::start();
+    let locks = server.locks();
+    let first = in_a_late_destructor(&locks, |locks| {
+        let guard = locks.guard("n").unwrap();
+        assert_eq!(locks.execute_in_lock("n", || guard.count()).unwrap(), 2);
+        guard.unlock()
+    });
+    assert!(first.is_ok() && server.pttl("n") == -2, "{first:?}");
+    let guard = locks.guard("n").unwrap();
+    let waiting = std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| in_a_late_destructor(&locks, |locks| locks.execute_in_lock("n", || ())));
+        eventually(LONG, "it waits", || locks.client().stats().waiters == 1);
+        guard.unlock().unwrap();
+        finish(waiter)
+    });
+    assert!(waiting.is_ok() && server.pttl("n") == -2, "{waiting:?}");
+    assert_eq!(locks.client().stats().holds, 0);
 }
 
 /// And the other way round. Whether the lock is renewed is what the guard that is left asked for.
