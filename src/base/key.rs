@@ -148,12 +148,12 @@ impl Key {
 
     /// The queue of those who wait (docs/protocol.md, 8).
     pub(crate) fn queue_parts(&self) -> [&str; 3] {
-        self.beside("redlatch_queue:{")
+        self.ours("redlatch_queue:{")
     }
 
     /// The mark that says whose turn it is.
     pub(crate) fn mark_parts(&self) -> [&str; 3] {
-        self.beside("redlatch_turn:{")
+        self.ours("redlatch_turn:{")
     }
 
     /// The counter of a fenced lock's tokens, as Redisson names it whatever the channel's name is.
@@ -168,12 +168,12 @@ impl Key {
 
     /// The mark of writers that wait (docs/protocol.md, 16).
     pub(crate) fn writers_parts(&self) -> [&str; 3] {
-        self.beside("redlatch_writer:{")
+        self.ours("redlatch_writer:{")
     }
 
     /// Whether readers wait, or have the turn.
     pub(crate) fn readers_parts(&self) -> [&str; 3] {
-        self.beside("redlatch_readers:{")
+        self.ours("redlatch_readers:{")
     }
 
     /// What the time-outs of its read holds begin with.
@@ -192,7 +192,7 @@ impl Key {
 
     /// The channel that each client of ours listens to beside that of the unlock messages, so that others can be counted.
     pub(crate) fn members_parts(&self) -> [&str; 3] {
-        self.beside("redlatch_members:{")
+        self.ours("redlatch_members:{")
     }
 
     /// The same in one text.
@@ -205,7 +205,15 @@ impl Key {
         self.beside("{")
     }
 
-    /// By the brace rule, so that it shares the lock's slot.
+    /// Of ours alone: in the lock's slot wherever the brace rule puts it there, and of this lock alone. Behind a name without a brace
+    /// stands `}`, behind one with a brace `:`, so no name of either sort can be taken for one of the other: `x` and `{x}` are two locks,
+    /// and a reader of one is not to wait for a writer of the other.
+    fn ours(&self, before: &'static str) -> [&str; 3] {
+        let [before, name, after] = self.beside(before);
+        [before, name, if self.has_brace { ":" } else { after }]
+    }
+
+    /// By the brace rule, so that it shares the lock's slot. As with Redisson `x` and `{x}` share what is named so.
     fn beside(&self, before: &'static str) -> [&str; 3] {
         match self.has_brace {
             true => [before.trim_end_matches('{'), &self.full, ""],
@@ -295,19 +303,54 @@ mod tests {
         assert!(check_key("shop:redlatch:epoch:{1f}").is_err());
     }
 
-    /// Or it is known that they are not.
+    /// Each name of up to six of the characters that the rules for names are about.
+    fn odd_names() -> Vec<String> {
+        let longer = |names: &Vec<String>| {
+            let with_each = |name: &String| ["a", ":", "{", "}"].map(|more| name.clone() + more);
+            Some(names.iter().flat_map(with_each).collect())
+        };
+        std::iter::successors(Some(vec![String::new()]), longer).skip(1).take(6).flatten().collect()
+    }
+
+    /// Also of two kinds: what is a queue here is no mark there.
+    #[test]
+    fn no_two_locks_share_what_is_of_ours_alone() {
+        let mut owners = std::collections::HashMap::new();
+        for name in odd_names() {
+            for naming in [Naming::Redisson, Naming::Jedis] {
+                let key = Key::new(naming, "", &name);
+                let parts = [
+                    key.queue_parts(),
+                    key.mark_parts(),
+                    key.writers_parts(),
+                    key.readers_parts(),
+                    key.members_parts(),
+                ];
+                for (part, parts) in parts.into_iter().enumerate() {
+                    let owner = owners.entry(parts.concat()).or_insert_with(|| (part, name.clone()));
+                    assert_eq!(*owner, (part, name.clone()), "they share {:?}", parts.concat());
+                }
+            }
+        }
+        assert!(owners.len() > 5 * 4_096);
+    }
+
+    fn is_together(key: &Key) -> bool {
+        let parts = [key.channel_parts(), key.queue_parts(), key.mark_parts(), key.members_parts(), key.tag_parts()];
+        let (of_sides, timeout) = (key.clone().of_side(Side::Read), key.timeout("a:1:1"));
+        let sides = [of_sides.channel_parts(), key.writers_parts(), key.readers_parts(), [&timeout, "", ""]];
+        let mut parts = parts.iter().chain(&sides).chain([&key.token_parts()]).copied().collect::<Vec<_>>().into_iter();
+        parts.all(|parts| slot_of(parts.concat()) == slot_of(key.full()))
+    }
+
+    /// Or it is known that they are not. Of names that nobody chose some are in one slot by chance.
     #[test]
     fn all_of_a_lock_is_in_one_slot_of_a_cluster() {
-        for name in ["n", "{n}", "a{n}b", "a}{n}", "{n}{m}", "{n", "n}", "{}n", "a}b{", "{}{n}", "}"] {
-            let key = Key::new(Naming::Redisson, "", name);
-            let parts =
-                [key.channel_parts(), key.queue_parts(), key.mark_parts(), key.members_parts(), key.tag_parts()];
-            let of_sides = key.clone().of_side(Side::Read);
-            let timeout = key.timeout("a:1:1");
-            let sides = [of_sides.channel_parts(), key.writers_parts(), key.readers_parts(), [&timeout, "", ""]];
-            let parts = parts.iter().chain(&sides).chain([&key.token_parts()]).copied().collect::<Vec<_>>();
-            let together = parts.iter().all(|parts| slot_of(parts.concat()) == slot_of(name));
-            assert_eq!(key.is_in_one_slot(), together, "{name}");
+        let keys = |names: Vec<String>| names.into_iter().map(|name| Key::new(Naming::Redisson, "", &name));
+        assert!(keys(odd_names()).all(|key| is_together(&key) || !key.is_in_one_slot()));
+        let names = ["n", "{n}", "a{n}b", "a}{n}", "{n}{m}", "{n", "n}", "{}n", "a}b{", "{}{n}", "}"];
+        for key in keys(names.map(str::to_owned).into()) {
+            assert_eq!(key.is_in_one_slot(), is_together(&key), "{}", key.full());
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Rows 117 to 119: time-outs of readers that vanish, and readers and waiting writers that die.
+//! Rows 117 to 119 and 130: time-outs of readers that vanish, readers and waiting writers that die, and names that differ in braces.
 
 use crate::process::{hear, tell, with_peer};
 use crate::server::Server;
-use crate::threads::{LATE, LONG, Mark, SOON, WATCHED, elsewhere, eventually, timed};
+use crate::threads::{LATE, LONG, Mark, SOON, WATCHED, elsewhere, eventually, finish, spawn_asleep, timed};
 use redlatch::{Client, LossCause, ReadWriteLock, RedLock, RedLockExt};
 use std::time::Duration;
 
@@ -118,4 +118,22 @@ fn fault_119_a_writer_that_is_killed_while_it_waits_keeps_readers_out_for_two_po
             eventually(LONG, "nothing is left", || server.leftovers().is_empty());
         },
     );
+}
+
+/// Else the writer waits for a reader that waits for the writer.
+#[test]
+fn fault_130_a_writer_keeps_out_no_readers_of_a_lock_whose_name_differs_in_braces() {
+    let server = Server::start();
+    let [locks, other] = [(); 2].map(|()| sides_at(&server.url()));
+    for (name, twin) in [("x", "{x}"), ("{x}", "x")] {
+        let reading = locks.read().guard(name).unwrap();
+        std::thread::scope(|scope| {
+            let writer = spawn_asleep(scope, || other.write().try_lock_for(name, LONG).unwrap());
+            eventually(LONG, "it keeps readers out", || !elsewhere(|| other.read().try_lock(name).unwrap()));
+            assert!(locks.read().try_lock(twin).unwrap(), "{name:?} and {twin:?} are one lock");
+            locks.read().unlock(twin).unwrap();
+            reading.unlock().unwrap();
+            assert!(finish(writer).0, "nobody reads {name:?} any more");
+        });
+    }
 }

@@ -3,7 +3,7 @@
 use super::{MINUTE, locks_of};
 use crate::server::Server;
 use crate::threads::{LONG, Mark, SOON, eventually, finish};
-use redlatch::{ClientBuilder, Naming, RedLock};
+use redlatch::{ClientBuilder, Naming, RedLock, RedLockExt};
 use std::thread::scope;
 
 /// That those who wait for this name queue at this key, are served, and leave nothing.
@@ -35,17 +35,17 @@ fn assert_queue(name: &str, queue: &str, set: impl Fn(ClientBuilder) -> ClientBu
 #[test]
 fn a_queue_is_named_after_its_lock_by_the_brace_rule() {
     assert_queue("n", "redlatch_queue:{n}", |builder| builder);
-    assert_queue("a{b}c", "redlatch_queue:a{b}c", |builder| builder);
-    assert_queue("{n}", "redlatch_queue:{n}", |builder| builder);
-    assert_queue("a{b", "redlatch_queue:a{b", |builder| builder);
-    assert_queue("{}x", "redlatch_queue:{}x", |builder| builder);
+    assert_queue("a{b}c", "redlatch_queue:a{b}c:", |builder| builder);
+    assert_queue("{n}", "redlatch_queue:{n}:", |builder| builder);
+    assert_queue("a{b", "redlatch_queue:a{b:", |builder| builder);
+    assert_queue("{}x", "redlatch_queue:{}x:", |builder| builder);
     assert_queue("a}b", "redlatch_queue:{a}b}", |builder| builder);
 }
 
 #[test]
 fn a_prefix_is_part_of_the_name() {
     assert_queue("n", "redlatch_queue:{shop:n}", |builder| builder.key_prefix("shop:"));
-    assert_queue("n", "redlatch_queue:{shop}:n", |builder| builder.key_prefix("{shop}:"));
+    assert_queue("n", "redlatch_queue:{shop}:n:", |builder| builder.key_prefix("{shop}:"));
 }
 
 #[test]
@@ -60,9 +60,27 @@ fn any_bytes_may_be_in_a_name() {
     }
 }
 
-/// Both have the same queue and the same channels, which costs nobody the lock.
+/// They share a channel, as with Redisson, and nothing else: who waits for one has no turn of the other, and is in nobody's way there.
 #[test]
-fn two_locks_with_one_queue_are_both_served() {
+fn two_locks_that_differ_in_braces_have_two_queues() {
+    let server = Server::start();
+    let [holder, one, other] = [(); 3].map(|()| locks_of(server.builder().poll_cap(MINUTE).watchdog_timeout(MINUTE)));
+    let length = |queue| server.ask::<usize>(&["ZCARD", queue]);
+    let guards = ["x", "{x}"].map(|name| holder.guard(name).unwrap());
+    scope(|scope| {
+        let waiters = [(&one, "x"), (&other, "{x}")].map(|(locks, name)| {
+            scope.spawn(move || locks.try_lock_for(name, LONG).unwrap() && locks.unlock(name).is_ok())
+        });
+        eventually(LONG, "each waits where its lock is", || {
+            length("redlatch_queue:{x}") == 1 && length("redlatch_queue:{x}:") == 1
+        });
+        guards.into_iter().for_each(|guard| guard.unlock().unwrap());
+        assert!(waiters.into_iter().all(finish));
+    });
+}
+
+#[test]
+fn two_locks_that_differ_in_braces_are_both_served() {
     let server = Server::start();
     let clients = [(); 4].map(|()| locks_of(server.builder().poll_cap(MINUTE).watchdog_timeout(MINUTE)));
     scope(|scope| {
