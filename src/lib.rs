@@ -196,7 +196,8 @@
 //! +sunsubscribe +spublish`. With [`Naming::Jedis`] the channels are `&__red__lock:*`. A [`FencedLock`] needs
 //! `~redisson_lock_token:{shop:* +get +set` in any case, a [`ReadWriteLock`] `~{shop:* ~redlatch_writer:{shop:* ~redlatch_readers:{shop:*
 //! &redisson_rwlock:* +get +set +hget +hdel +hgetall +hkeys +zadd +zrem +zrevrange +zscore`. A [`strict`](ClientBuilder::strict) client
-//! needs `+get +set +info` in any case, and [`sync_replicas`](ClientBuilder::sync_replicas) `+wait`.
+//! needs `+get +set +info` in any case, and [`sync_replicas`](ClientBuilder::sync_replicas) `+wait`. With `+info` a [`QuorumLock`] finds out
+//! that two of its addresses are one server.
 //!
 //! # Logs
 //!

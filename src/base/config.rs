@@ -5,6 +5,7 @@ use crate::base::error::{Error, Result};
 use crate::base::key::{LONGEST_NAME, Naming, is_in_one_slot};
 use crate::base::time::Lease;
 use crate::base::tls::{Connector, Wanted};
+use crate::base::voters::Vote;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -230,6 +231,8 @@ pub(crate) struct Config {
     /// The same for read-write locks.
     pub(crate) has_sides: Arc<AtomicBool>,
     pub(crate) tls: Option<Connector>,
+    /// Of the node of a quorum.
+    pub(crate) vote: Option<Vote>,
 }
 
 impl Settings {
@@ -262,6 +265,7 @@ impl Settings {
             has_tokens: Arc::default(),
             has_sides: Arc::default(),
             tls,
+            vote: None,
         };
         config.check(watchdog)?;
         Ok(config)

@@ -400,6 +400,7 @@ fn advice(code: &str) -> &'static str {
         "LOADING" | "BUSY" => "it cannot serve now, try later",
         "NOMASTER" => "give the name that SENTINEL MASTERS lists",
         "TOKEN" => "find out what wrote the counter, and give it a number that no token of this lock was above",
+        "TWICE" => "give each node of the quorum a server of its own",
         "MISMATCH" => "give all strict clients of the server the same watchdog_timeout",
         "READONLY" => "connect to the master",
         "MISCONF" => "the server does not accept writes now, see its log",

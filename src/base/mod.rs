@@ -19,3 +19,4 @@ pub(crate) mod time;
 pub(crate) mod tls;
 pub(crate) mod unwind;
 pub(crate) mod value;
+pub(crate) mod voters;

@@ -24,6 +24,7 @@ use crate::base::error;
 use crate::base::signal::{Ear, Listening};
 use crate::base::stats::Counters;
 use crate::base::time::Moment;
+use crate::base::voters::Vote;
 use crate::store::node::{Answer, Failure, Lane, Limits, Request, Worker, wrong_scheme, wrong_url};
 use std::sync::Arc;
 use std::time::Duration;
@@ -126,6 +127,13 @@ pub(crate) struct Common {
     pub(crate) moved: Moved,
     /// Whether the client holds or waits for anything: then it has to hear of servers that change, though it asks for nothing.
     pub(crate) in_use: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl Common {
+    /// The same for one node of a quorum.
+    pub(crate) fn voting(&self, vote: Vote) -> Self {
+        Self { config: Config { vote: Some(vote), ..self.config.clone() }, ..self.clone() }
+    }
 }
 
 /// Told which keys are on other servers now.

@@ -285,6 +285,40 @@ fn fault_135_half_of_an_even_number_of_nodes_keep_a_lock_busy() {
     }
 }
 
+/// A server that votes twice makes a majority of less than a majority of servers.
+#[test]
+fn fault_137_two_addresses_of_one_server_are_one_vote() {
+    let servers = [Server::start_on_tcp(), Server::start()];
+    let [by_number, by_name] = ["127.0.0.1", "localhost"].map(|host| format!("redis://{host}:{}/", servers[0].port()));
+    let locks = QuorumLock::connect([&by_number, &by_name, &servers[1].url()]).unwrap();
+    assert_eq!(patiently(|| locks.ping(LONG)), (2, 3));
+    let guard = locks.guard("n").unwrap();
+    eventually_confirmed(&locks, 2);
+    guard.unlock().unwrap();
+    servers[1].freeze();
+    let locked = locks.try_lock_for("n", ms(300));
+    servers[1].thaw();
+    assert!(!matches!(locked, Ok(true)), "granted by one server of two");
+    eventually(LONG, "no server has the key", || !servers.iter().any(has_key));
+}
+
+#[test]
+fn fault_137_a_quorum_of_one_server_is_refused_and_says_so() {
+    let server = Server::start_on_tcp();
+    let hosts = ["127.0.0.1", "localhost"].map(|host| format!("redis://{host}:{}/", server.port()));
+    let locks = QuorumLock::connect([&hosts[0], &hosts[1], &server.url()]).unwrap();
+    let error = patiently(|| match locks.try_lock("n") {
+        Err(error @ Error::Refused { .. }) => Ok(error),
+        Err(error) => Err(error),
+        Ok(locked) => panic!("one server is no quorum: {locked}"),
+    });
+    let text = error.to_string();
+    assert!(matches!(&error, Error::Refused { code, .. } if code == "TWICE"), "{error:?}");
+    assert!(text.contains("is the same server as") && text.contains("give each node of the quorum a server"), "{text}");
+    let places = ["127.0.0.1:", "localhost:", "/socket"];
+    assert_eq!(places.iter().filter(|place| text.contains(**place)).count(), 2, "both are named: {text}");
+}
+
 /// The hole of the algorithm, a node that restarts without its data, closed by what its authors call a delayed restart:
 /// a majority of the nodes forgets the holder, and grants nobody the lock before that one's lease is over.
 #[test]

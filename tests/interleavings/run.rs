@@ -35,6 +35,7 @@ mod source {
         pub(crate) mod tls;
         pub(crate) mod unwind;
         pub(crate) mod value;
+        pub(crate) mod voters;
     }
     pub(crate) mod lease {
         pub(crate) mod hold;

@@ -2,6 +2,7 @@
 
 mod chaos;
 mod even;
+mod voters;
 
 use crate::harness::quorum::{
     MINUTE, UNHURRIED, builder, connect, eventually_confirmed, eventually_free, occupy, patient, start, vacate,

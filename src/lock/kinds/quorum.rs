@@ -11,6 +11,7 @@ use crate::base::kind::Kind;
 use crate::base::stats::Stats;
 use crate::base::time::Clock;
 use crate::base::unwind::survives_a_panic;
+use crate::base::voters::Voters;
 use crate::client::{ClientBuilder, Space};
 use crate::lease::nodes::MOST_NODES;
 use crate::lease::tenure::Keeper;
@@ -195,7 +196,8 @@ impl ClientBuilder<QuorumLock> {
     ///
     /// # Errors
     /// [`Error::Config`] names the setting that is wrong: also for fewer than 3 nodes, more than 64, or two at the
-    /// same address.
+    /// same address. Two addresses of one server are found out with the first connections: the node that is connected to
+    /// later is refused then, [`Error::Refused`] with the code `TWICE`, and counts as one that is down.
     pub fn build(mut self) -> Result<QuorumLock> {
         check_count(self.urls.len())?;
         self.settings.pool_size.get_or_insert(CONNECTIONS);
@@ -207,8 +209,9 @@ impl ClientBuilder<QuorumLock> {
         let node_timeout = node_timeout.unwrap_or(NODE_TIMEOUT.min(config.response_timeout));
         check_timeout(node_timeout, config.response_timeout)?;
         let space = Arc::new(Space::new(config, self.on_lost));
-        let common = space.common()?;
-        let stores = self.urls.iter().map(|url| stores::open(url, &common)).collect::<Result<Vec<_>>>()?;
+        let (common, voters) = (space.common()?, Voters::default());
+        let open = |(number, url): (usize, &String)| stores::open(url, &common.voting(voters.vote(number)));
+        let stores = self.urls.iter().enumerate().map(open).collect::<Result<Vec<_>>>()?;
         check_places(&stores)?;
         let node = |(number, store)| Node::new(number, Arc::clone(store), &space.config);
         let nodes = stores.iter().enumerate().map(node).collect();

@@ -1,10 +1,10 @@
 //! One server: how to connect to it and log in, and what its errors mean.
 
 use super::codes::{code_of, may_have_written};
-use super::greeting::Greeting;
+use super::greeting::{Greeting, twice};
 use super::rights::{Rights, rule_in};
 use super::sockets::Sockets;
-use super::stream::Stream;
+use super::stream::{Stream, says_more};
 use super::{Broken, Failure, url};
 use crate::base::config::{Config, SyncReplicas};
 use crate::base::credentials::{Credentials, Said, Source};
@@ -15,6 +15,7 @@ use crate::base::script::Dialect;
 use crate::base::stats::Counters;
 use crate::base::time::{Clock, Moment};
 use crate::base::tls::Connector;
+use crate::base::voters::Vote;
 use parking_lot::Mutex;
 use redis::{Cmd, ConnectionAddr, RedisConnectionInfo, RedisError};
 use std::collections::BTreeSet;
@@ -82,6 +83,7 @@ pub(crate) struct Server {
     connect_timeout: Duration,
     response_timeout: Duration,
     strict: bool,
+    vote: Option<Vote>,
     tls: Option<Connector>,
     credentials: Option<Source>,
     app_name: Option<String>,
@@ -115,7 +117,7 @@ pub(crate) struct Greeted {
     pub(crate) stream: Stream,
     /// Its clock, in microseconds.
     pub(super) time: u64,
-    /// Of its process; empty unless the client is strict.
+    /// Of its process; empty unless that was asked for and answered.
     pub(super) run_id: String,
 }
 
@@ -129,7 +131,8 @@ impl Server {
     pub(crate) fn new(target: Target, config: &Config, counters: Arc<Counters>) -> Self {
         let (connect_timeout, response_timeout) = (config.connect_timeout, config.response_timeout);
         let (strict, replicas, sockets) = (config.strict, config.replicas, Sockets::default());
-        let (clock, tls, app_name) = (Clock::Boot, config.tls.clone(), config.app_name.clone());
+        let (clock, tls, app_name, vote) =
+            (Clock::Boot, config.tls.clone(), config.app_name.clone(), config.vote.clone());
         let credentials = config.credentials.clone().filter(|_| target.part != Part::Sentinel);
         let tests = target.part.has_locks() && !config.skips_self_test;
         let rights = tests.then(|| Rights::of(config, target.part.dialect()));
@@ -140,6 +143,7 @@ impl Server {
             connect_timeout,
             response_timeout,
             strict,
+            vote,
             tls,
             credentials,
             app_name,
@@ -305,7 +309,7 @@ impl Server {
         let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
         stream.send(&packed)?;
         let test = self.rights.as_ref().filter(|_| tests);
-        let greeting = Greeting::read(&mut stream, &commands, test)?;
+        let greeting = Greeting::read(&mut stream, &commands, test, self.strict)?;
         if greeting.tested {
             self.note_rights(&greeting, &user);
         }
@@ -313,7 +317,10 @@ impl Server {
             // It is of no use for anything else. The next one does not ask again.
             Greeting { listens_on: true, .. } => self.connect_as(who, until),
             Greeting { refused: Some(error), .. } => Err(error),
-            Greeting { time, run_id, .. } => Ok(Greeted { stream, time, run_id }),
+            Greeting { time, run_id, .. } => {
+                self.vote.iter().try_for_each(|vote| vote.cast(&run_id, &self.address())).map_err(twice)?;
+                Ok(Greeted { stream, time, run_id })
+            }
         }
     }
 
@@ -337,7 +344,7 @@ impl Server {
         }
         // Before all that may be refused: the refusal says what else is missing.
         commands.extend(self.rights.iter().filter(|_| tests).flat_map(Rights::commands));
-        if self.strict && self.has_locks() {
+        if (self.strict || self.vote.is_some()) && self.has_locks() {
             commands.push(redis::cmd("INFO").arg("server").take());
         }
         commands.extend(self.asked_by_part());
@@ -376,14 +383,6 @@ fn said_before((code, detail): Said) -> RedisError {
 fn ask(credentials: &Source) -> Result<Credentials, RedisError> {
     let failed = |why| std::io::Error::other(format!("no credentials: {why}"));
     credentials.ask().map_err(|why| failed(why).into())
-}
-
-/// Whether an error of a socket has words of its own: the system's for a time-out are of a lack of resources.
-fn says_more(error: &RedisError) -> bool {
-    let inner = std::error::Error::source(error)
-        .and_then(|source| source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>());
-    let io = inner.and_then(|inner| inner.downcast_ref::<std::io::Error>());
-    io.is_some_and(|io| io.get_ref().is_some())
 }
 
 #[cfg(test)]

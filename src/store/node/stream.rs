@@ -313,6 +313,14 @@ impl<S: Read + Write> Read for Opened<'_, S> {
     }
 }
 
+/// Whether an error of a socket has words of its own: the system's for a time-out are of a lack of resources.
+pub(super) fn says_more(error: &RedisError) -> bool {
+    let inner = std::error::Error::source(error)
+        .and_then(|source| source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>());
+    let io = inner.and_then(|inner| inner.downcast_ref::<std::io::Error>());
+    io.is_some_and(|io| io.get_ref().is_some())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
