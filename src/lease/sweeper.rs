@@ -37,6 +37,8 @@ struct State {
     due: BTreeMap<(Moment, u64), Job>,
     jobs: u64,
     runs: bool,
+    /// A chore is under way.
+    busy: bool,
     closed: bool,
 }
 
@@ -95,6 +97,12 @@ impl Sweeper {
         self.shared.changed.notify_one();
     }
 
+    /// How many chores there have been, if all are done.
+    pub(crate) fn all_done(&self) -> Option<u64> {
+        let state = self.shared.state.lock();
+        (state.due.is_empty() && !state.busy).then_some(state.jobs)
+    }
+
     /// Lets the thread end as soon as nothing is due any more.
     pub(crate) fn close(&self) {
         self.shared.state.lock().closed = true;
@@ -132,10 +140,14 @@ impl Shared {
     /// Sleeps until a job is due; `None` when closed and nothing is left. Whoever comes after that starts anew.
     fn next(&self) -> Option<Job> {
         let mut state = self.state.lock();
+        state.busy = false;
         loop {
             let now = self.clock.now();
             match state.due.first_key_value().map(|((due, _), _)| *due) {
-                Some(due) if due <= now => return state.due.pop_first().map(|(_, job)| job),
+                Some(due) if due <= now => {
+                    state.busy = true;
+                    return state.due.pop_first().map(|(_, job)| job);
+                }
                 Some(due) => drop(self.changed.wait_for(&mut state, due.since(now).min(AGAIN))),
                 None if state.closed => {
                     state.runs = false;

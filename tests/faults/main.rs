@@ -35,6 +35,7 @@ mod pubsub;
 mod quarantine;
 mod queues;
 mod quorum;
+mod quorum_shutdown;
 mod readers;
 mod refusals;
 mod replaced;

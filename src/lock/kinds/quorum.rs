@@ -1,6 +1,7 @@
 //! [`QuorumLock`]: the Redlock algorithm over several independent Redis masters.
 
 mod ballots;
+mod broom;
 mod ears;
 mod node;
 mod store;
@@ -19,11 +20,12 @@ use crate::lock::RedLock;
 use crate::lock::engine::Engine;
 use crate::lock::forward::answered_by;
 use crate::store::{self as stores, Health, Store};
+use broom::Broom;
 use node::Node;
 use once_cell::sync::OnceCell;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use store::{Broom, Quorum};
+use store::Quorum;
 
 static QUORUM: Kind = Kind { name: "quorum lock", passed_on: true, shared: false };
 
@@ -109,6 +111,7 @@ impl Handle {
     fn close(&self) {
         if !self.space.is_forked() {
             self.space.close();
+            self.quorum.broom.settle(&self.quorum.nodes);
             self.stores.iter().for_each(|store| store.close());
         }
     }
@@ -147,6 +150,9 @@ impl QuorumLock {
 
     /// Releases what this process holds through these locks, wakes waiters with [`Error::Closed`] and ends the
     /// background threads. The second time it does nothing. Dropping the last clone does the same.
+    ///
+    /// It waits for a node that lags, 1.2 s at most, until that has executed each release, also those of unlocks before
+    /// it: they came back when a majority had answered. A key that a node then still has stays there until its lease ends.
     pub fn shutdown(&self) {
         self.handle.close();
     }
@@ -215,7 +221,7 @@ impl ClientBuilder<QuorumLock> {
         check_places(&stores)?;
         let node = |(number, store)| Node::new(number, Arc::clone(store), &space.config);
         let nodes = stores.iter().enumerate().map(node).collect();
-        let broom = Arc::new(Broom { space: Arc::clone(&space), keeper: OnceCell::new() });
+        let broom = Arc::new(Broom { space: Arc::clone(&space), keeper: OnceCell::new(), settles_by: OnceCell::new() });
         let (clock, ears) = (Clock::Boot, Arc::default());
         let quorum = Arc::new(Quorum { nodes, node_timeout, clock, ears, broom: Arc::clone(&broom) });
         let health = Arc::<Quorum>::clone(&quorum);

@@ -98,6 +98,21 @@ impl Node {
         }
     }
 
+    /// Has each thread that makes calls drop one of these when the jobs before it had their turn. A queue that is full is
+    /// waited for.
+    pub(super) fn after_calls(&self, turn: &Sender<()>, left: impl Fn() -> Duration) {
+        for queue in self.calls.iter().filter_map(OnceCell::get) {
+            let turn = turn.clone();
+            let run = move |_: &At, _: Result<(), Failure>| {
+                drop(turn);
+                false
+            };
+            // Its time is over from the beginning, so that nobody connects for it.
+            let job = Job { begin_by: Moment(0), whenever: false, run: Box::new(run) };
+            let _ = queue.send_timeout(job, left());
+        }
+    }
+
     /// Which of its threads has the turn of a key; the same at every node.
     pub(super) fn thread_of(&self, key: &str) -> usize {
         hash(key) as usize % self.calls.len()

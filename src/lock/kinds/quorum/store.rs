@@ -1,29 +1,22 @@
 //! The Redlock algorithm: what one round of asking all nodes does, and what it means.
 
 use super::ballots::{ask_holder, free_all_at, free_at, held_by, note_holder, renew_at, take_at};
+use super::broom::{Broom, LATE_RELEASE};
 use super::ears::{AllEars, Ears};
 use super::node::{At, Job, Node, Turn, hash};
 use super::tally::{Tally, left, majority};
 use crate::base::key::Key;
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Clock, Lease, Moment};
-use crate::client::Space;
-use crate::lease::tenure::{Keeper, Tenure};
+use crate::lease::tenure::Tenure;
 use crate::lock::primitive::{Primitive, Renewed, Take};
 use crate::lock::queue::Manner;
 use crate::store::Health;
 use crate::store::node::{Failure, GRACE, Lane};
 use crossbeam_channel::{Receiver, bounded};
-use once_cell::sync::OnceCell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
-
-/// How long a release may wait for its turn: longer than an acquire before it may take.
-const LATE_RELEASE: Duration = Duration::from_secs(1);
-
-/// How soon the nodes that did not answer a sweep are asked again.
-const SWEEP_AGAIN: Duration = Duration::from_secs(1);
 
 /// How long a job that nobody waits for may wait for its turn.
 const WHENEVER: Duration = Duration::from_secs(60);
@@ -38,35 +31,6 @@ pub(super) struct Quorum {
     pub(super) clock: Clock,
     pub(super) ears: Arc<AllEars>,
     pub(super) broom: Arc<Broom>,
-}
-
-/// Has a tenure swept at the nodes that its release did not reach.
-pub(super) struct Broom {
-    pub(super) space: Arc<Space>,
-    pub(super) keeper: OnceCell<Weak<dyn Keeper>>,
-}
-
-impl Broom {
-    fn keeper(&self) -> Option<Arc<dyn Keeper>> {
-        self.keeper.get().and_then(Weak::upgrade)
-    }
-
-    /// Once a tenure: the sweeper goes on by itself.
-    fn sweep_later(&self, tenure: &Arc<Tenure>, keeper: Option<&Arc<dyn Keeper>>) {
-        if let Some(keeper) = keeper.filter(|_| tenure.nodes().sweep_once()) {
-            let due = tenure.sweep_due().unwrap_or(Moment(0));
-            self.space.sweeper.sweep(tenure, Arc::clone(keeper), due.max(tenure.now()));
-        }
-    }
-
-    /// While the key may be somewhere, and the client is there.
-    fn sweep_again(&self, tenure: &Arc<Tenure>) {
-        let due = tenure.now().plus(SWEEP_AGAIN);
-        let wanted = tenure.nodes().is_anywhere() && due < tenure.lease_until();
-        if let Some(keeper) = self.keeper().filter(|_| wanted && self.space.check_not_shut("").is_ok()) {
-            self.space.sweeper.sweep(tenure, keeper, due);
-        }
-    }
 }
 
 /// The answers of nodes as they come, until the round ends.
