@@ -200,6 +200,11 @@ impl Key {
         self.members_parts().concat()
     }
 
+    /// What the ears of clients begin with where each lock has its own, so that they are in its slot.
+    pub(crate) fn ears_parts(&self) -> [&str; 3] {
+        self.beside("redlatch_ear:{")
+    }
+
     /// What says the slot of a lock, and the lock, where it is the end of a name.
     pub(crate) fn tag_parts(&self) -> [&str; 3] {
         self.beside("{")

@@ -119,6 +119,22 @@ pub(crate) trait Ear: Send + Sync {
     }
 }
 
+/// On a channel whose listeners are counted, and nothing else. Who is given here is woken when the subscription begins.
+pub(crate) struct Deaf(pub(crate) Option<Arc<Semaphore>>);
+
+impl Ear for Deaf {
+    fn hear(&self, _: &[u8]) {}
+
+    fn missed(&self) {
+        self.0.iter().for_each(|waiter| waiter.release());
+    }
+
+    /// Who may not listen there is not counted, and that is all.
+    fn refused(&self) -> Option<&'static str> {
+        None
+    }
+}
+
 /// Whatever the reason is, its waiter has to look.
 impl Ear for Semaphore {
     fn hear(&self, _: &[u8]) {

@@ -391,8 +391,7 @@ impl Primitive for Keys {
     /// Where a store does not say how many listen, the dead cannot be told from those who wait; and in a cluster a script reaches
     /// its own slot alone.
     fn queue(&self, key: &Key) -> Option<&Queue> {
-        let works = || self.store.counts_listeners() && (!self.in_cluster || key.is_in_one_slot());
-        self.queue.as_ref().filter(|_| works())
+        self.queue.as_ref().filter(|_| self.counts_listeners(key))
     }
 
     fn leave(&self, ticket: &Ticket, answer_by: Moment) -> Result<(), Failure> {

@@ -14,7 +14,7 @@ use super::primitive::Take;
 use crate::base::config::Config;
 use crate::base::key::Key;
 use crate::base::say::say;
-use crate::base::signal::{Ear, Listening, Semaphore};
+use crate::base::signal::{Deaf, Listening, Semaphore};
 use crate::base::time::{Clock, Moment};
 use crate::lease::tenure::Tenure;
 use crate::store::Store;
@@ -261,7 +261,7 @@ impl Queue {
     /// One more of ours listens to a lock's channel, and can be told in turn. If it cannot, because it is refused to listen,
     /// that may have been said before it counted.
     fn count(&self, ticket: &Ticket) {
-        ticket.count_as(self.store.listen(&ticket.key().members(), Arc::new(Silence)).ok());
+        ticket.count_as(self.store.listen(&ticket.key().members(), Arc::new(Deaf(None))).ok());
         if ticket.is_outside() || self.ears(ticket.key()).are_refused() {
             ticket.count_as(None);
         }
@@ -401,20 +401,6 @@ impl Drop for Own {
     fn drop(&mut self) {
         self.ticket.count_as(None);
         self.ears.close(&self.ticket);
-    }
-}
-
-/// On a channel that is only counted.
-struct Silence;
-
-impl Ear for Silence {
-    fn hear(&self, _: &[u8]) {}
-
-    fn missed(&self) {}
-
-    /// Who may not listen to this counts as a foreigner, and is told with them.
-    fn refused(&self) -> Option<&'static str> {
-        None
     }
 }
 

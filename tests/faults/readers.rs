@@ -1,4 +1,5 @@
-//! Rows 117 to 119 and 130: time-outs of readers that vanish, readers and waiting writers that die, and names that differ in braces.
+//! Rows 117 to 119, 130 and 131: time-outs of readers that vanish, readers and waiting writers that die, names that differ in
+//! braces, and marks that say what cannot be true.
 
 use crate::process::{hear, tell, with_peer};
 use crate::server::Server;
@@ -92,32 +93,88 @@ fn fault_118_readers_that_outlive_a_dead_one_take_it_along() {
     );
 }
 
-/// New readers wait for it until its mark ends.
+/// The server counts who listens to its ear.
 #[test]
-fn fault_119_a_writer_that_is_killed_while_it_waits_keeps_readers_out_for_two_poll_caps() {
+fn fault_119_a_writer_that_is_killed_while_it_waits_keeps_no_reader_out() {
+    fn sides(url: &str) -> ReadWriteLock {
+        ReadWriteLock::new(&Client::builder(url).poll_cap(MINUTE).build().unwrap())
+    }
     with_peer(
         |url| {
-            let locks = sides_at(url);
+            let locks = sides(url);
             tell(url, "waits");
             locks.write().lock("n").unwrap();
         },
         |start| {
             let server = Server::start();
-            let locks = sides_at(&server.url());
-            let guard = locks.read().request("n").lease(LONG).guard().unwrap().unwrap();
+            let locks = sides(&server.url());
+            let guard = locks.read().request("n").lease(MINUTE).guard().unwrap().unwrap();
             let peer = start(&server);
             assert_eq!(hear(&server), "waits");
-            let is_marked = || server.ask::<i64>(&["ZCARD", "redlatch_writer:{n}"]) > 0;
-            eventually(LONG, "it keeps readers out", is_marked);
+            let fields = || server.ask::<Vec<String>>(&["ZRANGE", MARK, "0", "-1"]);
+            eventually(LONG, "it is heard", || fields().iter().any(|field| field.starts_with('@')));
+            let reads = || elsewhere(|| locks.read().try_lock("n").unwrap() && locks.read().unlock("n").is_ok());
+            assert!(!reads(), "it keeps readers out");
             drop(peer);
             let killed = Mark::now();
-            let beside = || elsewhere(|| locks.read().guard("n").unwrap().unlock().unwrap());
-            beside();
-            assert!(killed.elapsed() <= LEASE + LATE, "let in after {:?}", killed.elapsed());
+            eventually(LONG, "readers come in", reads);
+            assert!(killed.elapsed() <= SOON, "let in after {:?}", killed.elapsed());
             guard.unlock().unwrap();
             eventually(LONG, "nothing is left", || server.leftovers().is_empty());
         },
     );
+}
+
+/// Where the ear of a writer was never heard, nobody can tell that it is gone.
+#[test]
+fn fault_119_a_writer_that_cannot_be_heard_keeps_readers_out_for_two_poll_caps_at_most() {
+    let server = Server::start();
+    let locks = sides_at(&server.url());
+    let end = now(&server) + LEASE.as_millis() as u64;
+    server.ask::<i64>(&["ZADD", MARK, &end.to_string(), "+gone:1:1:write"]);
+    assert!(!locks.read().try_lock("n").unwrap());
+    let (got, took) = timed(|| locks.read().try_lock_for("n", LONG).unwrap());
+    assert!(got && took <= LEASE + SOON, "let in after {took:?}");
+    locks.read().unlock("n").unwrap();
+    server.ask::<i64>(&["DEL", MARK]);
+}
+
+const MARK: &str = "redlatch_writer:{n}";
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: u64 = 3_600_000;
+
+/// By the server's clock, ms.
+fn now(server: &Server) -> u64 {
+    let (seconds, micros): (u64, u64) = server.ask(&["TIME"]);
+    seconds * 1_000 + micros / 1_000
+}
+
+/// As a clock does that is put back while a writer waits: what it left ends an hour later than it said.
+#[test]
+fn fault_131_a_mark_that_ends_in_an_hour_keeps_readers_out_for_two_poll_caps() {
+    let server = Server::start();
+    let locks = sides_at(&server.url());
+    let late = (now(&server) + HOUR).to_string();
+    server.ask::<i64>(&["ZADD", MARK, &late, "gone:1:1:write", &late, "+gone:1:1:write", &late, "!"]);
+    assert!(!locks.read().try_lock("n").unwrap(), "it may be waiting");
+    let (got, took) = timed(|| locks.read().try_lock_for("n", LONG).unwrap());
+    assert!(got && took <= LEASE + SOON, "let in after {took:?}");
+    locks.read().unlock("n").unwrap();
+    server.ask::<i64>(&["DEL", MARK]);
+}
+
+/// It lasts for 10 ms, and for a second at most to whoever is told of it.
+#[test]
+fn fault_131_a_turn_of_readers_without_an_end_is_none() {
+    let server = Server::start();
+    let locks = sides_at(&server.url());
+    let end = (now(&server) + 2 * LEASE.as_millis() as u64).to_string();
+    server.ask::<i64>(&["ZADD", MARK, &end, "+gone:1:1:write"]);
+    for span in [&[][..], &["PX", "3600000"]] {
+        server.ask::<String>(&[&["SET", "redlatch_readers:{n}", "turn"], span].concat());
+        assert!(!locks.read().try_lock("n").unwrap(), "readers pass a writer that waits: {span:?}");
+    }
+    server.ask::<i64>(&["DEL", MARK, "redlatch_readers:{n}"]);
 }
 
 /// Else the writer waits for a reader that waits for the writer.
@@ -128,8 +185,10 @@ fn fault_130_a_writer_keeps_out_no_readers_of_a_lock_whose_name_differs_in_brace
     for (name, twin) in [("x", "{x}"), ("{x}", "x")] {
         let reading = locks.read().guard(name).unwrap();
         std::thread::scope(|scope| {
-            let writer = spawn_asleep(scope, || other.write().try_lock_for(name, LONG).unwrap());
-            eventually(LONG, "it keeps readers out", || !elsewhere(|| other.read().try_lock(name).unwrap()));
+            let write = || other.write().try_lock_for(name, LONG).unwrap() && other.write().unlock(name).is_ok();
+            let writer = spawn_asleep(scope, write);
+            let is_marked = || !server.ask::<Vec<String>>(&["KEYS", "redlatch_writer:*"]).is_empty();
+            eventually(LONG, "it keeps readers out", is_marked);
             assert!(locks.read().try_lock(twin).unwrap(), "{name:?} and {twin:?} are one lock");
             locks.read().unlock(twin).unwrap();
             reading.unlock().unwrap();

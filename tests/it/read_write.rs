@@ -1,5 +1,6 @@
 //! Read-write locks: readers together, a writer alone, and who of them comes first.
 
+mod believed;
 mod downgrades;
 mod in_memory;
 mod moves;

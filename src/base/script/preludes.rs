@@ -9,6 +9,8 @@ const PRELUDES: &[(&str, &str)] = &[
     ("next_token", include_str!("preludes/next_token.lua")),
     ("tell", include_str!("preludes/tell.lua")),
     ("readers", include_str!("preludes/readers.lua")),
+    ("readers_turn", include_str!("preludes/readers_turn.lua")),
+    ("writer_left", include_str!("preludes/writer_left.lua")),
     ("next_writer", include_str!("preludes/next_writer.lua")),
     ("tell_first", include_str!("preludes/tell_first.lua")),
 ];

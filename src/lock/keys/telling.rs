@@ -4,12 +4,16 @@ use super::answers::Freed;
 use super::{Keys, RELEASE_IN_TURN};
 use crate::base::key::Key;
 use crate::base::say::say;
+use crate::base::signal::{Deaf, Listening, Semaphore};
 use crate::base::time::Moment;
 use crate::lease::tenure::{Audience, Tenure};
+use crate::lock::primitive::heard;
 use crate::lock::queue::Queue;
 use crate::store::node::{Answer, Arg, Failure, Reply};
 use arrayvec::ArrayVec;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use uuid::Uuid;
 
 impl Keys {
     /// What a script that frees says. That waiters were not told is logged once: they find out by polling.
@@ -24,6 +28,32 @@ impl Keys {
             say!(warn, "the server refuses to publish on {channel:?}, so waiters poll: grant this user the channel");
         }
         freed
+    }
+
+    /// Whether a script of a lock can tell the dead from those who listen.
+    pub(super) fn counts_listeners(&self, key: &Key) -> bool {
+        self.store.counts_listeners() && (!self.in_cluster || key.is_in_one_slot())
+    }
+
+    /// What the ears of clients begin with, where a script of this lock can count who listens to them.
+    pub(in crate::lock) fn ears<'a>(&self, key: &'a Key) -> Option<[&'a str; 3]> {
+        let of_all = ["redlatch_ear", "", ""];
+        self.counts_listeners(key).then(|| if self.store.is_sharded() { key.ears_parts() } else { of_all })
+    }
+
+    /// Listens to the ear of this client, so that others see that its process lives. It hears nothing there.
+    ///
+    /// To be called before it listens to the lock's channel, which is confirmed after the ear then. Where it is confirmed already, the
+    /// ear's own confirmation wakes the caller: its next look leaves word that there is an ear.
+    pub(in crate::lock) fn listen_on_ear(
+        &self,
+        key: &Key,
+        client: Uuid,
+        semaphore: &Arc<Semaphore>,
+    ) -> Option<Box<dyn Listening>> {
+        let ear = format!("{}:{}", self.ears(key)?.concat(), client.hyphenated());
+        let wakes = self.store.hears(&key.channel()).then(|| Arc::clone(semaphore));
+        heard(self.store.listen(&ear, Arc::new(Deaf(wakes))))
     }
 
     /// One of those who were told may be this client itself. Of whom a store does not count there may be any number.

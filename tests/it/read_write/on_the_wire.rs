@@ -68,12 +68,12 @@ fn timeout(owner: &str) -> String {
 }
 
 fn read(server: &Server, owner: &str, lease: &str, proof: &str) -> Value {
-    let (keys, advice) = (["n", &timeout(owner)], ["", "", "0"]);
+    let (keys, advice) = (["n", &timeout(owner)], ["", "", "", "0", "0"]);
     call(server, "reads/acquire", &keys, &[&[LATE, lease, owner, proof], &advice[..]].concat())
 }
 
 fn write(server: &Server, owner: &str, lease: &str) -> Value {
-    call(server, "writes/acquire", &["n"], &[LATE, lease, &format!("{owner}:write"), "1", "", "", "0"])
+    call(server, "writes/acquire", &["n"], &[LATE, lease, &format!("{owner}:write"), "1", "", "", "", "0", "0"])
 }
 
 fn release_read(server: &Server, owner: &str) -> Value {

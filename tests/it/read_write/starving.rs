@@ -75,7 +75,7 @@ fn readers_that_waited_come_before_the_next_writer() {
 }
 
 /// Makes a field wait as a writer, since so many ms, and for as many more.
-fn marked(server: &Server, field: &str, since: u64, until: u64) {
+pub(super) fn marked(server: &Server, field: &str, since: u64, until: u64) {
     let (seconds, micros): (u64, u64) = server.ask(&["TIME"]);
     let at = |ms: u64| ms.to_string();
     let now = seconds * 1_000 + micros / 1_000;
@@ -84,7 +84,7 @@ fn marked(server: &Server, field: &str, since: u64, until: u64) {
 }
 
 /// Until when a free lock is left to the writer that has waited longest, if it is.
-fn left_to_first(server: &Server) -> Option<f64> {
+pub(super) fn left_to_first(server: &Server) -> Option<f64> {
     server.ask(&["ZSCORE", "redlatch_writer:{n}", "!"])
 }
 

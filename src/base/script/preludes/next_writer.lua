@@ -1,17 +1,15 @@
--- Leaves a lock that is free to the writer that has waited longest, for so many ms. Those who do not wait any more are taken out.
--- In the mark of writers a field has its arrival, `+` and the field until when it counts, and `!` until when the lock is left to the
--- first, all in ms on the server's clock. What comes before all arrivals is of nobody who waits: an old `!`.
-local function leave_to_next_writer(marks, span)
+-- Leaves a lock that is free to the writer that has waited longest, for so many ms. Those who do not wait any more are taken out; what
+-- comes before all arrivals is of nobody who waits: an old `!`.
+local function leave_to_next_writer(marks, ears, longest, span)
   local time = redis.call('TIME')
   local at = time[1] * 1000 + time[2] / 1000
   local first = redis.call('ZREVRANGE', marks, -1, -1)[1]
   while first do
-    local ends = redis.call('ZSCORE', marks, '+' .. first)
-    if ends and tonumber(ends) > at then
+    if writer_left(marks, ears, longest, first, at) > 0 then
       redis.call('ZADD', marks, string.format('%.3f', at + span), '!')
       return
     end
-    redis.call('ZREM', marks, first, '+' .. first)
+    redis.call('ZREM', marks, first, '+' .. first, '@' .. first)
     first = redis.call('ZREVRANGE', marks, -1, -1)[1]
   end
 end

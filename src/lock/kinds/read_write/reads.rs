@@ -30,7 +30,7 @@ scripts! {
     /// Reply: 1.
     TIMEOUT = "reads/timeout.lua", Exactly(1), Exactly(2);
     /// Reply: that of [`Keys::freed`](crate::lock::keys::Keys::freed).
-    RELEASE_READ = "reads/release.lua", AtLeast(1), Exactly(6);
+    RELEASE_READ = "reads/release.lua", AtLeast(1), Exactly(8);
 }
 
 static BY: Asking = [&ACQUIRE_READ, &ACQUIRE_READ_STRICT];
@@ -133,7 +133,9 @@ impl Reads {
         let key = tenure.key();
         let (channel, prefix) = (Arg::Parts(key.channel_parts()), Arg::Parts(key.timeouts_parts()));
         let marks = if trusts { Arg::Parts(key.writers_parts()) } else { Arg::Text("") };
-        let args = [Arg::Text(tenure.owner()), channel, prefix, Arg::Number(trusts.into()), marks, Arg::Number(TURN)];
+        let [ears, longest] = self.sides.bounds(key);
+        let (owner, trusted, turn) = (Arg::Text(tenure.owner()), Arg::Number(trusts.into()), Arg::Number(TURN));
+        let args = [owner, channel, prefix, trusted, marks, turn, ears, longest];
         self.sides.keys.attempt(&RELEASE_READ, keys, &args, limits, None, !trusts)
     }
 

@@ -3,10 +3,12 @@
 use crate::base::key::{Key, Side};
 use crate::base::script::Count::Exactly;
 use crate::base::script::{Script, scripts};
+use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::Moment;
 use crate::client::Space;
 use crate::lease::tenure::Tenure;
 use crate::lock::keys::{Keys, any_time, takes};
+use crate::lock::primitive::Primitive;
 use crate::lock::queue::Manner;
 use crate::store::Store;
 use crate::store::node::{Answer, Arg, Failure, Limits};
@@ -26,7 +28,7 @@ scripts! {
 pub(super) type Asking = [&'static Script; 2];
 
 /// As many arguments as a script here has at most.
-type Args<'a> = ArrayVec<Arg<'a>, 10>;
+type Args<'a> = ArrayVec<Arg<'a>, 12>;
 
 /// The store of both sides.
 pub(super) struct Sides {
@@ -36,6 +38,8 @@ pub(super) struct Sides {
     /// For how long it is kept that a call waits, ms: two of the longest times between its looks.
     pub(super) waits: u64,
     in_cluster: bool,
+    /// Who listens to its ear, unless it is to listen to nothing but the channels of locks.
+    client: Option<Uuid>,
 }
 
 impl Sides {
@@ -43,7 +47,8 @@ impl Sides {
         let waits = u64::try_from(space.config.poll_cap.as_millis()).unwrap_or(u64::MAX).clamp(1, DAY);
         let grounds = [false, true].map(|shared| space.ground(shared));
         let in_cluster = space.config.in_cluster;
-        Self { keys: Keys::new(store, &space.config), grounds, waits: 2 * waits, in_cluster }
+        let client = space.config.hand_off.queues.then_some(space.id);
+        Self { keys: Keys::new(store, &space.config), grounds, waits: 2 * waits, in_cluster, client }
     }
 
     /// Whether what belongs to a lock is in other slots.
@@ -80,9 +85,23 @@ impl Sides {
         }
     }
 
-    fn advice<'a>(&self, key: &'a Key, manner: Manner<'_>) -> [Arg<'a>; 3] {
-        let waits = if matches!(manner, Manner::Try) { 0 } else { self.waits };
-        [Arg::Parts(key.writers_parts()), Arg::Parts(key.readers_parts()), Arg::Number(waits)]
+    fn advice<'a>(&self, key: &'a Key, manner: Manner<'_>) -> [Arg<'a>; 5] {
+        let [ears, longest] = self.bounds(key);
+        let waits = Arg::Number(u64::from(!matches!(manner, Manner::Try)));
+        [Arg::Parts(key.writers_parts()), Arg::Parts(key.readers_parts()), ears, longest, waits]
+    }
+
+    /// Within which a writer that waits is believed to: what the ears of clients begin with, one of which it has as long as its process
+    /// lives, and for how long it counts at most, ms.
+    pub(super) fn bounds<'a>(&self, key: &'a Key) -> [Arg<'a>; 2] {
+        let ears = self.client.and_then(|_| self.keys.ears(key));
+        [ears.map_or(Arg::Text(""), Arg::Parts), Arg::Number(self.waits)]
+    }
+
+    pub(super) fn listen_as_alive(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
+        let ear = self.client.and_then(|client| self.keys.listen_on_ear(key, client, semaphore));
+        let all = self.keys.listen(key, semaphore)?;
+        Some(Box::new(Alive { all, _ear: ear }))
     }
 
     /// Sends what frees a lock and looks at the time-outs of others: where they may be at another node, none that is not seen is
@@ -127,13 +146,26 @@ impl Sides {
     }
 }
 
+/// All that a writer listens to while it waits.
+struct Alive {
+    all: Box<dyn Listening>,
+    _ear: Option<Box<dyn Listening>>,
+}
+
+impl Listening for Alive {
+    fn is_confirmed(&self) -> bool {
+        self.all.is_confirmed()
+    }
+}
+
 /// For how long a lock that is free is left to those who wait, before others may have it, ms.
 pub(super) const TURN: u64 = 10;
 
 const DAY: u64 = 86_400_000;
 
 /// Nothing is read or written beside the lock.
-pub(super) const NO_ADVICE: [Arg<'static>; 3] = [Arg::Text(""), Arg::Text(""), Arg::Number(0)];
+pub(super) const NO_ADVICE: [Arg<'static>; 5] =
+    [Arg::Text(""), Arg::Text(""), Arg::Text(""), Arg::Number(0), Arg::Number(0)];
 
 fn name_of(side: Side) -> &'static str {
     if side == Side::Write { "write" } else { "read" }

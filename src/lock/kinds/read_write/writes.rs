@@ -20,7 +20,7 @@ scripts! {
     /// Reply: that of acquire, or an array with the ms left of the quarantine.
     ACQUIRE_WRITE_STRICT = "../../keys/quarantine.lua" / "writes/acquire.lua", Exactly(1), AtLeast(7);
     /// Reply: that of [`Keys::freed`](crate::lock::keys::Keys::freed).
-    RELEASE_WRITE = "writes/release.lua", Exactly(1), Exactly(8);
+    RELEASE_WRITE = "writes/release.lua", Exactly(1), Exactly(10);
 }
 
 static BY: Asking = [&ACQUIRE_WRITE, &ACQUIRE_WRITE_STRICT];
@@ -86,12 +86,14 @@ impl Primitive for Writes {
     fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
         let key = tenure.key();
         let answer = self.sides.free(key, answer_by, &|trusts, limits| {
-            let [marks, turn, _] = NO_ADVICE;
+            let [marks, turn, ..] = NO_ADVICE;
             let seen = [Arg::Parts(key.writers_parts()), Arg::Parts(key.readers_parts())];
             let [marks, turn] = if trusts { seen } else { [marks, turn] };
             let (field, left, trusted) = (Arg::Parts(tenure.field()), Arg::Number(left as u64), trusts.into());
             let (channel, prefix) = (Arg::Parts(key.channel_parts()), Arg::Parts(key.timeouts_parts()));
-            let args = [field, left, channel, prefix, Arg::Number(trusted), marks, turn, Arg::Number(TURN)];
+            let [ears, longest] = self.sides.bounds(key);
+            let (trusted, span) = (Arg::Number(trusted), Arg::Number(TURN));
+            let args = [field, left, channel, prefix, trusted, marks, turn, span, ears, longest];
             self.sides.keys.attempt(&RELEASE_WRITE, &[key.full()], &args, limits, None, !trusts)
         })?;
         let freed = self.sides.keys.freed(key, &answer, answer.reply.number()?);
@@ -109,7 +111,8 @@ impl Primitive for Writes {
         self.sides.time_to_live(Side::Write, key, answer_by)
     }
 
+    /// Also on the ear of its client, which says that its process lives.
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
-        self.sides.keys.listen(key, semaphore)
+        self.sides.listen_as_alive(key, semaphore)
     }
 }

@@ -1,39 +1,45 @@
 -- Takes a share of the lock when nobody writes and no writer of ours waits; says how long it is not to be had when it is not.
 --
--- preludes stale, expire
+-- preludes stale, expire, readers_turn, writer_left
 -- KEYS[1]  the lock: hash, mode -> read or write, owner field -> hold count
 -- KEYS[2]  the time-out of this hold: string; not given where it goes by a command of its own
 -- ARGV[1]  deadline of this attempt, us on the server's clock
 -- ARGV[2]  lease, ms
 -- ARGV[3]  owner field
 -- ARGV[4]  field of the write hold of the same thread; empty: it has none
--- The last three of ARGV, behind those of the quarantine:
---          the mark of writers: zset, whose greatest score is until when it counts, ms on the server's clock; empty: it is not looked at
+-- The last five of ARGV, behind those of the quarantine:
+--          the mark of writers: zset, as in the prelude writer_left; empty: it is left out
 --          the turn of readers: string, 'waiting' or 'turn'
---          how long it is kept that a reader waits, ms; 0: it does not wait
+--          what the ears of clients begin with; empty: it is not counted here who listens
+--          for how long it is kept that somebody waits, and for how long it counts at most, ms
+--          1: it waits; 0: it does not
 -- reply    nil: acquired; integer: for how many ms it is not to be had (-1: no end); error STALE <server us>
 local lock, timeout = KEYS[1], KEYS[2]
 local lease, owner, proof = tonumber(ARGV[2]), ARGV[3], ARGV[4]
-local marks, turn, waits = ARGV[#ARGV - 2], ARGV[#ARGV - 1], tonumber(ARGV[#ARGV])
+local marks, turn, ears = ARGV[#ARGV - 4], ARGV[#ARGV - 3], ARGV[#ARGV - 2]
+local span, waits = tonumber(ARGV[#ARGV - 1]), ARGV[#ARGV] == '1'
 
 -- The next writer that leaves gives this one a turn.
 local function waits_for_writer()
-  if waits > 0 then
-    redis.call('SET', turn, 'waiting', 'PX', waits)
+  if waits then
+    redis.call('SET', turn, 'waiting', 'PX', span)
   end
 end
 
--- For how many ms a writer that waits is to be let in first.
+-- For how many ms a writer that waits is to be let in first: the last that counts. What `!` and arrivals say keeps nobody out.
 local function left_to_writers()
-  if redis.call('GET', turn) == 'turn' then
+  if left_to_readers(turn) > 0 then
     return 0
   end
-  local last = redis.call('ZREVRANGE', marks, 0, 0, 'WITHSCORES')[2]
-  local left = math.ceil(tonumber(last or 0) - now / 1000)
-  if left > 0 then
-    waits_for_writer()
+  for _, entry in ipairs(redis.call('ZREVRANGE', marks, 0, -1)) do
+    local field = string.match(entry, '^%+(.*)')
+    local left = field and writer_left(marks, ears, span, field, now / 1000) or 0
+    if left > 0 then
+      waits_for_writer()
+      return math.ceil(left)
+    end
   end
-  return left
+  return 0
 end
 
 local left = redis.call('PTTL', lock)

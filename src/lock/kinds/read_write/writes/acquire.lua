@@ -1,38 +1,43 @@
 -- Takes the lock alone when it is free; says how long it is still held when it is not.
 --
--- preludes stale, expire
+-- preludes stale, expire, readers_turn, writer_left
 -- KEYS[1]  the lock: hash, mode -> read or write, owner field -> hold count
 -- ARGV[1]  deadline of this attempt, us on the server's clock
 -- ARGV[2]  lease, ms
 -- ARGV[3]  field of the write hold
 -- ARGV[4]  hold count, absolute
--- The last three of ARGV, behind those of the quarantine:
---          the mark of writers: zset, as in the prelude next_writer; empty: it is left out
+-- The last five of ARGV, behind those of the quarantine:
+--          the mark of writers: zset, as in the prelude writer_left; empty: it is left out
 --          the turn of readers: string, 'waiting' or 'turn'
---          for how long a writer that waits keeps readers out, ms; 0: it does not wait
+--          what the ears of clients begin with; empty: it is not counted here who listens
+--          for how long it is kept that somebody waits, and for how long it counts at most, ms
+--          1: it waits; 0: it does not
 -- reply    nil: acquired; integer: for how many ms it is not to be had (-1: no end); error STALE <server us>
 local lock = KEYS[1]
 local lease, owner, count = tonumber(ARGV[2]), ARGV[3], ARGV[4]
-local marks, turn, waits = ARGV[#ARGV - 2], ARGV[#ARGV - 1], tonumber(ARGV[#ARGV])
-local minds = marks ~= '' and waits > 0
+local marks, turn, ears = ARGV[#ARGV - 4], ARGV[#ARGV - 3], ARGV[#ARGV - 2]
+local span, minds = tonumber(ARGV[#ARGV - 1]), marks ~= '' and ARGV[#ARGV] == '1'
+local at = now / 1000
 
--- For how many ms it is the turn of readers. One that nobody of ours left has no end, or a late one.
-local function left_to_readers()
-  local left = redis.call('GET', turn) == 'turn' and redis.call('PTTL', turn) or 0
-  return left <= 1000 and math.max(left, 0) or 0
-end
-
--- Waits for its turn among writers, and keeps new readers out, unless it is theirs, for how many ms.
+-- Waits for its turn among writers, and keeps new readers out, unless it is theirs, for how many ms. An arrival in the future is of
+-- before the clock was put back: all who come until it is reached would pass it.
 local function mark()
-  local others = left_to_readers()
+  local others = left_to_readers(turn)
   if others > 0 then
     return others
   end
-  if not redis.call('ZSCORE', marks, owner) then
-    redis.call('ZADD', marks, string.format('%.3f', now / 1000), owner)
+  local arrival = redis.call('ZSCORE', marks, owner)
+  if not arrival or tonumber(arrival) > at then
+    redis.call('ZADD', marks, string.format('%.3f', at), owner)
   end
-  redis.call('ZADD', marks, string.format('%.0f', now / 1000 + waits), '+' .. owner)
-  if redis.call('PTTL', marks) < waits and type(redis.pcall('PEXPIRE', marks, waits)) == 'table' then
+  local ends = string.format('%.0f', at + span)
+  redis.call('ZADD', marks, ends, '+' .. owner)
+  if is_heard(ears, owner) then
+    redis.call('ZADD', marks, ends, '@' .. owner)
+  else
+    redis.call('ZREM', marks, '@' .. owner)
+  end
+  if redis.call('PTTL', marks) < span and type(redis.pcall('PEXPIRE', marks, span)) == 'table' then
     redis.call('DEL', marks)
   end
   return 0
@@ -40,7 +45,7 @@ end
 
 -- For how many ms the lock is left to another writer, that waits for longer.
 local function left_to_first()
-  local left = (redis.call('ZSCORE', marks, '!') or 0) - now / 1000
+  local left = (redis.call('ZSCORE', marks, '!') or 0) - at
   if left <= 0 or left > 1000 then
     return 0
   end
@@ -49,7 +54,7 @@ local function left_to_first()
 end
 
 local function left_to_others()
-  local others = left_to_readers()
+  local others = left_to_readers(turn)
   return others > 0 and others or left_to_first()
 end
 
@@ -77,6 +82,6 @@ if failed then
   return failed
 end
 if minds then
-  redis.pcall('ZREM', marks, owner, '+' .. owner, '!')
+  redis.pcall('ZREM', marks, owner, '+' .. owner, '@' .. owner, '!')
 end
 return nil
