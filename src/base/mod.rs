@@ -12,11 +12,13 @@ pub(crate) mod script;
 pub(crate) mod signal;
 pub(crate) mod slot;
 pub(crate) mod stats;
+pub(crate) mod stop;
 pub(crate) mod sync;
 pub(crate) mod threads;
 pub(crate) mod time;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 pub(crate) mod tls;
+pub(crate) mod turns;
 pub(crate) mod unwind;
 pub(crate) mod value;
 pub(crate) mod voters;

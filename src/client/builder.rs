@@ -132,7 +132,17 @@ impl<T> ClientBuilder<T> {
         self
     }
 
-    /// How many connections calls may use at once, 1 to 10,000; renewals and messages have their own. Default 8.
+    /// How many connections calls may use at once, 1 to 10,000, at each server that has locks. Default 8. Renewals and messages have
+    /// connections of their own.
+    ///
+    /// A call has a connection from its command to the answer, not while it waits for a lock and not while it holds one. If all
+    /// are in use, calls wait in order of arrival, and releases before all others. A call that has had none when its time is over, or
+    /// within the [`outage_budget`](Self::outage_budget), ends with [`Error::Unavailable`](crate::Error::Unavailable), which names the
+    /// pool. At least 25 ms are waited.
+    ///
+    /// A call waits in line for about (threads that call at once / connections) x (time of one command). At a server nearby it executes
+    /// one script at a time, so more connections shorten no line. At a server far away each command takes a round trip, in which its
+    /// connection is of no use to others: take as many as threads that call at once. `docs/performance.md` has figures.
     pub fn pool_size(mut self, connections: u32) -> Self {
         self.settings.pool_size = Some(connections);
         self

@@ -6,11 +6,11 @@ use super::patience::Terms;
 use super::primitive::{GroupPrimitive, TakeAll};
 use crate::base::config::Config;
 use crate::base::error::{Error, Result, is_login};
-use crate::base::time::{Lease, Moment};
+use crate::base::time::Lease;
 use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
 use crate::registry::{current_thread, registry};
-use crate::store::node::{Failure, UNCONFIRMED};
+use crate::store::node::{Failure, Limits, UNCONFIRMED};
 use std::sync::Arc;
 
 /// What a [`MultiLock`](super::MultiLock) knows of a member: opaque to everybody else.
@@ -86,7 +86,8 @@ impl Engine {
         patience.stop.check()?;
         let forced = self.space.forced();
         let tenures: Vec<_> = keys.iter().map(|key| self.space.tenure(key)).collect();
-        let take = patience.persist_in_wait(|answer_by| self.take_all(store, &tenures, lease, answer_by));
+        let take = patience
+            .persist_in_wait(|answer_by| self.take_all(store, &tenures, lease, patience.limits(lease, answer_by)));
         if !matches!(take, Ok(Some((TakeAll::Acquired(_), _)))) {
             tenures.iter().for_each(|tenure| self.sweep_open(tenure));
         }
@@ -120,9 +121,9 @@ impl Engine {
         store: &dyn GroupPrimitive,
         tenures: &[Arc<Tenure>],
         lease: Lease,
-        answer_by: Moment,
+        limits: Limits<'_>,
     ) -> Result<TakeAll, Failure> {
-        let take = store.take_all(tenures, lease, answer_by);
+        let take = store.take_all(tenures, lease, limits);
         if let Err(failure) = &take {
             for tenure in tenures {
                 let _ = self.note_open(tenure, lease, Err::<(), _>(failure.clone()));

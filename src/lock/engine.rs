@@ -110,7 +110,8 @@ impl Engine {
     ) -> Result<Option<Take>> {
         let take = patience.persist_in_wait(|answer_by| {
             self.space.replace_ended(tenure);
-            self.note_open(tenure, lease, self.primitive.take(tenure, lease, manner, answer_by))
+            let limits = patience.limits(lease, answer_by);
+            self.note_open(tenure, lease, self.primitive.take(tenure, lease, manner, limits))
         });
         if !matches!(take, Ok(Some((Take::Acquired(_), _)))) {
             self.sweep_open(tenure);
@@ -227,7 +228,8 @@ impl Engine {
     fn prolong(&self, hold: &Hold, count: usize, lease: Lease, patience: &Patience<'_>) -> Result<bool> {
         let tenure = hold.tenure();
         let answered = patience.persist_in_wait(|answer_by| {
-            self.note_open(tenure, lease, self.primitive.reenter(tenure, count, lease, answer_by))
+            let limits = patience.limits(lease, answer_by);
+            self.note_open(tenure, lease, self.primitive.reenter(tenure, count, lease, limits))
         })?;
         let Some((answer, _)) = answered else { return Ok(false) };
         self.book(tenure, answer, lease).map(|()| true)

@@ -116,7 +116,7 @@ impl Keys {
 
     /// One that does no harm however late it is executed.
     fn call(&self, script: &'static Script, key: &Key, args: &[Arg<'_>], by: Moment) -> Result<Answer, Failure> {
-        self.attempt(script, &[key.full()], args, any_time(by), None, may_ask(script))
+        self.attempt(script, &[key.full()], args, Limits::any_time(by), None, may_ask(script))
     }
 
     /// The same of one that grants or prolongs, which replicas may have to confirm.
@@ -125,23 +125,25 @@ impl Keys {
         script: &'static Script,
         keys: &[&str],
         args: &[Arg<'_>],
-        limits: Limits,
+        limits: Limits<'_>,
         grants: Grants,
     ) -> Result<Answer, Failure> {
         self.attempt(script, keys, args, limits, Some(grants), may_ask(script))
     }
 
+    /// What grants nothing gives something back: so it goes before the calls that wait for a connection.
     pub(super) fn attempt(
         &self,
         script: &'static Script,
         keys: &[&str],
         args: &[Arg<'_>],
-        limits: Limits,
+        limits: Limits<'_>,
         grants: Option<Grants>,
         may_ask: bool,
     ) -> Result<Answer, Failure> {
         let request = Request { grants, may_ask, ..Request::new(Verb::Script(script), keys, args) };
-        self.store.attempt(Lane::Calls, &request, limits)
+        let lane = if grants.is_some() { Lane::Calls } else { Lane::Releases };
+        self.store.attempt(lane, &request, limits)
     }
 
     /// Sends the acquire of a kind: its own script, in strict mode behind the quarantine.
@@ -151,9 +153,8 @@ impl Keys {
         tenure: &Tenure,
         lease: Lease,
         manner: Manner<'_>,
-        answer_by: Moment,
+        limits: Limits<'_>,
     ) -> Result<Answer, Failure> {
-        let limits = Limits { answer_by, execute_within: lease.validity() };
         let ask = |by| match self.acquire_here(by, tenure, lease, manner, limits) {
             Err(failure) if failure.is_on_its_way() => self.acquire_on_its_way(tenure, lease, limits),
             here => here,
@@ -171,7 +172,7 @@ impl Keys {
         tenure: &Tenure,
         lease: Lease,
         manner: Manner<'_>,
-        limits: Limits,
+        limits: Limits<'_>,
     ) -> Result<Answer, Failure> {
         let key = tenure.key();
         let queue = self.queue(key).filter(|queue| queue.matters(key, manner));
@@ -257,7 +258,7 @@ impl Keys {
         script: &'static Script,
         keys: &[&str],
         (shared, args): (usize, &[Arg<'_>]),
-        limits: Limits,
+        limits: Limits<'_>,
     ) -> Result<Answers, Failure> {
         // More than a deadline and a lease is of the epoch, which is beside the keys.
         let (grants, may_ask) = (Some(prolongs as Grants), shared == 2);
@@ -273,9 +274,14 @@ impl Keys {
     }
 
     pub(super) fn ask(&self, command: &'static str, key: &str, answer_by: Moment) -> Result<Reply, Failure> {
+        self.look(Verb::Command(command), key, &[], answer_by)
+    }
+
+    /// By what grants nothing and gives nothing back.
+    pub(super) fn look(&self, by: Verb, key: &str, args: &[Arg<'_>], answer_by: Moment) -> Result<Reply, Failure> {
         let keys = [key];
-        let request = Request::new(Verb::Command(command), &keys, &[]);
-        Ok(self.store.attempt(Lane::Calls, &request, any_time(answer_by))?.reply)
+        let answer = self.store.attempt(Lane::Calls, &Request::new(by, &keys, args), Limits::any_time(answer_by))?;
+        Ok(answer.reply)
     }
 
     /// What is in a string beside a lock.
@@ -284,14 +290,15 @@ impl Keys {
     }
 }
 
-/// Limits of a command that does no harm however late it is executed.
-pub(super) fn any_time(answer_by: Moment) -> Limits {
-    Limits { answer_by, execute_within: Duration::MAX }
-}
-
 impl Primitive for Keys {
-    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, answer_by: Moment) -> Result<Take, Failure> {
-        let answer = self.acquire(&REENTRANTLY, tenure, lease, manner, answer_by)?;
+    fn take(
+        &self,
+        tenure: &Arc<Tenure>,
+        lease: Lease,
+        manner: Manner<'_>,
+        limits: Limits<'_>,
+    ) -> Result<Take, Failure> {
+        let answer = self.acquire(&REENTRANTLY, tenure, lease, manner, limits)?;
         match &answer.reply {
             Reply::Nil => Ok(self.granted(tenure, manner, &answer)),
             reply => self.not_granted(tenure, manner, reply),
@@ -303,11 +310,10 @@ impl Primitive for Keys {
         tenure: &Arc<Tenure>,
         count: usize,
         lease: Lease,
-        answer_by: Moment,
+        limits: Limits<'_>,
     ) -> Result<Option<Moment>, Failure> {
         let (script, mut args) = self.prolonging([&REENTER, &REENTER_STRICT], lease);
         args.extend([Arg::Parts(tenure.field()), Arg::Number(count as u64)]);
-        let limits = Limits { answer_by, execute_within: lease.validity() };
         let answer = match self.ask_for(script, &[tenure.key().full()], &args, limits, prolongs) {
             Err(failure) if failure.is_on_its_way() => self.reenter_on_its_way(tenure, count, lease, limits),
             answer => answer,
@@ -321,7 +327,7 @@ impl Primitive for Keys {
         let shared = first.len();
         let owners = tenures.iter().map(|tenure| Arg::Parts(tenure.field()));
         let args: Vec<_> = first.into_iter().chain(owners).collect();
-        let limits = Limits { answer_by, execute_within: lease.validity() };
+        let limits = Limits::of_lease(lease, answer_by);
         let answers = self.prolong_each(lane, script, &keys, (shared, &args), limits)?;
         let held = tenures.iter().zip(answers).map(|(tenure, answer)| {
             let answer = match answer {

@@ -10,7 +10,6 @@
 //! | `wait.rs` | how a thread waits for a lock: in the line of its process, then with a bid for a tenure |
 //! | `wait/bid.rs` | the waiting loop, whatever is bid for, and what a bid has to do |
 //! | `wait/line.rs` | the threads of this process that wait for the same lock |
-//! | `wait/stop.rs` | what ends a wait: time, token, shutdown |
 //! | `engine.rs` | the accounting of acquire and re-entry |
 //! | `ending.rs` | how a hold is given up, and how its tenure ends: a table |
 //! | `keeping.rs` | what background threads do to what is held |

@@ -1,12 +1,12 @@
 //! How long a call waits and goes on asking.
 
-use super::wait::Stop;
 use crate::base::error::Result;
 use crate::base::signal::{CancelToken, Semaphore};
-use crate::base::time::Moment;
+use crate::base::stop::Stop;
+use crate::base::time::{Lease, Moment};
 use crate::client::Space;
 use crate::store::Health;
-use crate::store::node::{Broken, Failure};
+use crate::store::node::{Broken, Failure, Limits};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -77,13 +77,15 @@ pub(super) use setters_of_terms;
 /// | --- | --- | --- |
 /// | said that the lock is busy | `false` or `None` | `false` or `None` |
 /// | came to the command too late, and refused to execute it | `false` or `None` | `Unavailable` |
-/// | said that the lock is busy, and was away later | `false` or `None` | |
+/// | said that the lock is busy, and was away later, or no connection was free later | `false` or `None` | |
 /// | was away all the time | `Unavailable` | `Unavailable` |
+/// | was not asked: all connections of the pool were in use until then | `Unavailable`, which names the pool | the same |
 /// | did not answer a command that it may have executed | `OutcomeUnknown` | `OutcomeUnknown` |
 /// | refused to serve until the end, as while it loads its data | `Refused` | `Refused` |
 ///
 /// So a wait of 2 ms on a machine that stalls for a moment ends without the lock. A try tells of such a stall, for a whole
-/// response time-out was not enough. Of a [`QuorumLock`](crate::QuorumLock) a majority counts as the server. A [`MultiLock`](crate::MultiLock)
+/// response time-out was not enough. A wait that never had a connection says so, since the lock may have been free all the time:
+/// [`pool_size`](crate::ClientBuilder::pool_size) is how many there are, and how to choose it. Of a [`QuorumLock`](crate::QuorumLock) a majority counts as the server. A [`MultiLock`](crate::MultiLock)
 /// ends in the same way by the member that it waits for when its time is over.
 #[derive(Debug, Clone, Copy)]
 #[must_use]
@@ -234,6 +236,11 @@ impl<'a> Patience<'a> {
         self.waits && is_in_vain
     }
 
+    /// Those of an attempt that takes or prolongs: whatever ends the call ends its wait for a connection, too.
+    pub(super) fn limits(&self, lease: Lease, answer_by: Moment) -> Limits<'_> {
+        Limits { stop: Some(&self.stop), ..Limits::of_lease(lease, answer_by) }
+    }
+
     fn ask<T>(&self, mut attempt: impl FnMut(Moment) -> Result<T, Failure>) -> Result<Result<(T, bool), Failure>> {
         let mut trouble = Trouble::default();
         loop {
@@ -245,7 +252,10 @@ impl<'a> Patience<'a> {
                     self.hold_back(&failure, now)?;
                     return Ok(Err(trouble.verdict(failure)));
                 }
-                Err(failure) => self.recover(failure, &mut trouble),
+                Err(failure) => {
+                    self.stop.check()?;
+                    self.recover(failure, &mut trouble);
+                }
             }
             self.stop.check()?;
         }

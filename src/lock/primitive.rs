@@ -7,7 +7,7 @@ use crate::base::say::say;
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Lease, Moment};
 use crate::lease::tenure::Tenure;
-use crate::store::node::{Failure, Lane};
+use crate::store::node::{Failure, Lane, Limits};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(crate) type Renewed = Vec<Result<Option<Moment>, Failure>>;
 /// What one command does to several locks at once. The contract is that of [`Primitive`], for each of the tenures.
 pub(crate) trait GroupPrimitive {
     /// Takes all of the locks for their tenures, or none.
-    fn take_all(&self, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<TakeAll, Failure>;
+    fn take_all(&self, tenures: &[Arc<Tenure>], lease: Lease, limits: Limits<'_>) -> Result<TakeAll, Failure>;
 
     /// Frees all; for each whether its tenure was in the store.
     fn release_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<Vec<bool>, Failure>;
@@ -78,7 +78,8 @@ pub(crate) trait Primitive: Send + Sync {
     /// gets one with a new owner id for the next attempt.
     ///
     /// A kind with a [queue](Self::queue) leaves the lock to others whose turn it is, unless it is a try.
-    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, answer_by: Moment) -> Result<Take, Failure>;
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, limits: Limits<'_>)
+    -> Result<Take, Failure>;
 
     /// Writes the count and prolongs; `None` when the tenure is not in the store.
     fn reenter(
@@ -86,7 +87,7 @@ pub(crate) trait Primitive: Send + Sync {
         tenure: &Arc<Tenure>,
         count: usize,
         lease: Lease,
-        answer_by: Moment,
+        limits: Limits<'_>,
     ) -> Result<Option<Moment>, Failure>;
 
     /// Prolongs all.

@@ -3,7 +3,6 @@
 
 mod bid;
 mod line;
-mod stop;
 
 use super::engine::Engine;
 use super::patience::{Patience, Terms};
@@ -25,7 +24,6 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 pub(crate) use bid::Outcome;
-pub(super) use stop::Stop;
 
 #[cfg(test)]
 mod tests;

@@ -134,7 +134,7 @@ fn run(store: &dyn Store, hold: &Hold, request: &Request<'_>, answer_by: Moment)
     if execute_within.is_zero() {
         return Ok(Ran::None);
     }
-    match store.attempt(Lane::Calls, request, Limits { answer_by, execute_within }) {
+    match store.attempt(Lane::Calls, request, Limits { execute_within, ..Limits::any_time(answer_by) }) {
         Ok(answer) => Ran::of(answer.reply),
         Err(Failure::Unknown { open_until, broken }) if !mutant::is(Mutant::WhileHeldRepeats) => {
             Ok(Ran::Unknown { open_until, broken })

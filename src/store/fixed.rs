@@ -45,12 +45,12 @@ impl Store for Fixed {
         vec![self.address()]
     }
 
-    fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure> {
+    fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits<'_>) -> Result<Answer, Failure> {
         self.node.attempt(lane, request, limits)
     }
 
     /// All keys are here, so one command is enough.
-    fn attempt_all(&self, lane: Lane, request: &Request<'_>, _: usize, limits: Limits) -> Result<Answers, Failure> {
+    fn attempt_all(&self, lane: Lane, request: &Request<'_>, _: usize, limits: Limits<'_>) -> Result<Answers, Failure> {
         self.node.attempt(lane, request, limits)?.one_each(request.keys.len())
     }
 

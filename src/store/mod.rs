@@ -70,14 +70,19 @@ pub(crate) trait Store: Health {
     fn identity(&self) -> Vec<String>;
 
     /// Makes one attempt at the server that has its keys.
-    fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure>;
+    fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits<'_>) -> Result<Answer, Failure>;
 
     /// The same for a script that does to each of its keys what it would do to it alone, and so may go to several servers
     /// by several commands. Its first `shared` arguments are for all keys; of the others each key has as many.
     ///
     /// `Err`: of no key is anything known.
-    fn attempt_all(&self, lane: Lane, request: &Request<'_>, shared: usize, limits: Limits)
-    -> Result<Answers, Failure>;
+    fn attempt_all(
+        &self,
+        lane: Lane,
+        request: &Request<'_>,
+        shared: usize,
+        limits: Limits<'_>,
+    ) -> Result<Answers, Failure>;
 
     /// Which keys are at one server each, those of servers that do not answer last.
     fn apart(&self, keys: &[&str]) -> Vec<Vec<usize>> {

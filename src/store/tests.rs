@@ -112,7 +112,7 @@ fn what_is_asked_of_several_keys_is_answered_for_each() {
     let args = [Arg::Deadline, Arg::Number(1_000), Arg::Text("x"), Arg::Text("y"), Arg::Text("z")];
     let ask = |keys: &[&str]| {
         let request = Request::new(Verb::Script(&EACH), keys, &args[..2 + keys.len()]);
-        store.attempt_all(Lane::Renewals, &request, 2, Limits { answer_by: Moment::MAX, execute_within: LONG })
+        store.attempt_all(Lane::Renewals, &request, 2, Limits { execute_within: LONG, ..Limits::any_time(Moment::MAX) })
     };
     let held = ask(&["a", "b"]).unwrap().into_iter().map(|answer| answer.unwrap().reply);
     assert_eq!(held.collect::<Vec<_>>(), [Reply::Number(1), Reply::Number(0)]);
@@ -143,7 +143,7 @@ fn a_subscriber_that_is_led_elsewhere_listens_there_and_says_that_it_missed_some
 #[test]
 fn what_is_under_way_at_a_node_that_is_retired_ends_at_once_and_nothing_more_is_sent() {
     let node = node();
-    let limits = Limits { answer_by: Moment::MAX, execute_within: LONG };
+    let limits = Limits { execute_within: LONG, ..Limits::any_time(Moment::MAX) };
     let ask =
         |node: &Backend, command| node.attempt(Lane::Calls, &Request::new(Verb::Command(command), &[], &[]), limits);
     assert!(ask(&node, "OTHER").is_ok());
@@ -167,7 +167,7 @@ fn what_is_under_way_at_a_node_that_is_retired_ends_at_once_and_nothing_more_is_
 /// The answer that follows would else be taken for that to the next request on the connection.
 #[test]
 fn a_node_that_refuses_to_be_asked_answers_each_request_once() {
-    let (node, limits) = (node(), Limits { answer_by: Moment::MAX, execute_within: LONG });
+    let (node, limits) = (node(), Limits { execute_within: LONG, ..Limits::any_time(Moment::MAX) });
     let ask = |request: &Request<'_>| node.attempt(Lane::Calls, request, limits).map(|answer| answer.reply);
     let args = [Arg::Deadline, Arg::Number(1_000)];
     let asking = Request { asking: true, ..Request::new(Verb::Script(&EACH), &["n"], &args) };

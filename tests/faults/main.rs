@@ -31,6 +31,7 @@ mod misuse;
 mod names;
 mod network;
 mod outages;
+mod pool;
 mod pubsub;
 mod quarantine;
 mod queues;

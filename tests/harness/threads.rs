@@ -115,6 +115,20 @@ pub fn spawn_asleep<'s, T: Send + 's>(
     handle
 }
 
+/// Runs `act`, and `then` on another thread as soon as the current one sleeps in it.
+pub fn once_asleep<T>(act: impl FnOnce() -> T, then: impl FnOnce() + Send) -> T {
+    let task = this_task();
+    std::thread::scope(|scope| {
+        let looking = scope.spawn(move || {
+            eventually(LONG, "the thread sleeps", || sleeps(&task));
+            then();
+        });
+        let done = act();
+        finish(looking);
+        done
+    })
+}
+
 /// Where the system shows the current thread.
 fn this_task() -> PathBuf {
     Path::new("/proc").join(std::fs::read_link("/proc/thread-self").unwrap())

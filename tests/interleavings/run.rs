@@ -29,10 +29,12 @@ mod source {
         pub(crate) mod signal;
         pub(crate) mod slot;
         pub(crate) mod stats;
+        pub(crate) mod stop;
         pub(crate) mod threads;
         pub(crate) mod time;
         #[path = "no_tls.rs"]
         pub(crate) mod tls;
+        pub(crate) mod turns;
         pub(crate) mod unwind;
         pub(crate) mod value;
         pub(crate) mod voters;
@@ -47,7 +49,6 @@ mod source {
         pub(crate) mod wait {
             pub(crate) mod bid;
             pub(crate) mod line;
-            pub(crate) mod stop;
         }
     }
     pub(crate) mod registry;
@@ -68,6 +69,7 @@ mod sharing;
 mod signals;
 mod store;
 mod sync;
+mod turns;
 mod waits;
 
 const TESTS: &[(&str, fn())] = &[
@@ -76,6 +78,7 @@ const TESTS: &[(&str, fn())] = &[
         "signals::a_permit_that_comes_with_the_time_out_is_taken_or_kept",
         signals::a_permit_that_comes_with_the_time_out_is_taken_or_kept,
     ),
+    ("turns::no_turn_is_lost_whoever_goes_without_one", turns::no_turn_is_lost_whoever_goes_without_one),
     ("beliefs::an_end_is_for_good_and_there_is_one", beliefs::an_end_is_for_good_and_there_is_one),
     (
         "beliefs::whoever_sees_the_deadline_passed_ends_what_a_renewal_did_not_save",

@@ -5,12 +5,12 @@ use crate::base::config::{Config, Settings};
 use crate::base::error::{Error, Result};
 use crate::base::signal::{CancelToken, Listening, Semaphore, Shutdown};
 use crate::base::stats::{Contention, Counters};
+use crate::base::stop::Stop;
 use crate::base::time::Clock;
 use crate::store::Store;
 use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::sync::{advance, thread};
 use crate::wait::bid::{Bid, Call, Outcome};
-use crate::wait::stop::Stop;
 use std::sync::Arc;
 use std::time::Duration;
 

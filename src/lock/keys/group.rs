@@ -1,6 +1,6 @@
 //! Several locks taken or released by one command.
 
-use super::{ACQUIRE_GROUP, Keys, RELEASE_GROUP, any_time};
+use super::{ACQUIRE_GROUP, Keys, RELEASE_GROUP};
 use crate::base::time::{Lease, Moment};
 use crate::lease::tenure::Tenure;
 use crate::lock::primitive::{GroupPrimitive, TakeAll};
@@ -8,11 +8,10 @@ use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Reply, Request, Ver
 use std::sync::Arc;
 
 impl GroupPrimitive for Keys {
-    fn take_all(&self, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<TakeAll, Failure> {
+    fn take_all(&self, tenures: &[Arc<Tenure>], lease: Lease, limits: Limits<'_>) -> Result<TakeAll, Failure> {
         let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
         let owners = tenures.iter().map(|tenure| Arg::Text(tenure.owner()));
         let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(owners).collect();
-        let limits = Limits { answer_by, execute_within: lease.validity() };
         let takes = |reply: &Reply| *reply == Reply::Number(0);
         let answer = match self.ask_for(&ACQUIRE_GROUP, &keys, &args, limits, takes) {
             // Their slot is on its way, which may last: each is found alone.
@@ -35,7 +34,7 @@ impl GroupPrimitive for Keys {
             tenures.iter().flat_map(|tenure| [Arg::Text(tenure.owner()), Arg::Parts(tenure.key().channel_parts())]);
         let args: Vec<_> = args.collect();
         let request = Request::new(Verb::Script(&RELEASE_GROUP), &keys, &args);
-        let answers = self.store.attempt_all(Lane::Calls, &request, 0, any_time(answer_by))?;
+        let answers = self.store.attempt_all(Lane::Releases, &request, 0, Limits::any_time(answer_by))?;
         let released = tenures.iter().zip(answers);
         let freed = |(tenure, answer): (&Arc<Tenure>, Result<Answer, Failure>)| {
             let answer = answer?;

@@ -4,7 +4,7 @@
 //! key alone. A key beside the lock that was made there would be in the way of the one that has still to come, and the move
 //! would end with an error: so only scripts are sent that touch no more than they name.
 
-use super::{ACQUIRE, Freed, Keys, LEAVE, REENTER, REENTER_STRICT, RELEASE_IN_TURN, RENEW, any_time, prolongs, takes};
+use super::{ACQUIRE, Freed, Keys, LEAVE, REENTER, REENTER_STRICT, RELEASE_IN_TURN, RENEW, prolongs, takes};
 use crate::base::key::Key;
 use crate::base::mutant::{self, Mutant};
 use crate::base::script::Script;
@@ -24,7 +24,12 @@ impl Keys {
     /// The lock is not held where it was. A strict client
     /// grants nothing before the slot has arrived: what the other node grants now it could not say there, for a key beside the lock
     /// would keep the slot from moving on.
-    pub(super) fn acquire_on_its_way(&self, tenure: &Tenure, lease: Lease, limits: Limits) -> Result<Answer, Failure> {
+    pub(super) fn acquire_on_its_way(
+        &self,
+        tenure: &Tenure,
+        lease: Lease,
+        limits: Limits<'_>,
+    ) -> Result<Answer, Failure> {
         if let Some(quiet) = self.quiet_on_its_way() {
             return Ok(quiet);
         }
@@ -47,7 +52,7 @@ impl Keys {
         lane: Lane,
         tenure: &Tenure,
         lease: Lease,
-        limits: Limits,
+        limits: Limits<'_>,
     ) -> Result<Answer, Failure> {
         let (keys, args) =
             ([tenure.key().full()], [Arg::Deadline, Arg::Number(lease.millis()), Arg::Parts(tenure.field())]);
@@ -62,7 +67,7 @@ impl Keys {
         tenure: &Tenure,
         count: usize,
         lease: Lease,
-        limits: Limits,
+        limits: Limits<'_>,
     ) -> Result<Answer, Failure> {
         let (owner, count) = (Arg::Parts(tenure.field()), Arg::Number(count as u64));
         let args = [Arg::Deadline, Arg::Number(lease.millis()), owner, count];
@@ -82,9 +87,9 @@ impl Keys {
         let (channel, answer_by) = (key.channel(), Clock::Boot.now().plus(GRACE));
         let (keys, args) = ([channel.as_str()], [Arg::Text("0")]);
         let _ = self.store.attempt(
-            Lane::Calls,
+            Lane::Releases,
             &Request::new(Verb::Command("SPUBLISH"), &keys, &args),
-            any_time(answer_by),
+            Limits::any_time(answer_by),
         );
     }
 }

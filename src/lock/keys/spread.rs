@@ -1,12 +1,12 @@
 //! Strict mode in a cluster: a server that lost its data has lost it in all of its slots.
 
-use super::{BEGIN_QUARANTINE, Keys, any_time};
+use super::{BEGIN_QUARANTINE, Keys};
 use crate::base::key::Key;
 use crate::base::slot::{slot_of, tag_of};
 use crate::base::threads::spawn;
 use crate::base::time::{Clock, Moment};
 use crate::store::Store;
-use crate::store::node::{Arg, Lane, Request, Verb};
+use crate::store::node::{Arg, Lane, Limits, Request, Verb};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ fn begin(store: &dyn Store, epoch: &str, length: u64, slots: &[u16], until: Mome
     let keys: Vec<_> = names.iter().map(String::as_str).collect();
     let args = [Arg::Deadline, Arg::RunId, Arg::Number(length)];
     let request = Request { may_ask: false, ..Request::new(Verb::Script(&BEGIN_QUARANTINE), &keys, &args) };
-    let answers = store.attempt_all(Lane::Calls, &request, args.len(), any_time(until));
+    let answers = store.attempt_all(Lane::Calls, &request, args.len(), Limits::any_time(until));
     let Ok(answers) = answers else { return slots.to_vec() };
     slots.iter().zip(answers).filter(|(_, answer)| answer.is_err()).map(|(slot, _)| *slot).collect()
 }

@@ -176,7 +176,7 @@ impl Fenced {
     /// lock is looked at: a token counted after somebody else took it would be greater than theirs. Last comes the counter: while an early
     /// copy of the acquire is open, the lock may have been freed, held with a greater token and put back.
     fn mint(&self, tenure: &Arc<Tenure>, lease: Lease, answer_by: Moment) -> Result<bool, Failure> {
-        let (counter, limits) = (counter_of(tenure.key()), Limits { answer_by, execute_within: lease.validity() });
+        let (counter, limits) = (counter_of(tenure.key()), Limits::of_lease(lease, answer_by));
         let args = [Arg::Deadline, Arg::Number(self.ttl_after(lease))];
         let answer = self.keys.ask_for(&MINT, &[&counter], &args, limits, |reply| matches!(reply, Reply::Text(_)))?;
         let token = token_in(&answer.reply)?;
@@ -214,12 +214,18 @@ fn token_in(reply: &Reply) -> Result<u64, Failure> {
 }
 
 impl Primitive for Fenced {
-    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, answer_by: Moment) -> Result<Take, Failure> {
-        let answer = self.keys.acquire(&acquire(self.ttl_after(lease)), tenure, lease, manner, answer_by)?;
+    fn take(
+        &self,
+        tenure: &Arc<Tenure>,
+        lease: Lease,
+        manner: Manner<'_>,
+        limits: Limits<'_>,
+    ) -> Result<Take, Failure> {
+        let answer = self.keys.acquire(&acquire(self.ttl_after(lease)), tenure, lease, manner, limits)?;
         match &answer.reply {
             token @ Reply::Text(_) => tenure.token().note(token_in(token)?),
             Reply::Nil => {
-                let minted = self.mint(tenure, lease, answer_by);
+                let minted = self.mint(tenure, lease, limits.answer_by);
                 if !matches!(minted, Ok(true)) {
                     // Whatever became of the token, the lock may be there.
                     tenure.leave_open(answer.sent, lease);
@@ -236,9 +242,9 @@ impl Primitive for Fenced {
         tenure: &Arc<Tenure>,
         count: usize,
         lease: Lease,
-        answer_by: Moment,
+        limits: Limits<'_>,
     ) -> Result<Option<Moment>, Failure> {
-        self.keys.reenter(tenure, count, lease, answer_by)
+        self.keys.reenter(tenure, count, lease, limits)
     }
 
     fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<Renewed, Failure> {

@@ -19,7 +19,7 @@ use crate::lock::primitive::{Primitive, Renewed, Take};
 use crate::lock::queue::Manner;
 use crate::lock::{Batch, RedLock};
 use crate::store::Health;
-use crate::store::node::{Failure, Lane};
+use crate::store::node::{Failure, Lane, Limits};
 use parking_lot::Mutex;
 use plan::{Plan, Step};
 use std::collections::HashMap;
@@ -323,7 +323,7 @@ fn end_of(lease: Lease, now: Moment) -> Moment {
 }
 
 impl Primitive for Memory {
-    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, _: Manner<'_>, _: Moment) -> Result<Take, Failure> {
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, _: Manner<'_>, _: Limits<'_>) -> Result<Take, Failure> {
         self.with(tenure.key(), |locks, now| match locks.get(tenure.key().full()) {
             Some(entry) => Ok(Take::Busy(Some(entry.ends.since(now)))),
             None => {
@@ -335,7 +335,7 @@ impl Primitive for Memory {
         })
     }
 
-    fn reenter(&self, tenure: &Arc<Tenure>, _: usize, lease: Lease, _: Moment) -> Result<Option<Moment>, Failure> {
+    fn reenter(&self, tenure: &Arc<Tenure>, _: usize, lease: Lease, _: Limits<'_>) -> Result<Option<Moment>, Failure> {
         self.with(tenure.key(), |locks, now| {
             let entry = locks.get_mut(tenure.key().full()).filter(|entry| entry.owner == tenure.owner());
             Ok(entry.map(|entry| {
@@ -346,7 +346,8 @@ impl Primitive for Memory {
     }
 
     fn renew(&self, _: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<Renewed, Failure> {
-        Ok(tenures.iter().map(|tenure| self.reenter(tenure, 0, lease, answer_by)).collect())
+        let limits = Limits::of_lease(lease, answer_by);
+        Ok(tenures.iter().map(|tenure| self.reenter(tenure, 0, lease, limits)).collect())
     }
 
     fn release(&self, tenure: &Arc<Tenure>, left: usize, _: Moment) -> Result<bool, Failure> {

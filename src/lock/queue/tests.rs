@@ -94,11 +94,11 @@ impl Store for Channels {
         vec![self.address()]
     }
 
-    fn attempt(&self, _: Lane, _: &Request<'_>, _: Limits) -> Result<Answer, Failure> {
+    fn attempt(&self, _: Lane, _: &Request<'_>, _: Limits<'_>) -> Result<Answer, Failure> {
         Err(Failure::not_understood())
     }
 
-    fn attempt_all(&self, _: Lane, _: &Request<'_>, _: usize, _: Limits) -> Result<Answers, Failure> {
+    fn attempt_all(&self, _: Lane, _: &Request<'_>, _: usize, _: Limits<'_>) -> Result<Answers, Failure> {
         Err(Failure::not_understood())
     }
 

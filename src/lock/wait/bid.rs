@@ -6,12 +6,12 @@
 //!
 //! It knows no lock: tests/interleavings runs this file on a scheduler that tries orders of threads.
 
-use super::stop::Stop;
 use crate::base::config::Config;
 use crate::base::error::{Cause, Error, Result};
 use crate::base::mutant::{self, Mutant};
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::stats::Contention;
+use crate::base::stop::Stop;
 use crate::base::sync::thread;
 use crate::base::time::Moment;
 use std::sync::Arc;

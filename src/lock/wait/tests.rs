@@ -8,7 +8,7 @@ use crate::base::time::{Lease, Moment};
 use crate::lease::hold::HoldState;
 use crate::lock::kinds::local::engine_in_memory;
 use crate::registry::Waiter;
-use crate::store::node::{Failure, Lane};
+use crate::store::node::{Failure, Lane, Limits};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
@@ -217,12 +217,18 @@ struct Gated {
 }
 
 impl Primitive for Gated {
-    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, until: Moment) -> Result<Take, Failure> {
-        self.store.take(tenure, lease, manner, until)
+    fn take(
+        &self,
+        tenure: &Arc<Tenure>,
+        lease: Lease,
+        manner: Manner<'_>,
+        limits: Limits<'_>,
+    ) -> Result<Take, Failure> {
+        self.store.take(tenure, lease, manner, limits)
     }
 
-    fn reenter(&self, t: &Arc<Tenure>, count: usize, lease: Lease, until: Moment) -> Result<Option<Moment>, Failure> {
-        self.store.reenter(t, count, lease, until)
+    fn reenter(&self, t: &Arc<Tenure>, n: usize, lease: Lease, limits: Limits<'_>) -> Result<Option<Moment>, Failure> {
+        self.store.reenter(t, n, lease, limits)
     }
 
     fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, until: Moment) -> Result<Renewed, Failure> {

@@ -15,7 +15,7 @@ pub(super) struct Batch<'b> {
     lane: Lane,
     request: &'b Request<'b>,
     shared: usize,
-    limits: Limits,
+    limits: Limits<'b>,
     answers: Vec<Option<Result<Answer, Failure>>>,
 }
 
@@ -62,7 +62,7 @@ impl<'b> Batch<'b> {
         lane: Lane,
         request: &'b Request<'b>,
         shared: usize,
-        limits: Limits,
+        limits: Limits<'b>,
     ) -> Self {
         let answers = request.keys.iter().map(|_| None).collect();
         Self { cluster, lane, request, shared, limits, answers }
@@ -159,7 +159,7 @@ impl Node {
     /// Of the threads that renew one at a time waits for a node that is out of reach, so that it does not cost the others theirs.
     fn take_part<T>(&self, lane: Lane, act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
         let is_first = || !self.is_waited_for.swap(true, SeqCst);
-        if lane == Lane::Calls || !self.is_out_of_reach() {
+        if lane != Lane::Renewals || !self.is_out_of_reach() {
             return act();
         }
         match (is_first(), self.backend.outage().last_failure()) {

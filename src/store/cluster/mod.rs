@@ -116,7 +116,7 @@ impl Store for Cluster {
         self.routes.seeds.places.iter().map(ToString::to_string).collect()
     }
 
-    fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure> {
+    fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits<'_>) -> Result<Answer, Failure> {
         let slot = slot_of_all(request.keys)?;
         let act = |node: &Node, asking| node.backend.attempt(lane, &Request { asking, ..*request }, limits);
         self.routes.at_master(slot, request.may_ask, limits.answer_by, &|| self.scouts.urge(), act)
@@ -128,7 +128,7 @@ impl Store for Cluster {
         lane: Lane,
         request: &Request<'_>,
         shared: usize,
-        limits: Limits,
+        limits: Limits<'_>,
     ) -> Result<Answers, Failure> {
         Ok(Batch::new(self, lane, request, shared, limits).run())
     }

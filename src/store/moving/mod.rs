@@ -181,12 +181,12 @@ impl<G: Guide> Store for Moving<G> {
         self.watch.guide.identity()
     }
 
-    fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure> {
+    fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits<'_>) -> Result<Answer, Failure> {
         self.at_master(limits.answer_by, |master| master.attempt(lane, request, limits))
     }
 
     /// All keys are at the master, so one command is enough.
-    fn attempt_all(&self, lane: Lane, request: &Request<'_>, _: usize, limits: Limits) -> Result<Answers, Failure> {
+    fn attempt_all(&self, lane: Lane, request: &Request<'_>, _: usize, limits: Limits<'_>) -> Result<Answers, Failure> {
         self.attempt(lane, request, limits)?.one_each(request.keys.len())
     }
 

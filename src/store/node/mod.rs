@@ -1,13 +1,11 @@
 //! A node, which is one server: runs one script or command on a pooled connection, and says how it ended.
-//!
-//! The pool hands out *slots*, not connections: a slot connects on the thread that uses it, inside that call's own time, and its error
-//! keeps its type. So r2d2's background connecting, its back-off of several seconds and its untyped errors never come into play.
 
 mod bell;
 mod codes;
 mod greeting;
 mod outage;
 mod pipeline;
+mod pool;
 mod resp;
 mod rights;
 #[cfg_attr(not(feature = "tls"), path = "no_seal.rs")]
@@ -22,8 +20,10 @@ use crate::base::config::Config;
 use crate::base::error::{Applied, Cause, Error, Result, is_login, may_pass};
 use crate::base::script::Script;
 use crate::base::stats::Counters;
-use crate::base::time::{Clock, Moment};
-use scheduled_thread_pool::ScheduledThreadPool;
+use crate::base::stop::Stop;
+use crate::base::time::{Clock, Lease, Moment};
+use crate::base::turns::Rank;
+use pool::{Pool, Slot};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ pub(crate) use bell::Bell;
 pub(crate) use codes::code_in;
 pub(crate) use greeting::says_master;
 pub(crate) use outage::Outage;
+pub(crate) use pool::{Worker, pool_worker};
 pub(crate) use server::{Part, Server, Target, UNCONFIRMED};
 pub(crate) use stream::Stream;
 pub(crate) use url::{parse as parse_url, place, wrong as wrong_url, wrong_scheme};
@@ -42,10 +43,15 @@ pub(crate) const GRACE: Duration = Duration::from_millis(200);
 /// A connection gets at least this long to be found or made, also for a call whose time is up.
 pub(crate) const LEAST_TO_CONNECT: Duration = Duration::from_millis(25);
 
-/// Which connections a command may use. Renewals have their own: they must not starve behind lock traffic.
+/// Which connections a command may use, and who goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
+    /// Those of the pool, in order of arrival.
     Calls,
+    /// The same, before all calls: a lock would be held for longer by as much as its release waits behind those who want others. Who
+    /// releases was in the line of the calls before, so these alone never fill the pool.
+    Releases,
+    /// Connections of their own: renewals must not starve behind lock traffic.
     Renewals,
 }
 
@@ -99,12 +105,26 @@ pub(crate) enum Arg<'a> {
 }
 
 /// How long one attempt may take.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+#[derive(Clone, Copy)]
+pub(crate) struct Limits<'a> {
     /// When the call gives up; connecting gets [`LEAST_TO_CONNECT`] all the same, and a command once sent [`GRACE`] beyond it.
     pub(crate) answer_by: Moment,
     /// How long after its sending the server may execute it: the validity of the lease that it asks for.
     pub(crate) execute_within: Duration,
+    /// What ends the call while it waits for its turn at the pool.
+    pub(crate) stop: Option<&'a Stop<'a>>,
+}
+
+impl Limits<'_> {
+    /// Of what takes or prolongs a lease, which nobody could believe in after its validity.
+    pub(crate) fn of_lease(lease: Lease, answer_by: Moment) -> Self {
+        Self { answer_by, execute_within: lease.validity(), stop: None }
+    }
+
+    /// Of a command that does no harm however late it is executed.
+    pub(crate) fn any_time(answer_by: Moment) -> Self {
+        Self { answer_by, execute_within: Duration::MAX, stop: None }
+    }
 }
 
 /// What the server said: a value, or several, which may be of different kinds.
@@ -248,6 +268,15 @@ impl Failure {
         }
     }
 
+    /// What went wrong, if that has words of its own.
+    fn cause(&self) -> Option<&Cause> {
+        match self {
+            Self::Unreached(broken) | Self::Unknown { broken, .. } => Some(&broken.cause),
+            Self::Refused { cause, .. } => Some(cause),
+            Self::Stale => None,
+        }
+    }
+
     /// What the caller is told about it.
     pub(crate) fn into_error(self, resource: &str) -> Error {
         let resource = resource.to_owned();
@@ -260,34 +289,10 @@ impl Failure {
     }
 }
 
-/// Hands out slots. It never fails: connecting is left to [`Wire`], on the caller's thread.
-#[derive(Debug)]
-struct Slots {
-    server: Arc<Server>,
-}
-
-impl r2d2::ManageConnection for Slots {
-    type Connection = Wire;
-    type Error = std::convert::Infallible;
-
-    fn connect(&self) -> std::result::Result<Wire, Self::Error> {
-        Ok(Wire::new(Arc::clone(&self.server)))
-    }
-
-    fn is_valid(&self, _: &mut Wire) -> std::result::Result<(), Self::Error> {
-        Ok(())
-    }
-
-    /// A broken wire drops its connection by itself and connects again when it is used.
-    fn has_broken(&self, _: &mut Wire) -> bool {
-        false
-    }
-}
-
 /// The pools of one server, and how long it has been out of reach.
 pub(crate) struct Backend {
-    calls: r2d2::Pool<Slots>,
-    renewals: r2d2::Pool<Slots>,
+    calls: Pool,
+    renewals: Pool,
     server: Arc<Server>,
     clock: Clock,
     outage_budget: Duration,
@@ -301,8 +306,8 @@ impl Backend {
     pub(crate) fn new(target: Target, config: &Config, counters: &Arc<Counters>, worker: &Worker) -> Self {
         let server = Arc::new(Server::new(target, config, Arc::clone(counters)));
         Self {
-            calls: pool(&server, config.pool_size, worker),
-            renewals: pool(&server, RENEWAL_CONNECTIONS, worker),
+            calls: Pool::new(&server, config.pool_size, worker),
+            renewals: Pool::new(&server, RENEWAL_CONNECTIONS, worker),
             server,
             clock: Clock::Boot,
             outage_budget: config.outage_budget,
@@ -317,10 +322,10 @@ impl Backend {
 
     /// Makes one attempt. An answer of the server ends an outage; no answer, or one that says "not now", begins
     /// one. A pool that is in use says nothing about the server.
-    pub(crate) fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits) -> Result<Answer, Failure> {
+    pub(crate) fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits<'_>) -> Result<Answer, Failure> {
         let start = self.clock.now();
         let connect_by = limits.answer_by.max(start.plus(LEAST_TO_CONNECT));
-        let mut wire = self.slot(lane, connect_by)?;
+        let mut wire = self.slot(lane, connect_by, limits)?;
         let result = wire.attempt(request, limits, connect_by);
         match &result {
             Err(failure) if failure.may_pass() => self.note_failure(start, failure),
@@ -334,11 +339,11 @@ impl Backend {
         &self,
         lane: Lane,
         requests: &[Request<'_>],
-        limits: Limits,
+        limits: Limits<'_>,
     ) -> Result<Vec<Result<Answer, Failure>>, Failure> {
         let start = self.clock.now();
         let connect_by = limits.answer_by.max(start.plus(LEAST_TO_CONNECT));
-        let each = self.slot(lane, connect_by)?.attempt_each(requests, limits, connect_by);
+        let each = self.slot(lane, connect_by, limits)?.attempt_each(requests, limits, connect_by);
         let failed =
             |each: &Vec<Result<Answer, Failure>>| each.iter().find_map(|answer| answer.as_ref().err().cloned());
         match each.as_ref().map_or_else(|failure| Some(failure.clone()), failed) {
@@ -352,7 +357,7 @@ impl Backend {
     /// has closed is made anew once, while there is time.
     pub(crate) fn ping(&self, until: Moment) -> Result<Duration, Failure> {
         let request = Request::new(Verb::Command("PING"), &[], &[]);
-        let limits = Limits { answer_by: until, execute_within: Duration::MAX };
+        let limits = Limits::any_time(until);
         let once = || self.attempt(Lane::Calls, &request, limits);
         let again = |failure: Failure| match failure {
             Failure::Unknown { .. } if !failure.is_timeout() && self.clock.now() < until => once(),
@@ -366,7 +371,7 @@ impl Backend {
     pub(crate) fn warm(&self, lane: Lane) -> Result<(), Failure> {
         let start = self.clock.now();
         let connect_by = start.plus(self.server.connect_timeout());
-        let result = self.slot(lane, connect_by)?.warm(connect_by);
+        let result = self.slot(lane, connect_by, Limits::any_time(connect_by))?.warm(connect_by);
         match &result {
             Err(failure) => self.outage.note(start, failure),
             Ok(()) => self.outage.end(),
@@ -374,17 +379,30 @@ impl Backend {
         result
     }
 
-    fn slot(&self, lane: Lane, connect_by: Moment) -> Result<r2d2::PooledConnection<Slots>, Failure> {
-        let pool = match lane {
-            Lane::Calls => &self.calls,
-            Lane::Renewals => &self.renewals,
+    fn slot(&self, lane: Lane, connect_by: Moment, limits: Limits<'_>) -> Result<Slot<'_>, Failure> {
+        let (pool, rank) = match lane {
+            Lane::Releases => (&self.calls, Rank::First),
+            Lane::Calls => (&self.calls, Rank::Second),
+            Lane::Renewals => (&self.renewals, Rank::Second),
         };
-        let patience = || connect_by.since(self.clock.now()).min(self.outage_budget.max(LEAST_TO_CONNECT));
-        let busy = || Failure::Unreached(Broken::new(format!("all {} connections are in use", pool.max_size())));
-        // A slot that is not made yet is not in use: on a busy machine its thread may take longer than a call has to connect.
-        let is_being_made = || pool.state().connections < pool.max_size();
-        let made = || if is_being_made() { pool.get_timeout(GRACE).ok() } else { None };
-        pool.try_get().or_else(|| pool.get_timeout(patience()).ok()).or_else(made).ok_or_else(busy)
+        let patience = self.outage_budget.max(LEAST_TO_CONNECT);
+        let until = connect_by.min(self.clock.now().plus(patience));
+        pool.slot(rank, until, limits).ok_or_else(|| Failure::Unreached(Broken::new(self.all_in_use(pool.size()))))
+    }
+
+    /// Of a call whose turn at the pool did not come. More connections are of no use where those that there are wait for the server.
+    fn all_in_use(&self, size: u32) -> String {
+        let address = self.server.address();
+        match self.outage.lasted().and_then(|_| self.outage.last_failure()) {
+            Some(failure) => {
+                let last = failure.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
+                format!("{address}: all {size} connections of the pool wait for a server that does not answer{last}")
+            }
+            None => format!(
+                "{address}: all {size} connections of the pool were in use all the time: let fewer threads call at once, or raise \
+                 ClientBuilder::pool_size"
+            ),
+        }
     }
 
     /// An outage began with the first attempt that failed, not with the end of that attempt. A caller who had less
@@ -401,50 +419,5 @@ impl Backend {
     /// How long it has been out of reach, as far as anyone tried.
     pub(crate) fn outage(&self) -> &Outage {
         &self.outage
-    }
-}
-
-/// The thread that r2d2 makes its slots on, which takes no time: one is enough for all pools of a client.
-pub(crate) type Worker = Arc<ScheduledThreadPool>;
-
-/// Starts it. The crate panics when the system gives it none.
-pub(crate) fn pool_worker() -> Result<Worker> {
-    let build = || ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("redlatch-pool").build();
-    let unable = |_| Error::config("the system gives no thread for the connection pool: raise its limits");
-    std::panic::catch_unwind(build).map(Arc::new).map_err(unable)
-}
-
-/// Its slots are made when they are first asked for: all at once would take a third of the time to a client's first lock.
-fn pool(server: &Arc<Server>, size: u32, worker: &Worker) -> r2d2::Pool<Slots> {
-    r2d2::Pool::builder()
-        .max_size(size)
-        .min_idle(Some(0))
-        .test_on_check_out(false)
-        .max_lifetime(None)
-        .idle_timeout(None)
-        .thread_pool(Arc::clone(worker))
-        .build_unchecked(Slots { server: Arc::clone(server) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::config::Settings;
-
-    #[test]
-    fn a_slot_that_is_not_made_yet_is_not_in_use() {
-        let (config, worker) = (Settings { pool_size: Some(1), ..Settings::default() }, pool_worker().unwrap());
-        let config = config.derive().unwrap();
-        let soon = || Clock::Boot.now().plus(LEAST_TO_CONNECT);
-        let taken = || {
-            let target = Target::of("redis://127.0.0.1/").unwrap();
-            let node = Backend::new(target, &config, &Arc::default(), &worker);
-            worker.execute(|| std::thread::sleep(2 * LEAST_TO_CONNECT));
-            node.slot(Lane::Calls, soon()).ok().map(|slot| (node, slot))
-        };
-        // It is waited for 200 ms longer, within which a machine that is late does not always make it.
-        let (node, _slot) = (0..10).find_map(|_| taken()).expect("it is waited for");
-        let Err(failure) = node.slot(Lane::Calls, soon()) else { panic!("it is in use") };
-        assert!(failure.into_error("n").to_string().contains("all 1 connections are in use"));
     }
 }

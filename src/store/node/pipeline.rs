@@ -17,7 +17,7 @@ impl Wire {
     pub(super) fn attempt_each(
         &mut self,
         requests: &[Request<'_>],
-        limits: Limits,
+        limits: Limits<'_>,
         connect_by: Moment,
     ) -> Result<Each, Failure> {
         let mut live = self.take_live(connect_by)?;

@@ -72,7 +72,7 @@ impl Wire {
     pub(crate) fn attempt(
         &mut self,
         request: &Request<'_>,
-        limits: Limits,
+        limits: Limits<'_>,
         connect_by: Moment,
     ) -> Result<Answer, Failure> {
         match self.once(request, limits, connect_by, None)? {
@@ -101,7 +101,7 @@ impl Wire {
     fn once(
         &mut self,
         request: &Request<'_>,
-        limits: Limits,
+        limits: Limits<'_>,
         connect_by: Moment,
         ends: Option<Moment>,
     ) -> Result<Once, Failure> {
@@ -168,7 +168,7 @@ impl Wire {
     }
 
     /// `ends` bounds the answer to what is sent a second time: both together get the patience of one.
-    pub(super) fn schedule(&self, limits: Limits, ends: Option<Moment>) -> Schedule {
+    pub(super) fn schedule(&self, limits: Limits<'_>, ends: Option<Moment>) -> Schedule {
         let sent = self.server.clock.now();
         let patience = match ends {
             None => limits.answer_by.since(sent).max(GRACE).min(self.server.response_timeout()),

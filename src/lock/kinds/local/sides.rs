@@ -13,7 +13,7 @@ use crate::lock::engine::Engine;
 use crate::lock::primitive::{Primitive, Renewed, Take};
 use crate::lock::queue::Manner;
 use crate::registry::{current_thread, registry};
-use crate::store::node::{Failure, Lane};
+use crate::store::node::{Failure, Lane, Limits};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -233,7 +233,7 @@ impl Primitive for OfSide {
         self.side == Side::Write
     }
 
-    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, _: Moment) -> Result<Take, Failure> {
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, _: Limits<'_>) -> Result<Take, Failure> {
         let waits = !matches!(manner, Manner::Try);
         self.locks.with(tenure.key(), |lock, now| {
             if let Some(until) = self.keeps_out(tenure, waits, lock, now) {
@@ -245,7 +245,7 @@ impl Primitive for OfSide {
         })
     }
 
-    fn reenter(&self, tenure: &Arc<Tenure>, _: usize, lease: Lease, _: Moment) -> Result<Option<Moment>, Failure> {
+    fn reenter(&self, tenure: &Arc<Tenure>, _: usize, lease: Lease, _: Limits<'_>) -> Result<Option<Moment>, Failure> {
         self.locks.with(tenure.key(), |lock, now| {
             let ends = lock.of(self.side).get_mut(tenure.owner());
             Ok(ends.map(|ends| {
@@ -256,7 +256,8 @@ impl Primitive for OfSide {
     }
 
     fn renew(&self, _: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<Renewed, Failure> {
-        Ok(tenures.iter().map(|tenure| self.reenter(tenure, 0, lease, answer_by)).collect())
+        let limits = Limits::of_lease(lease, answer_by);
+        Ok(tenures.iter().map(|tenure| self.reenter(tenure, 0, lease, limits)).collect())
     }
 
     fn release(&self, tenure: &Arc<Tenure>, left: usize, _: Moment) -> Result<bool, Failure> {

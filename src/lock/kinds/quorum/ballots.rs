@@ -8,7 +8,7 @@ use crate::base::time::{Lease, Moment};
 use crate::lease::tenure::{Standing, Tenure};
 use crate::lock::primitive::{Primitive, Take};
 use crate::lock::queue::Manner;
-use crate::store::node::{Failure, Lane};
+use crate::store::node::{Failure, Lane, Limits};
 use std::sync::Arc;
 
 /// The acquire at one node.
@@ -22,7 +22,7 @@ pub(super) fn take_at(
     let over = || matches!(tenure.standing(), Standing::Ended | Standing::Lost);
     let taken = ready.and_then(|()| match over() {
         true => Err(at.unreached("the round is over")),
-        false => at.keys.take(tenure, lease, Manner::Try, answer_by),
+        false => at.keys.take(tenure, lease, Manner::Try, Limits::of_lease(lease, answer_by)),
     });
     let nodes = tenure.nodes();
     match &taken {

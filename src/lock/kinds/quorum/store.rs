@@ -12,7 +12,7 @@ use crate::lease::tenure::Tenure;
 use crate::lock::primitive::{Primitive, Renewed, Take};
 use crate::lock::queue::Manner;
 use crate::store::Health;
-use crate::store::node::{Failure, GRACE, Lane};
+use crate::store::node::{Failure, GRACE, Lane, Limits};
 use crossbeam_channel::{Receiver, bounded};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -198,7 +198,8 @@ impl Quorum {
 }
 
 impl Primitive for Quorum {
-    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, _: Manner<'_>, answer_by: Moment) -> Result<Take, Failure> {
+    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, _: Manner<'_>, limits: Limits<'_>) -> Result<Take, Failure> {
+        let answer_by = limits.answer_by;
         let ears = self.ears.of(tenure.key());
         if let Some(ears) = &ears {
             // Not on the waiter's semaphore: the hints that would end it come from those it has to keep apart from.
@@ -244,11 +245,12 @@ impl Primitive for Quorum {
         tenure: &Arc<Tenure>,
         count: usize,
         lease: Lease,
-        answer_by: Moment,
+        limits: Limits<'_>,
     ) -> Result<Option<Moment>, Failure> {
-        let (round, share) = (self.round(answer_by), Arc::clone(tenure));
+        let (round, share) = (self.round(limits.answer_by), Arc::clone(tenure));
         let answers = self.ask(Turn::Of(tenure.key().full()), round, move |at, ready| {
-            let reenter = || at.keys.reenter(&share, count, lease, round.ends).map(|sent| sent.is_some());
+            let limits = Limits::of_lease(lease, round.ends);
+            let reenter = || at.keys.reenter(&share, count, lease, limits).map(|sent| sent.is_some());
             ask_holder(at, &share, || ready.and_then(|()| reenter()))
         });
         self.count(answers).result(round.open_until()).map(|held| held.then_some(round.sent))
@@ -260,11 +262,13 @@ impl Primitive for Quorum {
         let (brief, shares): (_, Arc<[_]>) = (self.round(answer_by), tenures.into());
         let round = match lane {
             Lane::Renewals => Round { ends: answer_by.max(brief.ends), begin_by: answer_by.max(brief.ends), ..brief },
-            Lane::Calls => brief,
+            Lane::Calls | Lane::Releases => brief,
         };
         let turn = match lane {
             Lane::Renewals => Turn::Renewals,
-            Lane::Calls => tenures.first().map_or(Turn::Renewals, |tenure| Turn::Of(tenure.key().full())),
+            Lane::Calls | Lane::Releases => {
+                tenures.first().map_or(Turn::Renewals, |tenure| Turn::Of(tenure.key().full()))
+            }
         };
         let mut answers = self.ask(turn, round, move |at, ready| {
             let held = ready.and_then(|()| renew_at(at, lane, &shares, lease, round.ends));

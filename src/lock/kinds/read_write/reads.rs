@@ -10,7 +10,7 @@ use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Lease, Moment};
 use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
-use crate::lock::keys::{ProlongArgs, any_time, takes};
+use crate::lock::keys::{ProlongArgs, takes};
 use crate::lock::primitive::{Primitive, Renewed, Take};
 use crate::lock::queue::Manner;
 use crate::registry::{current_thread, registry};
@@ -46,7 +46,7 @@ struct Asked<'a> {
     first: [Arg<'a>; 4],
     lease: Lease,
     manner: Manner<'a>,
-    limits: Limits,
+    limits: Limits<'a>,
 }
 
 impl Reads {
@@ -116,7 +116,7 @@ impl Reads {
         (script, first): (&'static Script, ProlongArgs<'_>),
         lane: Lane,
         tenures: &[Arc<Tenure>],
-        limits: Limits,
+        limits: Limits<'_>,
     ) -> Result<Renewed, Failure> {
         let timeouts: Vec<_> = tenures.iter().map(|tenure| tenure.key().timeout(tenure.owner())).collect();
         let pairs = tenures.iter().zip(&timeouts);
@@ -129,7 +129,25 @@ impl Reads {
         Ok(tenures.iter().map(|tenure| Self::both(tenure, next(), next())).collect())
     }
 
-    fn release_by(&self, keys: &[&str], tenure: &Tenure, trusts: bool, limits: Limits) -> Result<Answer, Failure> {
+    fn renew_all(
+        &self,
+        lane: Lane,
+        tenures: &[Arc<Tenure>],
+        lease: Lease,
+        limits: Limits<'_>,
+    ) -> Result<Renewed, Failure> {
+        let by = self.sides.keys.prolonging([&RENEW_READ, &RENEW_READ_STRICT], lease);
+        let mut renewed = self.renew_by(by, lane, tenures, limits)?;
+        for (tenure, one) in tenures.iter().zip(&mut renewed) {
+            if one.as_ref().is_err_and(Failure::is_on_its_way) {
+                let plain = ProlongArgs::from_iter([Arg::Deadline, Arg::Number(lease.millis())]);
+                *one = self.renew_by((&RENEW_READ, plain), lane, std::slice::from_ref(tenure), limits).and_then(only);
+            }
+        }
+        Ok(renewed)
+    }
+
+    fn release_by(&self, keys: &[&str], tenure: &Tenure, trusts: bool, limits: Limits<'_>) -> Result<Answer, Failure> {
         let key = tenure.key();
         let (channel, prefix) = (Arg::Parts(key.channel_parts()), Arg::Parts(key.timeouts_parts()));
         let marks = if trusts { Arg::Parts(key.writers_parts()) } else { Arg::Text("") };
@@ -141,7 +159,7 @@ impl Reads {
 
     /// Out of the lock first: the time-out ends by itself.
     fn release_in_parts(&self, tenure: &Tenure, timeout: &str, answer_by: Moment) -> Result<Answer, Failure> {
-        let answer = self.release_by(&[tenure.key().full()], tenure, false, any_time(answer_by))?;
+        let answer = self.release_by(&[tenure.key().full()], tenure, false, Limits::any_time(answer_by))?;
         self.sides.keys.ask("DEL", timeout, answer_by)?;
         Ok(answer)
     }
@@ -162,11 +180,16 @@ impl Primitive for Reads {
         kind.is(&WRITE)
     }
 
-    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, answer_by: Moment) -> Result<Take, Failure> {
+    fn take(
+        &self,
+        tenure: &Arc<Tenure>,
+        lease: Lease,
+        manner: Manner<'_>,
+        limits: Limits<'_>,
+    ) -> Result<Take, Failure> {
         let proof = self.proof(tenure.key());
         let shown = proof.as_ref().map_or(Arg::Text(""), |write| Arg::Parts(write.tenure().field()));
         let first = [Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), shown];
-        let limits = Limits { answer_by, execute_within: lease.validity() };
         let timeout = tenure.key().timeout(tenure.owner());
         let answer = self.ask_whole(&Asked { tenure, timeout, first, lease, manner, limits })?;
         match &answer.reply {
@@ -176,21 +199,12 @@ impl Primitive for Reads {
     }
 
     /// The count stays 1: who adds the counts up, looks for as many time-outs.
-    fn reenter(&self, tenure: &Arc<Tenure>, _: usize, lease: Lease, answer_by: Moment) -> RenewedOne {
-        self.renew(Lane::Calls, std::slice::from_ref(tenure), lease, answer_by).and_then(only)
+    fn reenter(&self, tenure: &Arc<Tenure>, _: usize, lease: Lease, limits: Limits<'_>) -> RenewedOne {
+        self.renew_all(Lane::Calls, std::slice::from_ref(tenure), lease, limits).and_then(only)
     }
 
     fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<Renewed, Failure> {
-        let limits = Limits { answer_by, execute_within: lease.validity() };
-        let by = self.sides.keys.prolonging([&RENEW_READ, &RENEW_READ_STRICT], lease);
-        let mut renewed = self.renew_by(by, lane, tenures, limits)?;
-        for (tenure, one) in tenures.iter().zip(&mut renewed) {
-            if one.as_ref().is_err_and(Failure::is_on_its_way) {
-                let plain = ProlongArgs::from_iter([Arg::Deadline, Arg::Number(lease.millis())]);
-                *one = self.renew_by((&RENEW_READ, plain), lane, std::slice::from_ref(tenure), limits).and_then(only);
-            }
-        }
-        Ok(renewed)
+        self.renew_all(lane, tenures, lease, Limits::of_lease(lease, answer_by))
     }
 
     fn each_apart(&self, tenures: &[Arc<Tenure>], ask: &mut dyn FnMut(&[Arc<Tenure>])) {
@@ -207,7 +221,7 @@ impl Primitive for Reads {
             true => self.release_in_parts(tenure, &timeout, answer_by),
             false => self.release_by(&[key.full(), &timeout], tenure, true, limits),
         };
-        let answer = match whole(any_time(answer_by)) {
+        let answer = match whole(Limits::any_time(answer_by)) {
             Err(failure) if failure.is_on_its_way() || failure.is_half_here() => {
                 self.release_in_parts(tenure, &timeout, answer_by)
             }

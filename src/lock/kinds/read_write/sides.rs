@@ -7,11 +7,11 @@ use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::Moment;
 use crate::client::Space;
 use crate::lease::tenure::Tenure;
-use crate::lock::keys::{Keys, any_time, takes};
+use crate::lock::keys::{Keys, takes};
 use crate::lock::primitive::Primitive;
 use crate::lock::queue::Manner;
 use crate::store::Store;
-use crate::store::node::{Answer, Arg, Failure, Limits};
+use crate::store::node::{Answer, Arg, Failure, Limits, Verb};
 use arrayvec::ArrayVec;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl Sides {
         first: [Arg<'_>; 4],
         tenure: &Tenure,
         manner: Manner<'_>,
-        limits: Limits,
+        limits: Limits<'_>,
     ) -> Result<Answer, Failure> {
         let key = tenure.key();
         let advice = if self.is_apart(key) { NO_ADVICE } else { self.advice(key, manner) };
@@ -110,9 +110,9 @@ impl Sides {
         &self,
         key: &Key,
         answer_by: Moment,
-        send: &dyn Fn(bool, Limits) -> Result<Answer, Failure>,
+        send: &dyn Fn(bool, Limits<'_>) -> Result<Answer, Failure>,
     ) -> Result<Answer, Failure> {
-        let limits = any_time(answer_by);
+        let limits = Limits::any_time(answer_by);
         if self.is_apart(key) {
             return send(false, limits);
         }
@@ -137,9 +137,8 @@ impl Sides {
         key: &Key,
         answer_by: Moment,
     ) -> Result<Option<Option<Duration>>, Failure> {
-        let (keys, args, limits) = ([key.full()], [Arg::Text(name_of(side))], any_time(answer_by));
-        let answer = self.keys.attempt(&TIME_TO_LIVE_SIDE, &keys, &args, limits, None, true)?;
-        match answer.reply.number()? {
+        let by = Verb::Script(&TIME_TO_LIVE_SIDE);
+        match self.keys.look(by, key.full(), &[Arg::Text(name_of(side))], answer_by)?.number()? {
             -2 => Ok(None),
             left => Ok(Some(u64::try_from(left).ok().map(Duration::from_millis))),
         }

@@ -49,14 +49,19 @@ impl Primitive for Writes {
     /// The mark of a call that waits lasts for longer than a short lease. It is to be taken away for as long: by a release that
     /// is sent again until it is answered, and once more where a master that did not hear of that takes the place of the one that
     /// did. Else it would keep readers out there.
-    fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, answer_by: Moment) -> Result<Take, Failure> {
+    fn take(
+        &self,
+        tenure: &Arc<Tenure>,
+        lease: Lease,
+        manner: Manner<'_>,
+        limits: Limits<'_>,
+    ) -> Result<Take, Failure> {
         let (key, [_, readers]) = (tenure.key(), self.sides.grounds);
         if !matches!(manner, Manner::Try) {
-            tenure.may_last(answer_by.plus(Duration::from_millis(self.sides.waits)));
+            tenure.may_last(limits.answer_by.plus(Duration::from_millis(self.sides.waits)));
         }
         registry().shut(readers, key.full());
         let first = [Arg::Deadline, Arg::Number(lease.millis()), Arg::Parts(tenure.field()), Arg::Number(1)];
-        let limits = Limits { answer_by, execute_within: lease.validity() };
         let answer = self.sides.ask(BY, &[key.full()], first, tenure, manner, limits)?;
         registry().shut(readers, key.full());
         match &answer.reply {
@@ -70,9 +75,9 @@ impl Primitive for Writes {
         tenure: &Arc<Tenure>,
         count: usize,
         lease: Lease,
-        answer_by: Moment,
+        limits: Limits<'_>,
     ) -> Result<Option<Moment>, Failure> {
-        self.sides.keys.reenter(tenure, count, lease, answer_by)
+        self.sides.keys.reenter(tenure, count, lease, limits)
     }
 
     fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<Renewed, Failure> {

@@ -81,6 +81,19 @@ impl<'a> Stop<'a> {
         Ok(())
     }
 
+    /// What the call can sleep on, wherever it is: its token wakes it there, and so does whoever ends all waiting.
+    pub(crate) fn bed(&self) -> Arc<Semaphore> {
+        self.semaphore.map_or_else(|| self.own_bed(), Arc::clone)
+    }
+
+    fn own_bed(&self) -> Arc<Semaphore> {
+        let bed = Arc::default();
+        if let Some(token) = self.token {
+            token.wake(&bed);
+        }
+        bed
+    }
+
     /// What wakes the call when it is released, for as long as it is kept.
     pub(crate) fn ear(&self) -> Arc<Semaphore> {
         self.semaphore.map_or_else(Arc::default, |semaphore| Arc::new(Semaphore::relay(semaphore)))
