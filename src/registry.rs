@@ -182,7 +182,10 @@ impl Registry {
 
     /// The tenure of a hold follows what the open levels of that ask for, while nobody comes to share it.
     pub(crate) fn follow(&self, space: Uuid, hold: &Hold) {
-        self.look_mut(space, hold.tenure().key().full(), |_| Some(hold.follow()));
+        self.look_mut(space, hold.tenure().key().full(), |_| {
+            hold.follow();
+            Some(())
+        });
     }
 
     /// Passes the tenure of the current thread's hold on to a parked thread, or leaves it to who shares it, without the wire. The hold is then

@@ -266,6 +266,19 @@ impl Keys {
         self.store.attempt_all(lane, &request, shared, limits)
     }
 
+    /// Sends one that frees to several keys, with so many arguments for all of them.
+    pub(super) fn free_each(
+        &self,
+        script: &'static Script,
+        keys: &[&str],
+        (shared, args): (usize, &[Arg<'_>]),
+        may_ask: bool,
+        answer_by: Moment,
+    ) -> Result<Answers, Failure> {
+        let request = Request { may_ask, ..Request::new(Verb::Script(script), keys, args) };
+        self.store.attempt_all(Lane::Releases, &request, shared, Limits::any_time(answer_by))
+    }
+
     /// Strict mode: what a script needs to know of the epoch.
     pub(super) fn quiet_args(&self) -> Option<[Arg<'_>; 3]> {
         let (epoch, quarantine) = self.epoch.as_ref()?;

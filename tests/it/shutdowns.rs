@@ -4,8 +4,8 @@ use crate::harness::quorum;
 use crate::process::alone;
 use crate::proxy::Proxy;
 use crate::server::Server;
-use crate::threads::{LONG, eventually, finish, ms, timed};
-use redlatch::{Client, ClientBuilder, LossCause, MultiLock, RedLock, ReentrantLock, Terms};
+use crate::threads::{LONG, eventually, finish, ms, spawn_asleep, timed};
+use redlatch::{Client, ClientBuilder, LossCause, MultiLock, ReadWriteLock, RedLock, ReentrantLock, Terms};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -18,6 +18,10 @@ const COMMANDS: usize = 100 + 40;
 
 fn locks_of(builder: ClientBuilder) -> ReentrantLock {
     ReentrantLock::new(&builder.build().unwrap())
+}
+
+fn sides_of(builder: ClientBuilder) -> ReadWriteLock {
+    ReadWriteLock::new(&builder.build().unwrap())
 }
 
 /// Takes so many locks, a hundred by one command where that can be.
@@ -198,4 +202,55 @@ fn a_loss_that_the_shutdown_finds_is_told_to_the_callback() {
         locks.client().shutdown();
         eventually(LONG, "the callback is told", || TOLD.load(SeqCst) == losses);
     }
+}
+
+/// So many commands free a thousand readers and as many writers, with room for the handshakes of connections that are new.
+const COMMANDS_OF_SIDES: usize = 2 * 10 + 40;
+
+#[test]
+fn read_write_holds_are_freed_in_batches() {
+    alone(|| {
+        let server = Server::start();
+        let locks = sides_of(server.builder().watchdog_timeout(UNRENEWED));
+        for number in 0..1_000 {
+            locks.read().lock(&format!("r{number}")).unwrap();
+            locks.write().lock(&format!("w{number}")).unwrap();
+        }
+        let began = Instant::now();
+        let commands = server.commands_during(|| locks.client().shutdown());
+        println!(
+            "a shutdown of 1,000 readers and 1,000 writers took {:?}, {} commands",
+            began.elapsed(),
+            commands.len()
+        );
+        assert!(commands.len() <= COMMANDS_OF_SIDES, "{} commands", commands.len());
+        assert_eq!(server.ask::<i64>(&["DBSIZE"]), 0);
+    });
+}
+
+/// In one batch: what others read stays theirs, what only this client had is free, who waits is told, and a key that holds something
+/// else is left alone and is in nobody's way.
+#[test]
+fn a_batch_of_read_write_holds_does_to_each_lock_what_its_own_release_does() {
+    let server = Server::start();
+    let [locks, other] = [(); 2].map(|()| sides_of(server.builder().watchdog_timeout(UNRENEWED).poll_cap(UNRENEWED)));
+    ["shared", "wanted", "text", "z"].iter().for_each(|name| locks.read().lock(name).unwrap());
+    locks.write().lock("both").unwrap();
+    locks.read().lock("both").unwrap();
+    locks.write().lock("written").unwrap();
+    let theirs = other.read().acquire("shared", &Terms::new()).unwrap().unwrap();
+    server.ask::<String>(&["SET", "text", "else"]);
+    std::thread::scope(|scope| {
+        let waits = [("wanted", other.write()), ("written", other.write())];
+        let waiting =
+            waits.map(|(name, side)| spawn_asleep(scope, move || side.lock(name).and_then(|()| side.unlock(name))));
+        locks.client().shutdown();
+        waiting.map(finish).map(|(waited, _)| waited.unwrap());
+    });
+    assert!(other.read().verify(&theirs).unwrap());
+    assert_eq!(server.ask::<i64>(&["HLEN", "shared"]), 2, "the mode and the other reader");
+    assert_eq!(server.ask::<String>(&["GET", "text"]), "else");
+    other.read().release(&theirs).unwrap();
+    server.ask::<i64>(&["DEL", "text"]);
+    eventually(LONG, "nothing is left", || server.leftovers().is_empty());
 }

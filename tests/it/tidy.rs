@@ -176,7 +176,9 @@ fn every_command_of_a_script_is_among_the_permissions() {
     // What some kinds need besides.
     let beside = page.split_once("A [`FencedLock`] needs").unwrap().1.split_once("A [`strict`]").unwrap().0;
     let is_of_kind = |(path, _): &(PathBuf, String)| {
-        let is_prelude = ["readers.lua", "readers_turn.lua", "writer_left.lua", "next_writer.lua"].iter().any(|prelude| path.ends_with(prelude));
+        let is_prelude = ["readers.lua", "readers_turn.lua", "writer_left.lua", "next_writer.lua"]
+            .iter()
+            .any(|prelude| path.ends_with(prelude));
         is_prelude || path.components().any(|part| part.as_os_str() == "kinds")
     };
     let (of_kinds, of_all): (Vec<_>, Vec<_>) = lua::files().into_iter().partition(is_of_kind);

@@ -4,7 +4,7 @@ use super::{ACQUIRE_GROUP, Keys, RELEASE_GROUP};
 use crate::base::time::{Lease, Moment};
 use crate::lease::tenure::Tenure;
 use crate::lock::primitive::{GroupPrimitive, TakeAll};
-use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Reply, Request, Verb};
+use crate::store::node::{Answer, Arg, Failure, Limits, Reply};
 use std::sync::Arc;
 
 impl GroupPrimitive for Keys {
@@ -33,8 +33,7 @@ impl GroupPrimitive for Keys {
         let args =
             tenures.iter().flat_map(|tenure| [Arg::Text(tenure.owner()), Arg::Parts(tenure.key().channel_parts())]);
         let args: Vec<_> = args.collect();
-        let request = Request::new(Verb::Script(&RELEASE_GROUP), &keys, &args);
-        let answers = self.store.attempt_all(Lane::Releases, &request, 0, Limits::any_time(answer_by))?;
+        let answers = self.free_each(&RELEASE_GROUP, &keys, (0, &args), true, answer_by)?;
         let released = tenures.iter().zip(answers);
         let freed = |(tenure, answer): (&Arc<Tenure>, Result<Answer, Failure>)| {
             let answer = answer?;

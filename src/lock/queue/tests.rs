@@ -4,6 +4,7 @@ use super::*;
 use crate::base::config::Settings;
 use crate::base::key::Naming;
 use crate::base::owner::OwnerId;
+use crate::base::signal::Ear;
 use crate::store::node::{Lane, Limits, Request};
 use crate::store::{Answers, Health};
 use parking_lot::Mutex;

@@ -76,14 +76,20 @@ fn write(server: &Server, owner: &str, lease: &str) -> Value {
     call(server, "writes/acquire", &["n"], &[LATE, lease, &format!("{owner}:write"), "1", "", "", "", "0", "0"])
 }
 
+/// What a script for several locks says of the first.
+fn first(reply: Value) -> Value {
+    let Value::Array(replies) = reply else { panic!("{reply:?} is of no lock") };
+    replies.into_iter().next().unwrap()
+}
+
 fn release_read(server: &Server, owner: &str) -> Value {
-    let args = [owner, "redisson_rwlock:{n}", "{n}:", "1"];
-    call(server, "reads/release", &["n", &timeout(owner)], &args)
+    let args = ["1", "10", "0", owner, "redisson_rwlock:{n}", "{n}:", "", "", "", "", "", "", ""];
+    first(call(server, "reads/release", &["n", &timeout(owner)], &args))
 }
 
 fn release_write(server: &Server, owner: &str) -> Value {
-    let args = [&format!("{owner}:write"), "0", "redisson_rwlock:{n}", "{n}:", "1", "", "", "10"];
-    call(server, "writes/release", &["n"], &args)
+    let args = ["1", "10", "0", "0", &format!("{owner}:write"), "redisson_rwlock:{n}", "{n}:", "", "", ""];
+    first(call(server, "writes/release", &["n"], &args))
 }
 
 const DONE: Value = Value::Nil;

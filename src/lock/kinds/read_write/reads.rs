@@ -1,7 +1,7 @@
 //! The side of readers. A read hold is two keys, the field in the lock and its time-out, which are not always at one node.
 
 use super::WRITE;
-use super::sides::{Asking, Sides, TURN};
+use super::sides::{Args, Asking, Sides, TURN};
 use crate::base::key::{Key, Side};
 use crate::base::kind::Kind;
 use crate::base::script::Count::{AtLeast, Exactly};
@@ -14,6 +14,7 @@ use crate::lock::keys::{ProlongArgs, takes};
 use crate::lock::primitive::{Primitive, Renewed, Take};
 use crate::lock::queue::Manner;
 use crate::registry::{current_thread, registry};
+use crate::store::Answers;
 use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Reply};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +30,8 @@ scripts! {
     RENEW_READ_STRICT = "../../keys/serving.lua" / "reads/renew.lua", AtLeast(1), AtLeast(5);
     /// Reply: 1.
     TIMEOUT = "reads/timeout.lua", Exactly(1), Exactly(2);
-    /// Reply: that of [`Keys::freed`](crate::lock::keys::Keys::freed).
-    RELEASE_READ = "reads/release.lua", AtLeast(1), Exactly(8);
+    /// Reply: that of [`Keys::freed`](crate::lock::keys::Keys::freed) for each lock, 1 for each time-out.
+    RELEASE_READ = "reads/release.lua", AtLeast(1), AtLeast(8);
 }
 
 static BY: Asking = [&ACQUIRE_READ, &ACQUIRE_READ_STRICT];
@@ -147,19 +148,43 @@ impl Reads {
         Ok(renewed)
     }
 
-    fn release_by(&self, keys: &[&str], tenure: &Tenure, trusts: bool, limits: Limits<'_>) -> Result<Answer, Failure> {
-        let key = tenure.key();
-        let (channel, prefix) = (Arg::Parts(key.channel_parts()), Arg::Parts(key.timeouts_parts()));
-        let marks = if trusts { Arg::Parts(key.writers_parts()) } else { Arg::Text("") };
-        let [ears, longest] = self.sides.bounds(key);
-        let (owner, trusted, turn) = (Arg::Text(tenure.owner()), Arg::Number(trusts.into()), Arg::Number(TURN));
-        let args = [owner, channel, prefix, trusted, marks, turn, ears, longest];
-        self.sides.keys.attempt(&RELEASE_READ, keys, &args, limits, None, !trusts)
+    /// What the release of these holds is told, and of each, if it `trusts`, of its time-out, too.
+    fn releasing<'a>(&'a self, tenures: &'a [Arc<Tenure>], trusts: bool) -> impl Iterator<Item = Arg<'a>> {
+        let own = move |tenure: &'a Arc<Tenure>| {
+            let key = tenure.key();
+            let marks = if trusts { Arg::Parts(key.writers_parts()) } else { Arg::Text("") };
+            let (channel, prefix) = (Arg::Parts(key.channel_parts()), Arg::Parts(key.timeouts_parts()));
+            let of_lock = [Arg::Text(tenure.owner()), channel, prefix, marks, self.sides.ears(key)];
+            let of_timeout = trusts.then_some([Arg::Text(""); 5]);
+            of_lock.into_iter().chain(of_timeout.into_iter().flatten())
+        };
+        let of_all = [Arg::Number(trusts.into()), Arg::Number(TURN), self.sides.longest()];
+        of_all.into_iter().chain(tenures.iter().flat_map(own))
+    }
+
+    fn release_by(
+        &self,
+        keys: &[&str],
+        tenure: &Arc<Tenure>,
+        trusts: bool,
+        answer_by: Moment,
+    ) -> Result<Answer, Failure> {
+        let args = Args::from_iter(self.releasing(std::slice::from_ref(tenure), trusts));
+        self.sides.release(&RELEASE_READ, keys, &args, trusts, Limits::any_time(answer_by))
+    }
+
+    fn release_each(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<Answers, Failure> {
+        let timeouts: Vec<_> = tenures.iter().map(|tenure| tenure.key().timeout(tenure.owner())).collect();
+        let pairs = tenures.iter().zip(&timeouts);
+        let keys: Vec<_> = pairs.flat_map(|(tenure, timeout)| [tenure.key().full(), timeout.as_str()]).collect();
+        let args: Vec<_> = self.releasing(tenures, true).collect();
+        let answers = self.sides.keys.free_each(&RELEASE_READ, &keys, (3, &args), false, answer_by)?;
+        Ok(answers.into_iter().step_by(2).collect())
     }
 
     /// Out of the lock first: the time-out ends by itself.
-    fn release_in_parts(&self, tenure: &Tenure, timeout: &str, answer_by: Moment) -> Result<Answer, Failure> {
-        let answer = self.release_by(&[tenure.key().full()], tenure, false, Limits::any_time(answer_by))?;
+    fn release_in_parts(&self, tenure: &Arc<Tenure>, timeout: &str, answer_by: Moment) -> Result<Answer, Failure> {
+        let answer = self.release_by(&[tenure.key().full()], tenure, false, answer_by)?;
         self.sides.keys.ask("DEL", timeout, answer_by)?;
         Ok(answer)
     }
@@ -217,17 +242,22 @@ impl Primitive for Reads {
             return Ok(true);
         }
         let (key, timeout) = (tenure.key(), tenure.key().timeout(tenure.owner()));
-        let whole = |limits| match self.sides.is_apart(key) {
+        let whole = || match self.sides.is_apart(key) {
             true => self.release_in_parts(tenure, &timeout, answer_by),
-            false => self.release_by(&[key.full(), &timeout], tenure, true, limits),
+            false => self.release_by(&[key.full(), &timeout], tenure, true, answer_by),
         };
-        let answer = match whole(Limits::any_time(answer_by)) {
+        let answer = match whole() {
             Err(failure) if failure.is_on_its_way() || failure.is_half_here() => {
                 self.release_in_parts(tenure, &timeout, answer_by)
             }
             answer => answer,
         }?;
         Ok(self.sides.keys.freed(key, &answer, answer.reply.number()?).is_done())
+    }
+
+    fn sweep_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<(), Failure> {
+        let each = |tenures: &[_]| self.release_each(tenures, answer_by);
+        self.sides.sweep_all(tenures, each, |tenure| self.sweep(tenure, answer_by))
     }
 
     fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure> {

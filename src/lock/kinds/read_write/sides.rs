@@ -10,8 +10,8 @@ use crate::lease::tenure::Tenure;
 use crate::lock::keys::{Keys, takes};
 use crate::lock::primitive::Primitive;
 use crate::lock::queue::Manner;
-use crate::store::Store;
 use crate::store::node::{Answer, Arg, Failure, Limits, Verb};
+use crate::store::{Answers, Store};
 use arrayvec::ArrayVec;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ scripts! {
 pub(super) type Asking = [&'static Script; 2];
 
 /// As many arguments as a script here has at most.
-type Args<'a> = ArrayVec<Arg<'a>, 12>;
+pub(super) type Args<'a> = ArrayVec<Arg<'a>, 13>;
 
 /// The store of both sides.
 pub(super) struct Sides {
@@ -86,16 +86,20 @@ impl Sides {
     }
 
     fn advice<'a>(&self, key: &'a Key, manner: Manner<'_>) -> [Arg<'a>; 5] {
-        let [ears, longest] = self.bounds(key);
         let waits = Arg::Number(u64::from(!matches!(manner, Manner::Try)));
-        [Arg::Parts(key.writers_parts()), Arg::Parts(key.readers_parts()), ears, longest, waits]
+        let (marks, turn) = (Arg::Parts(key.writers_parts()), Arg::Parts(key.readers_parts()));
+        [marks, turn, self.ears(key), self.longest(), waits]
     }
 
-    /// Within which a writer that waits is believed to: what the ears of clients begin with, one of which it has as long as its process
-    /// lives, and for how long it counts at most, ms.
-    pub(super) fn bounds<'a>(&self, key: &'a Key) -> [Arg<'a>; 2] {
+    /// What the ears of clients begin with. A writer that waits has one as long as its process lives, and counts no longer.
+    pub(super) fn ears<'a>(&self, key: &'a Key) -> Arg<'a> {
         let ears = self.client.and_then(|_| self.keys.ears(key));
-        [ears.map_or(Arg::Text(""), Arg::Parts), Arg::Number(self.waits)]
+        ears.map_or(Arg::Text(""), Arg::Parts)
+    }
+
+    /// For how long a writer that waits counts at most, ms.
+    pub(super) fn longest(&self) -> Arg<'static> {
+        Arg::Number(self.waits)
     }
 
     pub(super) fn listen_as_alive(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
@@ -120,6 +124,41 @@ impl Sides {
             Err(failure) if failure.is_on_its_way() => send(false, limits),
             answer => answer,
         }
+    }
+
+    /// Sends the release of one hold, whose lock is the first key.
+    pub(super) fn release(
+        &self,
+        script: &'static Script,
+        keys: &[&str],
+        args: &[Arg<'_>],
+        trusts: bool,
+        limits: Limits<'_>,
+    ) -> Result<Answer, Failure> {
+        let answer = self.keys.attempt(script, keys, args, limits, None, !trusts)?;
+        answer.one_each(keys.len())?.swap_remove(0)
+    }
+
+    /// Frees what tenures that are over have, `each` by one script, and what is not all at one node `alone`.
+    pub(super) fn sweep_all(
+        &self,
+        tenures: &[Arc<Tenure>],
+        each: impl Fn(&[Arc<Tenure>]) -> Result<Answers, Failure>,
+        alone: impl Fn(&Arc<Tenure>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let is_apart = |tenure: &Arc<Tenure>| self.is_apart(tenure.key());
+        let (apart, whole): (Vec<_>, Vec<_>) = tenures.iter().cloned().partition(is_apart);
+        let answers = if whole.is_empty() { Vec::new() } else { each(&whole)? };
+        for (tenure, answer) in whole.iter().zip(answers) {
+            match answer {
+                Err(failure) if failure.is_on_its_way() || failure.is_half_here() => alone(tenure)?,
+                answer => {
+                    let answer = answer?;
+                    self.keys.freed(tenure.key(), &answer, answer.reply.number()?);
+                }
+            }
+        }
+        apart.iter().try_for_each(alone)
     }
 
     pub(super) fn force_unlock(&self, side: Side, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
@@ -163,8 +202,7 @@ pub(super) const TURN: u64 = 10;
 const DAY: u64 = 86_400_000;
 
 /// Nothing is read or written beside the lock.
-pub(super) const NO_ADVICE: [Arg<'static>; 5] =
-    [Arg::Text(""), Arg::Text(""), Arg::Text(""), Arg::Number(0), Arg::Number(0)];
+const NO_ADVICE: [Arg<'static>; 5] = [Arg::Text(""), Arg::Text(""), Arg::Text(""), Arg::Number(0), Arg::Number(0)];
 
 fn name_of(side: Side) -> &'static str {
     if side == Side::Write { "write" } else { "read" }

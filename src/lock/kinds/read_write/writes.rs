@@ -1,6 +1,6 @@
 //! The side of the writer.
 
-use super::sides::{Asking, NO_ADVICE, Sides, TURN};
+use super::sides::{Args, Asking, Sides, TURN};
 use crate::base::key::{Key, Side};
 use crate::base::script::Count::{AtLeast, Exactly};
 use crate::base::script::scripts;
@@ -19,8 +19,8 @@ scripts! {
     ACQUIRE_WRITE = "writes/acquire.lua", Exactly(1), AtLeast(4);
     /// Reply: that of acquire, or an array with the ms left of the quarantine.
     ACQUIRE_WRITE_STRICT = "../../keys/quarantine.lua" / "writes/acquire.lua", Exactly(1), AtLeast(7);
-    /// Reply: that of [`Keys::freed`](crate::lock::keys::Keys::freed).
-    RELEASE_WRITE = "writes/release.lua", Exactly(1), Exactly(10);
+    /// Reply: that of [`Keys::freed`](crate::lock::keys::Keys::freed) for each lock.
+    RELEASE_WRITE = "writes/release.lua", AtLeast(1), AtLeast(10);
 }
 
 static BY: Asking = [&ACQUIRE_WRITE, &ACQUIRE_WRITE_STRICT];
@@ -32,6 +32,19 @@ pub(super) struct Writes {
 impl Writes {
     pub(super) fn new(sides: Sides) -> Self {
         Self { sides }
+    }
+
+    /// What the release of these holds is told.
+    fn releasing<'a>(&'a self, tenures: &'a [Arc<Tenure>], left: usize, trusts: bool) -> impl Iterator<Item = Arg<'a>> {
+        let own = move |tenure: &'a Arc<Tenure>| {
+            let key = tenure.key();
+            let seen = [Arg::Parts(key.writers_parts()), Arg::Parts(key.readers_parts())];
+            let [marks, turn] = if trusts { seen } else { [Arg::Text(""); 2] };
+            let (field, channel) = (Arg::Parts(tenure.field()), Arg::Parts(key.channel_parts()));
+            [field, channel, Arg::Parts(key.timeouts_parts()), marks, turn, self.sides.ears(key)]
+        };
+        let of_all = [Arg::Number(trusts.into()), Arg::Number(TURN), Arg::Number(left as u64), self.sides.longest()];
+        of_all.into_iter().chain(tenures.iter().flat_map(own))
     }
 }
 
@@ -91,21 +104,23 @@ impl Primitive for Writes {
     fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
         let key = tenure.key();
         let answer = self.sides.free(key, answer_by, &|trusts, limits| {
-            let [marks, turn, ..] = NO_ADVICE;
-            let seen = [Arg::Parts(key.writers_parts()), Arg::Parts(key.readers_parts())];
-            let [marks, turn] = if trusts { seen } else { [marks, turn] };
-            let (field, left, trusted) = (Arg::Parts(tenure.field()), Arg::Number(left as u64), trusts.into());
-            let (channel, prefix) = (Arg::Parts(key.channel_parts()), Arg::Parts(key.timeouts_parts()));
-            let [ears, longest] = self.sides.bounds(key);
-            let (trusted, span) = (Arg::Number(trusted), Arg::Number(TURN));
-            let args = [field, left, channel, prefix, trusted, marks, turn, span, ears, longest];
-            self.sides.keys.attempt(&RELEASE_WRITE, &[key.full()], &args, limits, None, !trusts)
+            let args = Args::from_iter(self.releasing(std::slice::from_ref(tenure), left, trusts));
+            self.sides.release(&RELEASE_WRITE, &[key.full()], &args, trusts, limits)
         })?;
         let freed = self.sides.keys.freed(key, &answer, answer.reply.number()?);
         if left == 0 {
             self.sides.keys.note_audience(tenure, freed);
         }
         Ok(freed.is_done())
+    }
+
+    fn sweep_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<(), Failure> {
+        let each = |tenures: &[Arc<Tenure>]| {
+            let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
+            let args: Vec<_> = self.releasing(tenures, 0, true).collect();
+            self.sides.keys.free_each(&RELEASE_WRITE, &keys, (4, &args), false, answer_by)
+        };
+        self.sides.sweep_all(tenures, each, |tenure| self.sweep(tenure, answer_by))
     }
 
     fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure> {

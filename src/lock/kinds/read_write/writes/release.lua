@@ -1,26 +1,24 @@
--- Gives up one level of a write hold; with the last level the lock is freed, or left to the readers of the same thread, and waiters
--- are told. It uses only commands that work when the server is out of memory, but for advice.
+-- Gives up one level of any number of write holds of one slot, as if by a call each; with the last level a lock is freed, or left to the
+-- readers of the same thread, and its waiters are told. It uses only commands that work when the server is out of memory, but for
+-- advice.
 --
 -- preludes held, tell, readers, writer_left, next_writer
--- KEYS[1]  the lock: hash, mode -> read or write, owner field -> hold count
--- ARGV[1]  field of the write hold
--- ARGV[2]  hold count that is left, absolute; 0 frees the lock
--- ARGV[3]  channel of the lock
--- ARGV[4]  what the time-outs of this lock begin with
--- ARGV[5]  1: a time-out that is not seen is gone; 0: it may be at another node
--- ARGV[6]  the mark of writers: zset; empty: it is left out
--- ARGV[7]  the turn of readers: string, 'waiting' or 'turn'
--- ARGV[8]  how long the lock is left to readers that waited, or else to the writer that has waited longest, ms
--- ARGV[9]  what the ears of clients begin with; empty: it is not counted here who listens
--- ARGV[10] for how long a writer that waits counts at most, ms
--- reply    1: a level was given up; 0: not held by this owner; else what tell returns
-local lock = KEYS[1]
-local owner, left, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local prefix, trusts = ARGV[4], ARGV[5] == '1'
-local marks, turn, span = ARGV[6], ARGV[7], ARGV[8]
-local ears, longest = ARGV[9], tonumber(ARGV[10])
+-- KEYS[i]  a lock: hash, mode -> read or write, owner field -> hold count
+-- ARGV[1]  1: a time-out that is not seen is gone; 0: it may be at another node
+-- ARGV[2]  how long a lock is left to readers that waited, or else to the writer that has waited longest, ms
+-- ARGV[3]  hold count that is left, absolute; 0 frees the locks
+-- ARGV[4]  for how long a writer that waits counts at most, ms
+-- ARGV[5]  field of the write hold of KEYS[1]
+-- ARGV[6]  channel of that lock
+-- ARGV[7]  what its time-outs begin with
+-- ARGV[8]  its mark of writers: zset; empty: it is left out
+-- ARGV[9]  its turn of readers: string, 'waiting' or 'turn'
+-- ARGV[10] what the ears of clients begin with; empty: it is not counted here who listens. And so on: six from ARGV[6i - 1] for KEYS[i]
+-- reply    array: 1: a level was given up; 0: not held by this owner; else what tell returns
+local trusts, span, left, longest = ARGV[1] == '1', ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local first, each = 5, 6
 
-local function leave_turn()
+local function leave_turn(marks, turn, ears)
   if redis.call('GET', turn) == 'waiting' then
     redis.call('SET', turn, 'turn', 'PX', span)
   else
@@ -29,7 +27,7 @@ local function leave_turn()
 end
 
 -- It may have waited, and kept readers out. What was left to it, and to nobody after it, goes with it.
-local function is_out()
+local function is_out(marks, owner)
   local left = redis.pcall('ZREM', marks, owner, '+' .. owner, '@' .. owner)
   if type(left) ~= 'number' or left == 0 then
     return false
@@ -40,28 +38,36 @@ local function is_out()
   return true
 end
 
-local ours, failed = held(lock, owner)
-if failed then
-  return failed
-end
-if ours == 0 then
-  -- A key of another type has no mode: those who wait are told, and hear from it that it is no lock.
-  if marks ~= '' and is_out() and redis.pcall('HGET', lock, 'mode') ~= 'write' then
-    tell(channel, '1')
+local function release(lock, owner, channel, prefix, marks, turn, ears)
+  redis.call('HDEL', lock, owner)
+  if leave_to_readers(lock, prefix, trusts) then
+    redis.call('HSET', lock, 'mode', 'read')
+  else
+    redis.call('DEL', lock)
   end
-  return 0
+  if marks ~= '' then
+    pcall(leave_turn, marks, turn, ears)
+  end
+  return tell(channel, '1')
 end
-if left > 0 then
-  redis.call('HSET', lock, owner, left)
-  return 1
+
+local released = {}
+for i, lock in ipairs(KEYS) do
+  local owner, channel, prefix, marks, turn, ears = unpack(ARGV, first + (i - 1) * each, first + i * each - 1)
+  local ours, failed = held(lock, owner)
+  if failed then
+    return failed
+  end
+  released[i] = ours
+  if ours == 0 then
+    -- A key of another type has no mode: those who wait are told, and hear from it that it is no lock.
+    if marks ~= '' and is_out(marks, owner) and redis.pcall('HGET', lock, 'mode') ~= 'write' then
+      tell(channel, '1')
+    end
+  elseif left > 0 then
+    redis.call('HSET', lock, owner, left)
+  else
+    released[i] = release(lock, owner, channel, prefix, marks, turn, ears)
+  end
 end
-redis.call('HDEL', lock, owner)
-if leave_to_readers(lock, prefix, trusts) then
-  redis.call('HSET', lock, 'mode', 'read')
-else
-  redis.call('DEL', lock)
-end
-if marks ~= '' then
-  pcall(leave_turn)
-end
-return tell(channel, '1')
+return released
