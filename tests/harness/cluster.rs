@@ -402,6 +402,10 @@ pub(crate) fn shared_if(is_sealed: bool) -> &'static Cluster {
         let shell = killed_in_the_end(&cluster.dir, cluster.nodes.iter().map(Member::pid));
         (cluster, shell)
     };
+    if is_sealed {
+        // It prints for each test that uses them, not only for the one that starts them, on which server this was not shown.
+        with_tls();
+    }
     &SHARED[usize::from(is_sealed)].get_or_init(start).0
 }
 

@@ -1,12 +1,14 @@
 //! Which server program the harness starts.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
 /// Redis, or Valkey.
 pub(crate) struct Program {
     path: PathBuf,
+    /// As `scripts/matrix` names it: `Redis 7.0.15`.
+    pub(crate) name: String,
     /// The version of Redis that it is. Every Valkey counts as 7.0 at least, as which the first one began.
     pub(crate) version: (u32, u32),
 }
@@ -16,8 +18,10 @@ impl Program {
     fn of(path: PathBuf) -> Option<Self> {
         let said = Command::new(&path).arg("--version").output().ok()?.stdout;
         let said = String::from_utf8(said).ok()?;
-        let mut parts = said.split_once(" v=")?.1.split('.').map(|part| part.parse().unwrap_or_default());
-        Some(Self { path, version: (parts.next()?, parts.next()?) })
+        let (kind, rest) = said.split_once(" server v=")?;
+        let version = rest.split_whitespace().next()?;
+        let mut parts = version.split('.').map(|part| part.parse().unwrap_or_default());
+        Some(Self { path, name: format!("{kind} {version}"), version: (parts.next()?, parts.next()?) })
     }
 
     pub(crate) fn command(&self) -> Command {
@@ -46,22 +50,27 @@ pub fn version() -> (u32, u32) {
 }
 
 /// The first one that was built with TLS: the servers of other versions that `scripts/faults` and `scripts/matrix` put first on the
-/// PATH are not. What a test shows with another program than the usual one is not of the version that the run is about: so that is
-/// printed, and `docs/faults.md` tells of that version that this was not shown on it.
+/// PATH are not, and those behind them are. What a test shows with another version than the usual one is not of the version that the
+/// run is about: so that is printed, and `scripts/matrix` and `docs/faults.md` tell of that version that this was not shown on it.
 pub(crate) fn with_tls() -> &'static Program {
     static SEALED: LazyLock<Program> = LazyLock::new(|| {
         let found = all().filter(|path| speaks_tls(path)).find_map(Program::of);
         found.expect("a redis-server or valkey-server with TLS is on the PATH or in /usr/bin")
     });
-    if SEALED.path != usual().path {
-        println!("not shown: it is built without TLS");
+    if SEALED.name != usual().name {
+        println!("not shown: it is built without TLS, and {} was asked instead", SEALED.name);
     }
     &SEALED
 }
 
-/// By what the part of a server says that does it. The names of its settings are in newer servers without that part, too, which take
-/// them and do nothing (seen: Redis 8.2, Valkey 8.1 and 9.1).
+/// What serves a torture test, by TLS or without.
+pub fn name(is_sealed: bool) -> &'static str {
+    &if is_sealed { with_tls() } else { usual() }.name
+}
+
+/// By what a server says when it is to serve TLS and has no certificate. It ends then, and so do those without TLS: they do not know
+/// the setting, or find nothing that does it (seen: Redis 6.0, 6.2, 7.0, 8.0 and 8.2, Valkey 8.1 and 9.1).
 fn speaks_tls(program: &Path) -> bool {
-    let bytes = std::fs::read(program).unwrap_or_default();
-    String::from_utf8_lossy(&bytes).contains("No tls-cert-file configured")
+    let said = Command::new(program).args(["--port", "0", "--tls-port", "1"]).stdin(Stdio::null()).output();
+    said.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("No tls-cert-file configured"))
 }

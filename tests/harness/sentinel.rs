@@ -8,6 +8,7 @@ mod member;
 pub use crate::member::Member;
 use crate::member::killed_in_the_end;
 use crate::papers::{Flaw, papers, sealed_if};
+use crate::program::with_tls;
 use crate::threads::{LONG, eventually, ms};
 pub use apart::Cut;
 pub(crate) use clocks::Clock;
@@ -286,6 +287,10 @@ pub(crate) fn shared_if(is_sealed: bool) -> &'static Group {
         let shell = killed_in_the_end(&group.dir, group.nodes.iter().chain(&group.sentinels).map(Member::pid));
         (group, shell)
     };
+    if is_sealed {
+        // It prints for each test that uses them, not only for the one that starts them, on which server this was not shown.
+        with_tls();
+    }
     &SHARED[usize::from(is_sealed)].get_or_init(start).0
 }
 

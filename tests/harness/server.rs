@@ -3,8 +3,8 @@
 pub use crate::member::free_port;
 use crate::member::{free_cluster_port, killed_in_the_end};
 use crate::papers::Papers;
-pub use crate::program::version;
 use crate::program::{Program, usual, with_tls};
+pub use crate::program::{name, version};
 use crate::threads::eventually;
 use redis::FromRedisValue;
 use redlatch::{Client, ClientBuilder, ReentrantLock};
@@ -69,10 +69,16 @@ impl Server {
 
     /// One whose TCP port is for TLS, and asks clients for certificates, if it wants to.
     pub fn start_with_tls(papers: &Papers, asks: bool) -> Self {
+        Self::start_with_tls_and(papers, asks, &[])
+    }
+
+    /// The same with further settings.
+    pub fn start_with_tls_and(papers: &Papers, asks: bool, more: &[&str]) -> Self {
         let mut server = Self::new(free_port());
         server.program = with_tls();
         let settings = papers.settings(&server.dir, server.port, asks).into_iter();
-        server.settings = settings.flat_map(|(name, value)| [format!("--{name}"), value]).collect();
+        let settings = settings.flat_map(|(name, value)| [format!("--{name}"), value]);
+        server.settings = settings.chain(more.iter().map(|word| (*word).to_owned())).collect();
         server.started()
     }
 
