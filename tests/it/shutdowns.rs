@@ -245,7 +245,7 @@ fn a_batch_of_read_write_holds_does_to_each_lock_what_its_own_release_does() {
         let waiting =
             waits.map(|(name, side)| spawn_asleep(scope, move || side.lock(name).and_then(|()| side.unlock(name))));
         locks.client().shutdown();
-        waiting.map(finish).map(|(waited, _)| waited.unwrap());
+        waiting.into_iter().for_each(|thread| finish(thread).0.unwrap());
     });
     assert!(other.read().verify(&theirs).unwrap());
     assert_eq!(server.ask::<i64>(&["HLEN", "shared"]), 2, "the mode and the other reader");

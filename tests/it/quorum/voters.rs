@@ -3,7 +3,7 @@
 use crate::harness::quorum::{builder, eventually_confirmed, eventually_free, start};
 use crate::server::Server;
 use crate::threads::{LONG, eventually, patiently};
-use redlatch::{QuorumLock, RedLock, RedLockExt};
+use redlatch::{QuorumLock, RedLockExt};
 
 /// How often a node was asked which process it is.
 fn infos(commands: &[String]) -> usize {
@@ -18,7 +18,7 @@ fn each_connection_asks_once_which_server_it_reached() {
     // One for calls; nobody waits or is renewed.
     let connecting = servers[0].commands_during(|| {
         used();
-        locks.guard("n").unwrap();
+        drop(locks.guard("n").unwrap());
         eventually_free(&servers);
     });
     assert_eq!(infos(&connecting), 1, "{connecting:#?}");
