@@ -10,6 +10,7 @@ use crate::threads::{LONG, SOON, Took, eventually, ms};
 use redlatch::{Applied, ClientBuilder, Error, ReentrantLock};
 use std::time::Duration;
 
+mod anew;
 mod auth;
 mod by_address;
 mod client_process;

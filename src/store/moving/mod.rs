@@ -82,8 +82,13 @@ pub(super) trait Council: Send + 'static {
     /// What to do by it.
     fn course(&mut self, seen: Seen<'_, Self::Master>) -> Course<Self::Master>;
 
-    /// Whether it is too late to follow a master that was looked at, beside the one that is followed.
-    fn is_over(current: &Self::Master, next: &Self::Master) -> bool;
+    /// Whether one that was looked at, and says that it is the master, is followed now in place of the one that is.
+    fn accepts(&mut self, current: Option<&Self::Master>, next: &Self::Master) -> bool;
+
+    /// One that was looked at cannot be followed, and why. Whether all are to be asked at once.
+    fn note_unfit(&mut self, _: &Self::Master, _: &Failure, _: Moment) -> bool {
+        false
+    }
 
     /// Why there is no master, by answers since then: nothing as long as there may be others.
     fn failure(&self, since: Moment) -> Option<Failure>;

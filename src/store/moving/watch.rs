@@ -205,6 +205,21 @@ impl<G: Guide> State<G> {
         if is_settled { every } else { FIRST_PAUSE.saturating_mul(1 << self.failed_looks.min(6)).min(LONGEST_PAUSE) }
     }
 
+    /// One that was looked at says that it is the master. Whether it is followed.
+    fn accepts(&mut self, next: &Master<G>) -> bool {
+        (self.unfit, self.failed_looks) = (None, 0);
+        self.council.accepts(self.current.as_ref().map(|current| &current.master), next)
+    }
+
+    fn note_unfit(&mut self, master: &Master<G>, failure: Failure, now: Moment) {
+        self.failed_looks += 1;
+        if self.council.note_unfit(master, &failure, now) {
+            self.ask_all(now);
+        } else {
+            self.unfit = Some((now, failure));
+        }
+    }
+
     /// What to do, but for looking at one who is looked at already.
     fn course(&mut self, now: Moment) -> Course<Master<G>> {
         let current = self.current.as_ref();
@@ -278,21 +293,16 @@ impl<G: Guide> Watch<G> {
         match ready {
             Ok(()) if state.leaves == leaves => self.follow(state, Generation { master, node }),
             Ok(()) => {}
-            Err(failure) => {
-                state.unfit = Some((self.clock.now(), failure));
-                state.failed_looks += 1;
-            }
+            Err(failure) => state.note_unfit(&master, failure, self.clock.now()),
         }
     }
 
     /// Begins a generation. The old node is retired before any call can be made at the new one, and the subscriber is led there
     /// under the same lock: of two moves the later one counts for both.
     fn follow(&self, mut state: MutexGuard<'_, State<G>>, next: Generation<Master<G>>) {
-        let is_over = |current: &Generation<_>| G::Council::is_over(&current.master, &next.master);
-        if state.closed || state.current.as_ref().is_some_and(is_over) {
+        if state.closed || !state.accepts(&next.master) {
             return;
         }
-        (state.unfit, state.failed_looks) = (None, 0);
         let (node, master) = (Arc::clone(&next.node), next.master.clone());
         let old = state.current.replace(next);
         old.iter().for_each(|old| old.node.server().retire());

@@ -181,8 +181,8 @@ impl Council for Poll {
         course
     }
 
-    fn is_over(current: &Node, next: &Node) -> bool {
-        current == next
+    fn accepts(&mut self, current: Option<&Node>, next: &Node) -> bool {
+        current != Some(next)
     }
 
     /// Once all have answered otherwise. What was said just before the call counts: they are not asked again so soon.

@@ -1,9 +1,10 @@
 //! A connection to one sentinel: it is asked on it where the master is, and tells on it when that changes.
 
+use super::council::Named;
 use crate::base::config::AddressMap;
 use crate::base::error::{Applied, Cause};
 use crate::base::say::say;
-use crate::base::time::Moment;
+use crate::base::time::{Clock, Moment};
 use crate::store::link;
 use crate::store::node::{Bell, Failure, Server};
 use crate::store::place::Place;
@@ -21,9 +22,9 @@ const ASKS: usize = 3;
 /// What a sentinel says of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Word {
-    /// Of the configuration: it grows with each replacement.
-    pub(super) epoch: u64,
-    pub(super) master: Place,
+    /// When it was asked.
+    pub(super) asked: Moment,
+    pub(super) named: Named,
     /// The sentinels that it knows besides itself.
     pub(super) others: Vec<Place>,
 }
@@ -32,7 +33,8 @@ impl Word {
     /// The same, as the places are reached from here.
     pub(super) fn mapped(self, map: &AddressMap) -> Self {
         let others = self.others.into_iter().map(|other| other.mapped(map)).collect();
-        Self { epoch: self.epoch, master: self.master.mapped(map), others }
+        let named = Named { epoch: self.named.epoch, master: self.named.master.mapped(map) };
+        Self { asked: self.asked, named, others }
     }
 }
 
@@ -64,8 +66,9 @@ impl<'a> Link<'a> {
     /// Asks where the master is.
     pub(super) fn ask(&mut self, name: &str) -> Result<Word, Failure> {
         for _ in 0..ASKS {
+            let asked = Clock::Boot.now();
             let said = self.link.exchange(&question(name), QUESTIONS).map_err(|error| failure(self.server, &error))?;
-            if let Some(word) = understood(said).map_err(|error| failure(self.server, &error))? {
+            if let Some(word) = understood(said, asked).map_err(|error| failure(self.server, &error))? {
                 return Ok(word);
             }
         }
@@ -113,12 +116,13 @@ fn question(name: &str) -> Vec<u8> {
 }
 
 /// `None`: it changed its mind meanwhile.
-fn understood(said: Vec<Value>) -> Result<Option<Word>, RedisError> {
+fn understood(said: Vec<Value>, asked: Moment) -> Result<Option<Word>, RedisError> {
     let [before, master, after, others] = <[Value; QUESTIONS]>::try_from(said)
         .map_err(|_| RedisError::from((redis::ErrorKind::UnexpectedReturnType, "too few answers")))?;
     let (before, after) = (epoch_in(before)?, epoch_in(after)?);
     let (host, port): (String, u16) = redis::from_redis_value(master.extract_error()?)?;
-    let word = || Word { epoch: after, master: Place { host, port }, others: places_in(others) };
+    let named = Named { epoch: after, master: Place { host, port } };
+    let word = || Word { asked, named, others: places_in(others) };
     Ok((before == after).then(word))
 }
 
@@ -159,10 +163,11 @@ mod tests {
     #[test]
     fn every_place_of_a_word_is_mapped() {
         let place = |host: &str| Place { host: host.to_owned(), port: 1 };
-        let word = Word { epoch: 3, master: place("a"), others: vec![place("b")] };
+        let named = Named { epoch: 3, master: place("a") };
+        let word = Word { asked: Moment(0), named, others: vec![place("b")] };
         let map = AddressMap::new(|host, port| (format!("{host}.outside"), port + 1));
         let mapped = word.clone().mapped(&map);
-        assert_eq!((mapped.epoch, mapped.master.to_string().as_str()), (3, "a.outside:2"));
+        assert_eq!((mapped.named.epoch, mapped.named.to_string().as_str()), (3, "a.outside:2"));
         assert_eq!(mapped.others[0].to_string(), "b.outside:2");
         assert_eq!(word.clone().mapped(&AddressMap::default()), word);
     }
@@ -175,11 +180,11 @@ mod tests {
             Value::Map(vec![(text("ip"), text("h")), (text("port"), text("0"))]),
         ]);
         let said = |before, after| vec![master(before), place("h", "1"), master(after), others.clone()];
-        let word = understood(said(3, 3)).unwrap().unwrap();
-        assert_eq!((word.epoch, word.master.to_string().as_str()), (3, "h:1"));
+        let word = understood(said(3, 3), Moment(0)).unwrap().unwrap();
+        assert_eq!((word.named.epoch, word.named.to_string().as_str()), (3, "h:1"));
         assert_eq!(word.others.iter().map(Place::to_string).collect::<Vec<_>>(), ["[::1]:7"]);
-        assert_eq!(understood(said(3, 4)).unwrap(), None);
-        assert!(understood(vec![master(3)]).is_err());
-        assert!(understood(vec![text(""), place("h", "1"), master(3), others.clone()]).is_err());
+        assert_eq!(understood(said(3, 4), Moment(0)).unwrap(), None);
+        assert!(understood(vec![master(3)], Moment(0)).is_err());
+        assert!(understood(vec![text(""), place("h", "1"), master(3), others.clone()], Moment(0)).is_err());
     }
 }

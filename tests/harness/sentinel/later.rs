@@ -1,6 +1,6 @@
 //! What comes to a group when it has clients already, and what moves.
 
-use super::{Group, Member};
+use super::{FAILOVER_TIMEOUT, Group, Member, NAME};
 use crate::threads::{LONG, eventually};
 use redlatch::{Client, ClientBuilder};
 
@@ -24,6 +24,25 @@ impl Group {
         sentinel.restart();
         self.sentinels.push(sentinel);
         number
+    }
+
+    /// Moves the master by hand: all sentinels forget the group, the other nodes that run follow this one, and the sentinels are told of it
+    /// as of a new group. Their config-epoch of it is 0 then.
+    pub fn set_anew(&self, master: usize) {
+        let port = self.nodes[master].known_as().to_string();
+        self.sentinels.iter().for_each(|sentinel| drop(sentinel.ask::<String>(&["SENTINEL", "REMOVE", NAME])));
+        let _: String = self.nodes[master].ask(&["REPLICAOF", "NO", "ONE"]);
+        let others = self.nodes.iter().enumerate().filter(|(at, node)| *at != master && node.child.is_some());
+        others.for_each(|(_, node)| drop(node.ask::<String>(&["REPLICAOF", "127.0.0.1", &port])));
+        self.sentinels.iter().for_each(|sentinel| self.have_monitored(sentinel, &port));
+    }
+
+    fn have_monitored(&self, sentinel: &Member, port: &str) {
+        let (quorum, down) = (self.shape.majority().to_string(), self.shape.down_after.as_millis().to_string());
+        let _: String = sentinel.ask(&["SENTINEL", "MONITOR", NAME, "127.0.0.1", port, &quorum]);
+        let failover = FAILOVER_TIMEOUT.as_millis().to_string();
+        let settings = ["down-after-milliseconds", &down, "failover-timeout", &failover];
+        let _: String = sentinel.ask(&[&["SENTINEL", "SET", NAME], &settings[..]].concat());
     }
 
     /// Waits until all replicas of a master confirm what it has. One that has just been linked has all of it, and may not hear
@@ -55,6 +74,12 @@ impl Member {
             text.lines().map(|line| if line.starts_with("bind ") { format!("bind {host}") } else { line.to_owned() });
         std::fs::write(self.file(), moved.collect::<Vec<_>>().join("\n")).unwrap();
         self.host = host;
+        self.restart();
+    }
+
+    /// It starts again as a replica of the node that others know by this port.
+    pub fn come_back(&mut self, master: u16) {
+        self.configure(&self.file_of(Some(master)));
         self.restart();
     }
 
