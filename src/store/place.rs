@@ -1,6 +1,7 @@
 //! Where a process is.
 
 use crate::base::config::AddressMap;
+use crate::store::node::show;
 use redis::ConnectionAddr;
 use std::fmt;
 
@@ -23,9 +24,7 @@ impl Place {
 }
 
 impl fmt::Display for Place {
-    /// As it is written in a URL.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+        show(&self.host, self.port, f)
     }
 }

@@ -1,14 +1,16 @@
 //! One server: how to connect to it and log in, and what its errors mean.
 
+mod target;
+
 use super::codes::{code_of, may_have_written};
 use super::greeting::{Greeting, twice};
 use super::rights::{Rights, rule_in};
 use super::sockets::Sockets;
 use super::stream::{Stream, says_more};
-use super::{Broken, Failure, url};
+use super::{Broken, Failure};
 use crate::base::config::{Config, SyncReplicas};
 use crate::base::credentials::{Credentials, Said, Source};
-use crate::base::error::{Applied, BY_CALLBACK, Cause, Result, is_login};
+use crate::base::error::{Applied, BY_CALLBACK, Cause, is_login};
 use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::script::Dialect;
@@ -17,63 +19,15 @@ use crate::base::time::{Clock, Moment};
 use crate::base::tls::Connector;
 use crate::base::voters::Vote;
 use parking_lot::Mutex;
-use redis::{Cmd, ConnectionAddr, RedisConnectionInfo, RedisError};
+use redis::{Cmd, RedisError};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+pub(crate) use target::{Part, Target, show};
 
 /// The code of what too few replicas confirmed, which is that of a server that wants more of them for any write.
 pub(crate) const UNCONFIRMED: &str = "NOREPLICAS";
-
-/// What a server is to its clients, which is looked at in each handshake.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// Whatever it is, it is the one.
-    Any,
-    /// A node of a cluster that tells those who listen by commands of its shard.
-    Shard,
-    /// The master of a group: one that says that it is none is refused.
-    Master,
-    /// It may be the master or a replica, and is asked which.
-    Candidate,
-    /// It keeps no locks, and tells where they are.
-    Sentinel,
-}
-
-impl Part {
-    fn dialect(self) -> Dialect {
-        if self == Self::Shard { Dialect::Sharded } else { Dialect::Plain }
-    }
-
-    /// Whether it keeps locks.
-    fn has_locks(self) -> bool {
-        matches!(self, Self::Any | Self::Shard | Self::Master)
-    }
-}
-
-/// Where a server is, how to log in, and what it is.
-#[derive(Clone)]
-pub(crate) struct Target {
-    pub(crate) addr: ConnectionAddr,
-    pub(crate) login: RedisConnectionInfo,
-    pub(crate) part: Part,
-}
-
-impl Target {
-    /// The server of a URL.
-    ///
-    /// # Errors
-    /// `Config` for a URL that is not understood.
-    pub(crate) fn of(url: &str) -> Result<Self> {
-        let info = url::parse(url)?;
-        Ok(Self { addr: info.addr().clone(), login: info.redis_settings().clone(), part: Part::Any })
-    }
-
-    /// The same server as something else.
-    pub(crate) fn playing(&self, part: Part) -> Self {
-        Self { part, ..self.clone() }
-    }
-}
 
 /// A server, and how patient to be with it. Its `Debug` shows no secret.
 pub(crate) struct Server {
@@ -121,9 +75,9 @@ pub(crate) struct Greeted {
     pub(super) run_id: String,
 }
 
-impl std::fmt::Debug for Server {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Server({})", self.target.addr)
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Server({})", self.target)
     }
 }
 
@@ -177,12 +131,12 @@ impl Server {
 
     /// What is said of an attempt at it then.
     pub(super) fn retired(&self) -> Broken {
-        Broken::new(format!("{}: it is not the master any more", self.target.addr))
+        Broken::new(format!("{}: it is not the master any more", self.target))
     }
 
     /// What went wrong, with the server's address, which holds no secret.
     fn cause(&self, error: &RedisError) -> Cause {
-        let (address, source) = (&self.target.addr, self.source_of(error));
+        let (address, source) = (&self.target, self.source_of(error));
         match error.detail().filter(|_| error.code().is_some()) {
             Some(detail) => Cause::new(format!("{address}: {detail}{source}{}", self.advice_on(error))),
             None if error.is_timeout() && !says_more(error) => Cause::new(format!("{address}: no answer in time")),
@@ -222,7 +176,7 @@ impl Server {
             if missing.contains("~*") { " (~* is for locks of any name, since there is no key_prefix)" } else { "" };
         let missing = missing.into_iter().collect::<Vec<_>>().join(" ");
         let login = Login { user: Some(user.to_owned()), is_tested: true, missing: Some(missing.clone()) };
-        let (advice, address) = (login.advice(&missing), &self.target.addr);
+        let (advice, address) = (login.advice(&missing), &self.target);
         let before = std::mem::replace(&mut *self.login.lock(), login);
         if before.missing.as_ref() == Some(&missing) {
             return;
@@ -237,7 +191,7 @@ impl Server {
 
     /// Of a grant that fewer confirmed than have to. It was applied at the master.
     pub(super) fn unconfirmed(&self, confirmed: i64, required: usize) -> Failure {
-        let address = &self.target.addr;
+        let address = &self.target;
         let cause = Cause::new(format!("{address}: {confirmed} of {required} replicas confirmed it in time"));
         Failure::Refused { code: UNCONFIRMED.to_owned(), applied: Applied::Unknown, cause }
     }
@@ -269,7 +223,7 @@ impl Server {
 
     /// Where it is, whoever logs in to which database.
     pub(crate) fn address(&self) -> String {
-        self.target.addr.to_string()
+        self.target.to_string()
     }
 
     pub(crate) fn response_timeout(&self) -> Duration {
@@ -389,6 +343,7 @@ fn ask(credentials: &Source) -> Result<Credentials, RedisError> {
 mod tests {
     use super::*;
     use crate::base::config::Settings;
+    use crate::base::error::Result;
 
     fn server(url: &str) -> Result<Server> {
         Ok(Server::new(Target::of(url)?, &Settings::default().derive().unwrap(), Arc::default()))
@@ -398,6 +353,23 @@ mod tests {
     fn urls_are_understood() {
         for url in ["redis://h", "redis://u:p@h:1/2", "unix:///s", "redis+unix:///s?db=3", "redis://[::1]:7/"] {
             assert!(server(url).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_shown_as_it_is_written_in_a_url() {
+        for (url, shown) in [
+            ("redis://u:secret@[::1]:7/", "[::1]:7"),
+            ("redis://[fe80::2]", "[fe80::2]:6379"),
+            ("redis://127.0.0.1:7", "127.0.0.1:7"),
+            ("redis://h", "h:6379"),
+            ("unix:///s", "/s"),
+        ] {
+            let server = server(url).unwrap();
+            let io = RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+            let failure = server.classify(&io, Moment(5)).into_error("n").to_string();
+            assert_eq!((server.address(), format!("{server:?}")), (shown.to_owned(), format!("Server({shown})")));
+            assert!(failure.contains(&format!(": {shown}: no answer in time")), "{failure}");
         }
     }
 

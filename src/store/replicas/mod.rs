@@ -55,7 +55,7 @@ impl Guide for Replicas {
     }
 
     fn identity(&self) -> Vec<String> {
-        self.targets.iter().map(|target| target.addr.to_string()).collect()
+        self.targets.iter().map(|target| target.to_string()).collect()
     }
 
     fn asked(&self, common: &Common) -> Vec<Asked> {

@@ -12,8 +12,7 @@ pub(super) fn parse(urls: &[&str]) -> Result<Vec<Target>> {
         let earlier = &targets[..at];
         if earlier.iter().any(|other| other.addr == target.addr) {
             return Err(Error::config(format!(
-                "a master and its replicas: {} is given twice, give each node once",
-                target.addr
+                "a master and its replicas: {target} is given twice, give each node once"
             )));
         }
         if let Some(other) = earlier.iter().find(|other| other.login.db() != target.login.db()) {
@@ -38,7 +37,7 @@ fn node(url: &str) -> Result<Target> {
 
 /// What is written to a database is replicated to the same one.
 fn databases(one: &Target, other: &Target) -> Error {
-    let said = [one, other].map(|target| format!("{} of {}", target.login.db(), target.addr));
+    let said = [one, other].map(|target| format!("{} of {target}", target.login.db()));
     let [one, other] = said;
     Error::config(format!(
         "a master and its replicas: database {one} and {other}: locks are in one, give each URL the same"
