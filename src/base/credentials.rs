@@ -1,10 +1,12 @@
 //! Who a client logs in as, where that changes while it runs.
 
-use crate::base::sync::Mutex;
-use crate::base::time::Moment;
+use crate::base::sync::{Condvar, Mutex};
+use crate::base::threads::spawn;
+use crate::base::time::{Clock, Moment};
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
@@ -38,15 +40,55 @@ impl fmt::Debug for Credentials {
 /// What a callback that gives credentials may fail with.
 pub(crate) type Refusal = Box<dyn Error + Send + Sync>;
 
+type Callback = dyn Fn() -> Result<Credentials, Refusal> + Send + Sync;
+
 /// Asked for each connection.
 #[derive(Clone)]
 pub(crate) struct Source {
-    callback: Arc<dyn Fn() -> Result<Credentials, Refusal> + Send + Sync>,
-    /// Who asks it right now.
-    asking: Arc<Mutex<Vec<ThreadId>>>,
+    callback: Arc<Callback>,
+    asking: Arc<Asking>,
     /// By address: a `Server` lives only as long as one look for a master or for slots.
     refused: Arc<Mutex<HashMap<String, Refused>>>,
 }
+
+/// The callback may block, and a call may not wait for it beyond its time: so it runs on a thread of its own, one at a time, and all who
+/// connect meanwhile wait for the same answer.
+#[derive(Default)]
+struct Asking {
+    state: Mutex<Asked>,
+    told: Condvar,
+}
+
+#[derive(Default)]
+struct Asked {
+    /// While the callback runs.
+    run: Option<Run>,
+    last: Option<Answer>,
+}
+
+#[derive(Default)]
+struct Run {
+    thread: Option<ThreadId>,
+    /// It waits for the client that waits for it.
+    uses_client: bool,
+}
+
+struct Answer {
+    number: u64,
+    given: Moment,
+    said: Result<Credentials, String>,
+    is_taken: bool,
+}
+
+impl Answer {
+    fn is_left(&self, now: Moment) -> bool {
+        !self.is_taken && self.said.is_ok() && now.since(self.given) <= LEFT
+    }
+}
+
+/// Credentials that came when nobody waited any more are for the next one who connects, for so long: else calls that have less time than
+/// the callback takes would never connect. Those that are out of date by then cost a refused login.
+const LEFT: Duration = Duration::from_secs(10);
 
 /// A server's error: its code, and the words behind it.
 pub(crate) type Said = (String, String);
@@ -102,21 +144,68 @@ impl Source {
         self.refused.lock().remove(address);
     }
 
-    /// It runs on whichever thread connects, which a panic of it must not end. A call of it to the client that asks would wait for
-    /// itself if it needed a connection, too.
+    /// What the callback says, by then.
     ///
     /// # Errors
-    /// What the callback says.
-    pub(crate) fn ask(&self) -> Result<Credentials, Refusal> {
-        let me = thread::current().id();
-        if self.asking.lock().contains(&me) {
-            return Err("the callback uses the client that asks it".into());
+    /// What it fails with, and a time-out.
+    pub(crate) fn ask(&self, until: Moment) -> io::Result<Credentials> {
+        let now = || Clock::Boot.now();
+        let mut asked = self.asking.state.lock();
+        let awaited = asked.last.as_ref().map_or(1, |last| last.number + u64::from(!last.is_left(now())));
+        loop {
+            if let Some(last) = asked.last.as_mut().filter(|last| last.number >= awaited) {
+                last.is_taken = true;
+                return last.said.clone().map_err(|why| failed(io::ErrorKind::Other, &why));
+            }
+            if asked.uses_client() {
+                self.asking.told.notify_all();
+                return Err(failed(io::ErrorKind::Other, "the callback uses the client that asks it"));
+            }
+            if asked.run.is_none() {
+                self.start(&mut asked)?;
+            }
+            let left = until.since(now());
+            if left.is_zero() {
+                return Err(failed(io::ErrorKind::TimedOut, "the callback has not answered yet"));
+            }
+            self.asking.told.wait_for(&mut asked, left);
         }
-        self.asking.lock().push(me);
-        let said = catch_unwind(AssertUnwindSafe(|| (self.callback)()));
-        self.asking.lock().retain(|other| *other != me);
-        said.unwrap_or_else(|_| Err("the callback panicked".into()))
     }
+
+    fn start(&self, asked: &mut Asked) -> io::Result<()> {
+        let (callback, asking) = (Arc::clone(&self.callback), Arc::clone(&self.asking));
+        spawn("redlatch-credentials", move || {
+            asking.state.lock().run = Some(Run { thread: Some(thread::current().id()), uses_client: false });
+            // An error of the caller's own may panic as well when it says what it is.
+            let said = catch_unwind(AssertUnwindSafe(|| callback().map_err(|why| why.to_string())));
+            let said = said.unwrap_or_else(|_| Err("the callback panicked".to_owned()));
+            asking.state.lock().end(said);
+            asking.told.notify_all();
+        })?;
+        asked.run = Some(Run::default());
+        Ok(())
+    }
+}
+
+impl Asked {
+    /// Whether the callback calls the client that asks it, and is the one who asks now, or did before. A call of it would wait for itself.
+    fn uses_client(&mut self) -> bool {
+        let me = Some(thread::current().id());
+        self.run.as_mut().is_some_and(|run| {
+            run.uses_client |= run.thread == me;
+            run.uses_client
+        })
+    }
+
+    fn end(&mut self, said: Result<Credentials, String>) {
+        self.run = None;
+        let number = self.last.as_ref().map_or(1, |last| last.number + 1);
+        self.last = Some(Answer { number, given: Clock::Boot.now(), said, is_taken: false });
+    }
+}
+
+fn failed(kind: io::ErrorKind, why: &str) -> io::Error {
+    io::Error::new(kind, format!("no credentials: {why}"))
 }
 
 impl fmt::Debug for Source {

@@ -86,8 +86,11 @@ impl<T> ClientBuilder<T> {
     /// deleted or disabled is refused in the same way. A password in the URL is different: a call that it fails for ends at once.
     ///
     /// If the callback fails, its error is told as [`Unavailable`](Error::Unavailable), and it is asked again as a server would be
-    /// that is out of reach. The callback may block, but calls wait for it, beyond their deadlines, too; so it should use no lock
-    /// of this client. Sentinels are not logged in to by it.
+    /// that is out of reach. The callback may block: it runs on a thread of its own, one call of it at a time, and all that connect
+    /// meanwhile share its answer. A connection waits for it within [`connect_timeout`](Self::connect_timeout), and a call no longer
+    /// than its own time; then it ends as at a server that does not answer. An answer that comes later is kept for the next
+    /// connection, for 10 s. While the callback blocks no connection is made, and holds whose connection broke are lost when their
+    /// lease ends: so give what it asks a time-out. It must use no lock of this client. Sentinels are not logged in to by it.
     ///
     /// ```no_run
     /// use redlatch::{Client, Credentials};

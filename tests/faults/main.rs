@@ -48,6 +48,7 @@ mod sentinel;
 mod sentinels;
 mod servers;
 mod signals;
+mod slow_credentials;
 mod table;
 mod tls;
 mod topology;

@@ -238,7 +238,8 @@ impl Server {
         let Some(credentials) = &self.credentials else { return self.connect_as(None, until) };
         let address = self.address();
         let pause = credentials.take_turn(&address, self.clock.now()).map_err(said_before)?;
-        let greeted = ask(credentials).and_then(|who| self.connect_as(Some(who), until));
+        let asked = credentials.ask(until).map_err(RedisError::from);
+        let greeted = asked.and_then(|who| self.connect_as(Some(who), until));
         match &greeted {
             Err(error) if is_of_login(error) => {
                 credentials.note_refused(&address, said(error), self.clock.now(), pause)
@@ -330,13 +331,6 @@ fn said(error: &RedisError) -> Said {
 
 fn said_before((code, detail): Said) -> RedisError {
     redis::make_extension_error(code, Some(detail))
-}
-
-/// # Errors
-/// As a server that is out of reach.
-fn ask(credentials: &Source) -> Result<Credentials, RedisError> {
-    let failed = |why| std::io::Error::other(format!("no credentials: {why}"));
-    credentials.ask().map_err(|why| failed(why).into())
 }
 
 #[cfg(test)]
