@@ -241,7 +241,7 @@ pub trait RedLock: Send + Sync {
         acquired(self.acquire(resource, &Terms::new())?, resource).map(drop)
     }
 
-    /// Waits as long as it takes, for a lease that is not renewed.
+    /// Waits as long as it takes, for a lease that is not renewed. [Unlock](Terms::lease) it also when the lease is over.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -306,6 +306,7 @@ pub trait RedLock: Send + Sync {
 
     /// Waits at most `wait`, for a lease that is not renewed. `false`: the wait [ended without the
     /// lock](Terms#when-the-time-is-over), which is not held here ([easily lost](RedLock#answers-that-are-easily-lost)).
+    /// [Unlock](Terms::lease) it also when the lease is over.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).

@@ -25,6 +25,10 @@ macro_rules! setters_of_terms {
 
         /// Takes the lock, or each of a group, for so long, 10 ms to 365 days, without renewing it. Default: renewed by
         /// the watchdog.
+        ///
+        /// A hold whose lease is over has to be unlocked, too: until its thread does that or ends, the client remembers it,
+        /// which takes about a kilobyte, and that thread's acquires of the same name are [`Error::Lost`](crate::Error::Lost). To let something
+        /// happen once in a while, as a rate limiter does, no lock is needed: `SET <name> 1 NX PX <milliseconds>`.
         pub fn lease(mut $self, lease: Duration) -> Self {
             ($self$(.$terms)?.lease, $self$(.$terms)?.renewed) = (Some(lease), false);
             $self

@@ -3,8 +3,8 @@
 use crate::counting::{bytes, bytes_until};
 use crate::process::alone;
 use crate::server::Server;
-use crate::threads::{LONG, elsewhere, eventually, ms};
-use redlatch::{CancelToken, LocalRedLock, MultiLock, QuorumLock, RedLock, RedLockExt, ReentrantLock, Terms};
+use crate::threads::{LONG, elsewhere, eventually, ms, run_out};
+use redlatch::{CancelToken, Error, LocalRedLock, MultiLock, QuorumLock, RedLock, RedLockExt, ReentrantLock, Terms};
 use std::time::Duration;
 
 /// So many calls are counted together.
@@ -151,5 +151,37 @@ fn no_memory_is_kept_of_clients() {
         let least = (0..=ROUNDS).map(|_| bytes(round).1).skip(1).min().unwrap();
         println!("{least} bytes after {CLIENTS} clients");
         assert!(least <= (CLIENTS * 64).cast_signed(), "{least} bytes after {CLIENTS} clients");
+    });
+}
+
+/// The client remembers a lock that was left to its lease until the thread unlocks it: `docs/leases.md` says so, and what it costs.
+#[test]
+fn locks_that_were_left_to_their_leases_are_small_and_go_with_their_unlocks() {
+    alone(|| {
+        const NAMES: usize = 2_000;
+        let server = Server::start();
+        let locks = server.locks();
+        let names = |from: usize, count: usize| (from..from + count).map(|number| format!("order:{number}"));
+        let leave = |name: &String| locks.lock_with_lease(name, ms(50)).unwrap();
+        let unlock_all = |names: &[String]| {
+            names.iter().for_each(|name| run_out(&locks.hold(name).unwrap()));
+            names.iter().for_each(|name| assert!(matches!(locks.unlock(name), Err(Error::Lost { .. }))));
+        };
+        grow_tables();
+        let left: Vec<_> = names(0, NAMES).collect();
+        let ((), kept) = bytes(|| {
+            left.iter().for_each(leave);
+            left.iter().for_each(|name| run_out(&locks.hold(name).unwrap()));
+        });
+        println!("{} bytes each", kept / NAMES.cast_signed());
+        assert!(kept <= (NAMES * 1_024).cast_signed(), "{kept} bytes");
+        unlock_all(&left);
+        assert_flat("left to their leases, and then unlocked", |call| {
+            if call % CALLS == CALLS - 1 {
+                let left: Vec<_> = names(NAMES + call - call % CALLS, CALLS).collect();
+                left.iter().for_each(leave);
+                unlock_all(&left);
+            }
+        });
     });
 }
