@@ -113,6 +113,17 @@ pub fn known() -> Tls {
     trusting().client_certificate(chain, key)
 }
 
+/// Puts into a folder what [`known_by`] finds there, for a client in another process.
+pub fn leave_in(dir: &Path) {
+    papers(Flaw::None).put_into(dir);
+}
+
+/// [`known`] in a process that has the folder alone, and not the authority's key.
+pub fn known_by(dir: &Path) -> Tls {
+    let file = |name: &str| std::fs::read(dir.join(name)).unwrap();
+    Tls::new().ca(file("ca")).client_certificate(file("chain"), file("key"))
+}
+
 /// A client of a deployment that is sealed, or is not.
 pub(crate) fn sealed_if(is_so: bool, builder: ClientBuilder) -> ClientBuilder {
     if is_so { builder.tls(known()) } else { builder }

@@ -7,7 +7,7 @@ use crate::plan::Plan;
 use crate::rules::{cut_answers, hold_up, is_release, is_renewal, is_subscribe, is_while_held, keep_back};
 use crate::stage::{Servers, Setting, Stage};
 use crate::work::STAY;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -34,6 +34,10 @@ const TRIES: usize = 3;
 /// So many scenes at a time.
 const LANES: usize = 3;
 
+/// Those whose scene picks requests by what is in them, which nobody can do whose connections are sealed.
+const READ_THE_WIRE: [&str; 5] =
+    ["owner_per_thread", "renewal_recreates", "no_try_after_confirm", "while_held_repeats", "forgets_open_commands"];
+
 struct Scene {
     mutant: &'static str,
     plan: Plan,
@@ -42,6 +46,14 @@ struct Scene {
     set_up: fn(&mut Stage),
     /// Again and again.
     act: fn(&mut Stage),
+}
+
+/// Where and how all scenes are played.
+pub(crate) struct Take {
+    pub(crate) dir: PathBuf,
+    pub(crate) seed: u64,
+    /// By TLS.
+    pub(crate) sealed: bool,
 }
 
 /// What became of a mutant.
@@ -310,8 +322,9 @@ fn stop_the_next(stage: &mut Stage, span: Duration) {
 }
 
 /// Plays the scenes that are chosen by their mutants and servers.
-pub(crate) fn run(dir: &Path, seed: u64, chosen: impl Fn(&str, Servers) -> bool) -> Vec<Caught> {
+pub(crate) fn run(take: &Take, chosen: impl Fn(&str, Servers) -> bool) -> Vec<Caught> {
     let all = scenes().into_iter().chain(sides::scenes()).chain(groups::scenes()).chain(clusters::scenes());
+    let all = all.filter(|scene| !(take.sealed && READ_THE_WIRE.contains(&scene.mutant)));
     let scenes = Mutex::new(all.filter(|scene| chosen(scene.mutant, scene.servers)).rev().collect::<Vec<_>>());
     let caught = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -319,7 +332,7 @@ pub(crate) fn run(dir: &Path, seed: u64, chosen: impl Fn(&str, Servers) -> bool)
             scope.spawn(|| {
                 loop {
                     let Some(scene) = scenes.lock().unwrap().pop() else { return };
-                    let result = scene.play(dir, seed);
+                    let result = scene.play(take);
                     caught.lock().unwrap().push(result);
                 }
             });
@@ -329,22 +342,23 @@ pub(crate) fn run(dir: &Path, seed: u64, chosen: impl Fn(&str, Servers) -> bool)
 }
 
 impl Scene {
-    fn play(&self, dir: &Path, seed: u64) -> Caught {
-        let by = self.hunt(dir, seed);
+    fn play(&self, take: &Take) -> Caught {
+        let by = self.hunt(take);
         let span = by.as_ref().map_or(CLEAN, |(_, took)| (2 * took * MS).max(CLEAN));
-        let (without, pairs_without) = self.play_without(dir, seed, span);
+        let (without, pairs_without) = self.play_without(take, span);
         Caught { mutant: self.mutant, by, without, pairs_without }
     }
 
-    fn open(&self, dir: &Path, seed: u64, mutant: Option<&'static str>) -> Stage {
-        let dir = dir.join(mutant.map_or_else(|| format!("without-{}", self.mutant), str::to_owned));
+    fn open(&self, take: &Take, mutant: Option<&'static str>) -> Stage {
+        let dir = take.dir.join(mutant.map_or_else(|| format!("without-{}", self.mutant), str::to_owned));
         let (plan, workers) = (self.plan.clone(), self.workers);
         let mut stage = Stage::open(Setting {
             plan,
             workers,
             servers: self.servers,
+            sealed: take.sealed,
             mutant,
-            seed,
+            seed: take.seed,
             dir,
             free: if self.servers.have_failovers() { FREE_IN_GROUP } else { FREE },
             passes: PASSES,
@@ -361,13 +375,13 @@ impl Scene {
         std::thread::sleep(Duration::from_millis(100));
     }
 
-    fn hunt(&self, dir: &Path, seed: u64) -> Option<(String, u64)> {
-        (0..TRIES).find_map(|_| self.hunt_once(dir, seed)).flatten()
+    fn hunt(&self, take: &Take) -> Option<(String, u64)> {
+        (0..TRIES).find_map(|_| self.hunt_once(take)).flatten()
     }
 
     /// `None`: something came about that is not the scene's. Else whether the mutant was caught.
-    fn hunt_once(&self, dir: &Path, seed: u64) -> Option<Option<(String, u64)>> {
-        let mut stage = self.open(dir, seed, Some(self.mutant));
+    fn hunt_once(&self, take: &Take) -> Option<Option<(String, u64)>> {
+        let mut stage = self.open(take, Some(self.mutant));
         let mut caught = None;
         while caught.is_none() && now() - stage.started < LONGEST {
             self.step(&mut stage);
@@ -387,13 +401,13 @@ impl Scene {
         Some(caught)
     }
 
-    fn play_without(&self, dir: &Path, seed: u64, span: u64) -> (Vec<String>, usize) {
-        let played = (0..TRIES).find_map(|_| self.play_without_once(dir, seed, span));
+    fn play_without(&self, take: &Take, span: u64) -> (Vec<String>, usize) {
+        let played = (0..TRIES).find_map(|_| self.play_without_once(take, span));
         played.unwrap_or_else(|| (vec!["masters were replaced that were well".to_owned()], 0))
     }
 
-    fn play_without_once(&self, dir: &Path, seed: u64, span: u64) -> Option<(Vec<String>, usize)> {
-        let mut stage = self.open(dir, seed, None);
+    fn play_without_once(&self, take: &Take, span: u64) -> Option<(Vec<String>, usize)> {
+        let mut stage = self.open(take, None);
         while now() - stage.started < span && stage.broken().is_none() {
             self.step(&mut stage);
         }
@@ -405,7 +419,7 @@ impl Scene {
         }
         if !found.is_empty() {
             let name = format!("without-{}", self.mutant);
-            crate::keep_logs(&dir.join(&name), &name, &found, &end.events, started);
+            crate::keep_logs(&take.dir.join(&name), &name, &found, &end.events, started);
         }
         Some((found, end.verdict.pairs))
     }

@@ -23,6 +23,7 @@ mod work;
 mod worker;
 
 use classes::{Class, Only};
+use controls::Take;
 use history::OVERLAP;
 use history::events::Event;
 use history::record::{MS, now};
@@ -57,14 +58,17 @@ struct Options {
     only: Option<Only>,
     mutant: Option<String>,
     controls: bool,
+    /// By TLS, which goes with single servers alone.
+    sealed: bool,
 }
 
 const USAGE: &str = "usage: torture [--minutes N | --seconds N] [--seed S] [--class NAME] [--only servers|groups|clusters] \
-                      [--mutant NAME] [--no-controls]";
+                      [--tls] [--mutant NAME] [--no-controls]";
 
 fn options() -> Option<Options> {
     let span = Duration::from_secs(60);
-    let mut options = Options { span, seed: now(), class: None, only: None, mutant: None, controls: true };
+    let mut options =
+        Options { span, seed: now(), class: None, only: None, mutant: None, controls: true, sealed: false };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -75,8 +79,14 @@ fn options() -> Option<Options> {
             "--only" => options.only = Some(Only::named(&args.next()?)?),
             "--mutant" => options.mutant = Some(args.next()?),
             "--no-controls" => options.controls = false,
+            "--tls" => options.sealed = true,
             _ => return None,
         }
+    }
+    if options.sealed {
+        let only = *options.only.get_or_insert(Only::Servers);
+        let fits = only == Only::Servers && options.class.is_none_or(|class| only.takes(class.servers()));
+        return fits.then_some(options);
     }
     Some(options)
 }
@@ -106,23 +116,28 @@ fn main() -> ExitCode {
 
 /// 0: nothing found; 1: something; 2: the run is void.
 fn orchestrate(options: &Options) -> ExitCode {
-    println!("torture: seed {}", options.seed);
+    println!("torture: {}, seed {}", options.servers(), options.seed);
     nemesis::assert_repeats(options.seed);
     let (start, dir) = (Instant::now(), std::env::temp_dir().join(format!("redlatch-torture-{}", std::process::id())));
     reaper::tidy(&dir);
-    let mut report = Report::new(options.seed);
+    let mut report = Report::new(options.servers(), options.seed);
     if options.controls {
+        let take = Take { dir: dir.join("controls"), seed: options.seed, sealed: options.sealed };
         let chosen = |mutant: &str, servers| {
             options.mutant.as_ref().is_none_or(|only| only == mutant)
                 && options.only.is_none_or(|only| only.takes(servers))
         };
-        report.caught = controls::run(&dir.join("controls"), options.seed, chosen);
+        report.caught = controls::run(&take, chosen);
+        if report.caught.is_empty() {
+            eprintln!("torture: no control was played: docs/torture.md lists them, and those that TLS leaves out");
+            return ExitCode::from(64);
+        }
     }
     if options.mutant.is_none() && report.is_valid() {
         rounds(options, start, &dir, &mut report);
     }
     report.took = start.elapsed();
-    report.save(&output().join(report_name(options.class)));
+    report.save(&output().join(options.report_name()));
     let _ = std::fs::remove_dir_all(&dir);
     print!("{}", report.text());
     match (report.is_valid(), report.findings()) {
@@ -132,9 +147,17 @@ fn orchestrate(options: &Options) -> ExitCode {
     }
 }
 
-/// A run of one class leaves the report of all classes as it is.
-fn report_name(class: Option<Class>) -> String {
-    class.map_or_else(|| "report.txt".to_owned(), |class| format!("report-{}.txt", class.name()))
+impl Options {
+    /// What the locks are on.
+    fn servers(&self) -> String {
+        format!("{}{}", server::name(self.sealed), if self.sealed { " by TLS" } else { "" })
+    }
+
+    /// A run of one class, or by TLS, leaves the report of all classes as it is.
+    fn report_name(&self) -> String {
+        let class = self.class.map_or_else(String::new, |class| format!("-{}", class.name()));
+        format!("report{class}{}.txt", if self.sealed { "-tls" } else { "" })
+    }
 }
 
 /// The folder `torture` in cargo's target folder.
@@ -159,17 +182,19 @@ fn rounds(options: &Options, start: Instant, dir: &Path, report: &mut Report) {
             }
             late += usize::from(had_each);
         }
-        play(class, seed, left.clamp(least, length), &dir.join(seed.to_string()), report);
+        let (span, dir) = (left.clamp(least, length), dir.join(seed.to_string()));
+        play(class, seed, options.sealed, span, &dir, report);
     }
 }
 
 /// One round: a server, its workers and its nemeses.
-fn play(class: Class, seed: u64, span: Duration, dir: &Path, report: &mut Report) {
+fn play(class: Class, seed: u64, sealed: bool, span: Duration, dir: &Path, report: &mut Report) {
     let (plan, dir_of_logs) = (class.plan(seed), dir.to_owned());
     let mut stage = Stage::open(Setting {
         plan,
         workers: WORKERS,
         servers: class.servers(),
+        sealed,
         mutant: None,
         seed,
         dir: dir_of_logs,

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 #[derive(Default)]
 pub(crate) struct Report {
-    pub(crate) seed: u64,
+    servers: String,
+    seed: u64,
     pub(crate) took: Duration,
     pub(crate) caught: Vec<Caught>,
     rounds: BTreeMap<Class, Sum>,
@@ -78,8 +79,8 @@ impl Sum {
 }
 
 impl Report {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { seed, ..Self::default() }
+    pub(crate) fn new(servers: String, seed: u64) -> Self {
+        Self { servers, seed, ..Self::default() }
     }
 
     pub(crate) fn add(&mut self, class: Class, end: &End, acts: &[Act], findings: usize) {
@@ -143,7 +144,7 @@ impl Report {
     }
 
     fn write(&self, text: &mut String) -> std::fmt::Result {
-        writeln!(text, "torture: seed {}, {} s", self.seed, self.took.as_secs())?;
+        writeln!(text, "torture: {}, seed {}, {} s", self.servers, self.seed, self.took.as_secs())?;
         for caught in &self.caught {
             write_caught(text, caught)?;
         }

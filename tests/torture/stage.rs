@@ -15,7 +15,7 @@ use crate::worker::{self, log_path};
 use crate::{reaper, rules};
 pub(crate) use end::{End, explained};
 pub(crate) use ground::Servers;
-use ground::{GRANT, Ground, LOGIN};
+use ground::{GRANT, Ground};
 use harness::cores::{cores, stay_on};
 use std::fs::File;
 use std::io::Write;
@@ -48,6 +48,8 @@ pub(crate) struct Setting {
     pub(crate) plan: Plan,
     pub(crate) workers: usize,
     pub(crate) servers: Servers,
+    /// Workers reach the one server by TLS.
+    pub(crate) sealed: bool,
     pub(crate) mutant: Option<&'static str>,
     pub(crate) seed: u64,
     /// Where the logs go.
@@ -96,11 +98,8 @@ impl Stage {
     pub(crate) fn open(setting: Setting) -> Self {
         std::fs::create_dir_all(&setting.dir).expect("a directory for the logs");
         std::fs::write(setting.dir.join("counters"), [0; 8 * 256]).expect("the counters");
-        let ground = Ground::open(setting.servers, &setting.plan, setting.seed);
-        let proxies = match &ground {
-            Ground::One(server) => (0..setting.workers).map(|_| Proxy::new(server.socket())).collect(),
-            Ground::Group(_) | Ground::Cluster(_) => Vec::new(),
-        };
+        let ground = Ground::open(&setting);
+        let proxies = (0..setting.workers).filter_map(|_| ground.proxy(setting.sealed)).collect();
         let notes = File::create(setting.dir.join("nemeses.txt")).expect("a log file");
         let (crew, fates, events) = (Vec::new(), Vec::new(), Events::default());
         let witness = Some(Witness::new(ground.sockets()));
@@ -151,7 +150,7 @@ impl Stage {
     fn hire(&mut self, place: usize) -> Worker {
         let number = self.fates.len() as u64;
         let (url, ways) = match self.ground() {
-            Ground::One(_) => (self.proxies[place].url() + LOGIN, Vec::new()),
+            Ground::One(_) => (ground::url(&self.proxies[place], self.setting.sealed), Vec::new()),
             Ground::Group(party) => party.way_of(place),
             Ground::Cluster(shards) => shards.way(),
         };

@@ -7,6 +7,7 @@ use crate::plan::{Order, Plan};
 use crate::threads::of_redlatch;
 use crate::work::{Cancels, Hand};
 use fastrand::Rng;
+use harness::papers::known_by;
 use redlatch::{Client, ClientBuilder, HandOff, ShardedPubsub};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -135,6 +136,8 @@ fn client(order: &Order) -> Client {
     let builder = builder.strict(plan.strict).sharded_pubsub(told);
     let confirmed = |builder: ClientBuilder| builder.sync_replicas(plan.replicas as usize, ms(plan.response / 2));
     let builder = if plan.replicas > 0 { confirmed(builder) } else { builder };
+    let is_sealed = order.url.starts_with("rediss");
+    let builder = if is_sealed { builder.tls(known_by(Path::new(&order.dir))) } else { builder };
     builder.build().expect("settings that fit")
 }
 

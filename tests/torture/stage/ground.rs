@@ -1,18 +1,20 @@
 //! What the workers' locks are on: one server, a group whose master is replaced, or a cluster.
 
+use super::Setting;
 use super::party::Party;
 use super::shards::Shards;
 use crate::classes::Only;
 use crate::guarded::{self, LIST};
 use crate::history::commands::Lists;
-use crate::plan::Plan;
+use crate::proxy::{Address, Proxy};
 use crate::reaper;
 use crate::server::Server;
+use harness::papers::{self, Flaw, papers};
 use harness::sentinel::Shape;
 use redis::Value;
 use std::path::PathBuf;
 
-pub(crate) const LOGIN: &str = "?user=torture&pass=torture";
+const LOGIN: &str = "?user=torture&pass=torture";
 pub(super) const GRANT: &[&str] = &["ACL", "SETUSER", "torture", "on", ">torture", "~*", "&*", "+@all"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +45,25 @@ impl Servers {
     }
 }
 
+/// One whose port is for TLS alone: what comes unsealed is not answered, but for the orchestrator's, which comes by the socket. Every
+/// second seed has a server that speaks TLS 1.2, and the others settle on 1.3. What workers show it is left where their logs go.
+fn start_sealed(servers: Servers, setting: &Setting) -> Server {
+    papers::leave_in(&setting.dir);
+    let mut more = Vec::new();
+    if servers == Servers::Lasting {
+        more.extend(["--appendonly", "yes"]);
+    }
+    if setting.seed % 2 == 1 {
+        more.extend(["--tls-protocols", "TLSv1.2"]);
+    }
+    Server::start_with_tls_and(&papers(Flaw::None), true, &more)
+}
+
+/// What a worker is given that goes through a proxy.
+pub(super) fn url(proxy: &Proxy, sealed: bool) -> String {
+    if sealed { format!("rediss://torture:torture@127.0.0.1:{}/", proxy.port()) } else { proxy.url() + LOGIN }
+}
+
 pub(super) enum Ground {
     One(Box<Server>),
     Group(Box<Party>),
@@ -50,18 +71,28 @@ pub(super) enum Ground {
 }
 
 impl Ground {
-    pub(super) fn open(servers: Servers, plan: &Plan, seed: u64) -> Self {
-        let server = match servers {
-            Servers::Group => return Self::Group(Box::new(Party::open(Shape::APART, false))),
-            Servers::Askew => return Self::Group(Box::new(Party::open(Shape::ASKEW, true))),
-            Servers::Cluster => return Self::Cluster(Box::new(Shards::open(plan, seed))),
-            Servers::Lasting => Server::start_with_data(),
-            Servers::Forgetful => Server::start(),
+    pub(super) fn open(setting: &Setting) -> Self {
+        let server = match (setting.servers, setting.sealed) {
+            (Servers::Group, _) => return Self::Group(Box::new(Party::open(Shape::APART, false))),
+            (Servers::Askew, _) => return Self::Group(Box::new(Party::open(Shape::ASKEW, true))),
+            (Servers::Cluster, _) => return Self::Cluster(Box::new(Shards::open(&setting.plan, setting.seed))),
+            (Servers::Lasting, false) => Server::start_with_data(),
+            (Servers::Forgetful, false) => Server::start(),
+            (servers, true) => start_sealed(servers, setting),
         };
         reaper::watch(server.pid());
         reaper::tidy(server.socket().parent().expect("a directory"));
         let _: String = server.ask(GRANT);
         Self::One(Box::new(server))
+    }
+
+    /// A new one in front of the one server.
+    pub(super) fn proxy(&self, sealed: bool) -> Option<Proxy> {
+        match self {
+            Self::One(server) if sealed => Some(Proxy::on_tcp_before(Address::Port(server.port()))),
+            Self::One(server) => Some(Proxy::new(server.socket())),
+            Self::Group(_) | Self::Cluster(_) => None,
+        }
     }
 
     /// Of every server.
