@@ -250,7 +250,7 @@ fn while_busy(server: &Server, act: impl FnOnce()) {
 #[test]
 fn fault_13_a_busy_server_is_ridden_out() {
     let server = Server::start();
-    let locks = server.locks_watched(Duration::from_secs(6));
+    let locks = server.locks_watched(Duration::from_secs(15));
     let guard = locks.guard("n").unwrap();
     std::thread::scope(|scope| {
         let waiter = std::cell::Cell::new(None);

@@ -16,7 +16,6 @@ mod sides;
 mod waits;
 
 use crate::harness::deployment::{Clustered, Deployment, Replicas, Sealed, Sentinel, Single, Tcp};
-use crate::server::Server;
 use redlatch::{
     ClientBuilder, FencedLock, HandOff, LocalReadWriteLock, LocalRedLock, OwnedGuard, QuorumLock, ReadLock,
     ReadWriteLock, RedLock, RedLockExt, ReentrantLock, WriteLock,
@@ -70,9 +69,8 @@ impl<L> Fixture<L> {
 
 /// A lock on three servers.
 fn on_servers() -> Fixture<QuorumLock> {
-    let servers: Vec<_> = std::iter::repeat_with(Server::start).take(3).collect();
-    let lock = QuorumLock::connect(servers.iter().map(Server::url)).unwrap();
-    Fixture::new(lock, servers)
+    let servers = crate::harness::quorum::start(3);
+    Fixture::new(crate::harness::quorum::connect(&servers), servers)
 }
 
 fn in_memory() -> Fixture<LocalRedLock> {

@@ -15,7 +15,7 @@ mod stress;
 mod waits;
 
 use crate::server::Server;
-use redlatch::{Client, FencedLock, LocalRedLock, MultiLock, QuorumLock, ReadWriteLock, RedLock, ReentrantLock};
+use redlatch::{Client, FencedLock, LocalRedLock, MultiLock, ReadWriteLock, RedLock, ReentrantLock};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ fn at_one_server() -> Fixture {
 /// Of kinds at different places.
 fn mixed() -> Fixture {
     let servers: Vec<_> = std::iter::repeat_with(Server::start).take(4).collect();
-    let quorum = Arc::new(QuorumLock::connect(servers[1..].iter().map(Server::url)).unwrap());
+    let quorum = Arc::new(crate::harness::quorum::connect(&servers[1..]));
     let single = Arc::new(servers[0].locks());
     Fixture::new(servers, [single, Arc::new(LocalRedLock::new()), quorum])
 }

@@ -2,9 +2,7 @@
 
 use crate::server::Server;
 use crate::threads::{LONG, Mark, OUTLIVED, WATCHED, elsewhere, eventually, finish, ms, spawn_asleep};
-use redlatch::{
-    HandOff, HoldState, LocalRedLock, MultiLock, QuorumLock, RedLock, RedLockExt, ReentrantLock, Reentry, Terms,
-};
+use redlatch::{HandOff, HoldState, LocalRedLock, MultiLock, RedLock, RedLockExt, ReentrantLock, Reentry, Terms};
 use std::time::Duration;
 
 /// Short beside the watchdog's 30 s, and with room for a machine that stalls.
@@ -41,7 +39,7 @@ fn a_short_lease_is_renewed_in_memory() {
 #[test]
 fn a_short_lease_is_renewed_at_a_quorum() {
     let servers = [(); 3].map(|()| Server::start());
-    keeps(&QuorumLock::connect(servers.iter().map(Server::url)).unwrap());
+    keeps(&crate::harness::quorum::connect(&servers));
 }
 
 #[test]

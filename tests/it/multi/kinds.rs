@@ -4,8 +4,8 @@ use super::Any;
 use crate::server::Server;
 use crate::threads::{LONG, SOON, answered, elsewhere, finish, ms, spawn_asleep, timed, while_held_elsewhere};
 use redlatch::{
-    Client, Error, FencedLock, HandOff, LocalReadWriteLock, LocalRedLock, MultiLock, QuorumLock, ReadWriteLock,
-    RedLock, RedLockExt, ReentrantLock,
+    Client, Error, FencedLock, HandOff, LocalReadWriteLock, LocalRedLock, MultiLock, ReadWriteLock, RedLock,
+    RedLockExt, ReentrantLock,
 };
 use std::sync::Arc;
 use std::sync::Barrier;
@@ -31,7 +31,7 @@ impl Place {
     fn locks(&self) -> [Any; 6] {
         let client = Client::connect(&self.servers[0].url()).unwrap();
         let sides = ReadWriteLock::new(&client);
-        let quorum = QuorumLock::connect(self.servers[1..].iter().map(Server::url)).unwrap();
+        let quorum = crate::harness::quorum::connect(&self.servers[1..]);
         [
             Arc::new(FencedLock::new(&client)),
             Arc::new(self.local.clone()),
