@@ -1,4 +1,4 @@
-//! Rows 40 to 42, 44, 45, 125 and 126: threads and processes that stop, end, panic or die while they hold locks.
+//! Rows 40 to 42, 44, 45, 124 and 125: threads and processes that stop, end, panic or die while they hold locks.
 
 use crate::locks_of;
 use crate::process::{alone, hear, tell, with_peer};
@@ -144,7 +144,7 @@ fn in_a_late_destructor<T: Send + 'static>(
 }
 
 #[test]
-fn fault_126_what_is_locked_in_a_late_destructor_and_left_is_not_renewed() {
+fn fault_125_what_is_locked_in_a_late_destructor_and_left_is_not_renewed() {
     alone(|| {
         let warnings = that_say("a thread ended while it held lock \"n\"");
         let server = Server::start();
@@ -167,7 +167,7 @@ fn fault_126_what_is_locked_in_a_late_destructor_and_left_is_not_renewed() {
 
 /// While others of its process wait, and after they have had it.
 #[test]
-fn fault_126_what_is_released_in_a_late_destructor_is_free() {
+fn fault_125_what_is_released_in_a_late_destructor_is_free() {
     let server = Server::start();
     let locks = server.locks();
     let first = in_a_late_destructor(&locks, |locks| {
@@ -189,7 +189,7 @@ fn fault_126_what_is_released_in_a_late_destructor_is_free() {
 
 /// And the other way round. Whether the lock is renewed is what the guard that is left asked for.
 #[test]
-fn fault_125_guards_that_are_dropped_in_the_order_they_were_made_keep_their_terms() {
+fn fault_124_guards_that_are_dropped_in_the_order_they_were_made_keep_their_terms() {
     let server = Server::start();
     let locks = server.locks_watched(WATCHED);
     let leased = locks.request("n").lease(WATCHED).guard().unwrap().unwrap();

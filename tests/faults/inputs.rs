@@ -1,4 +1,4 @@
-//! Rows 50 to 53 and 145: times, names and databases at the edges of what there is.
+//! Rows 50 to 53 and 133: times, names and databases at the edges of what there is.
 
 use crate::proxy::Proxy;
 use crate::server::Server;
@@ -235,7 +235,7 @@ fn fault_52_a_name_that_something_else_has_is_refused() {
 /// Redlock clients, such as rslock and redlock, keep a lock as a string. By one name they and this library exclude each other, and
 /// neither waits for the other.
 #[test]
-fn fault_145_a_string_lock_of_another_library_excludes_and_is_excluded() {
+fn fault_133_a_string_lock_of_another_library_excludes_and_is_excluded() {
     let server = Server::start();
     let locks = server.locks();
     let theirs = |value: &str| server.ask::<Option<String>>(&["SET", "n", value, "NX", "PX", "60000"]);

@@ -344,7 +344,7 @@ fn fault_01_eight_clients_wait_out_a_restart_and_are_all_served() {
 }
 
 #[test]
-fn fault_146_an_extend_of_a_group_ends_at_the_member_whose_server_is_away_and_may_be_repeated() {
+fn fault_134_an_extend_of_a_group_ends_at_the_member_whose_server_is_away_and_may_be_repeated() {
     let mut servers = [Server::start(), Server::start_with_data()];
     let locks = |server: &Server| ReentrantLock::new(&builder(&server.url()).outage_budget(ms(600)).build().unwrap());
     let [one, away] = servers.each_ref().map(locks);

@@ -1,4 +1,4 @@
-//! Row 140: more calls at once than the pool has connections.
+//! Row 132: more calls at once than the pool has connections.
 
 use crate::MINUTE;
 use crate::proxy::{Flow, Gate, Proxy, Step, pass};
@@ -43,7 +43,7 @@ impl Narrow {
 }
 
 #[test]
-fn fault_140_calls_that_wait_for_a_connection_have_it_in_order_of_arrival() {
+fn fault_132_calls_that_wait_for_a_connection_have_it_in_order_of_arrival() {
     const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
     let narrow = Narrow::new();
     let lock = &|name| narrow.locks.lock(name).unwrap();
@@ -61,7 +61,7 @@ fn fault_140_calls_that_wait_for_a_connection_have_it_in_order_of_arrival() {
 
 /// A lock would be held for longer by all the calls that want others.
 #[test]
-fn fault_140_a_release_goes_before_the_calls_that_wait_for_a_connection() {
+fn fault_132_a_release_goes_before_the_calls_that_wait_for_a_connection() {
     let narrow = Narrow::new();
     let lock = &|name| narrow.locks.lock(name).unwrap();
     let asked = narrow.asked_for(|| {
@@ -78,7 +78,7 @@ fn fault_140_a_release_goes_before_the_calls_that_wait_for_a_connection() {
 
 /// The lock is free, so `false` would be no answer; and nothing was asked of the server.
 #[test]
-fn fault_140_a_wait_that_had_no_turn_names_the_pool_and_leaves_the_line() {
+fn fault_132_a_wait_that_had_no_turn_names_the_pool_and_leaves_the_line() {
     let narrow = Narrow::new();
     scope(|scope| {
         let first = spawn_asleep(scope, || narrow.locks.lock("first"));
@@ -95,7 +95,7 @@ fn fault_140_a_wait_that_had_no_turn_names_the_pool_and_leaves_the_line() {
 }
 
 #[test]
-fn fault_140_a_call_that_is_cancelled_leaves_the_line() {
+fn fault_132_a_call_that_is_cancelled_leaves_the_line() {
     let (narrow, token) = (Narrow::new(), CancelToken::new());
     scope(|scope| {
         let first = spawn_asleep(scope, || narrow.locks.lock("first"));
@@ -113,7 +113,7 @@ fn fault_140_a_call_that_is_cancelled_leaves_the_line() {
 }
 
 #[test]
-fn fault_140_a_shutdown_ends_the_calls_that_wait_for_a_connection() {
+fn fault_132_a_shutdown_ends_the_calls_that_wait_for_a_connection() {
     let narrow = Narrow::new();
     let locks = &narrow.locks;
     scope(|scope| {
@@ -132,7 +132,7 @@ fn fault_140_a_shutdown_ends_the_calls_that_wait_for_a_connection() {
 
 /// More connections would only wait for the same server.
 #[test]
-fn fault_140_in_an_outage_the_server_is_named_and_not_the_size_of_the_pool() {
+fn fault_132_in_an_outage_the_server_is_named_and_not_the_size_of_the_pool() {
     let server = Server::start();
     let builder = server.builder().pool_size(1).response_timeout(ms(300)).outage_budget(MINUTE);
     let (locks, token) = (ReentrantLock::new(&builder.build().unwrap()), CancelToken::new());

@@ -265,7 +265,7 @@ fn a_hold_of_the_least_majority_is_released_though_one_of_its_nodes_stops() {
 
 /// Of an even number of nodes half can keep a majority from everybody, and are no majority that could answer.
 #[test]
-fn fault_135_half_of_an_even_number_of_nodes_keep_a_lock_busy() {
+fn fault_128_half_of_an_even_number_of_nodes_keep_a_lock_busy() {
     for nodes in [4, 6] {
         let mut servers = start(nodes);
         let locks = builder(&servers).outage_budget(ms(300)).build().unwrap();
@@ -287,7 +287,7 @@ fn fault_135_half_of_an_even_number_of_nodes_keep_a_lock_busy() {
 
 /// A server that votes twice makes a majority of less than a majority of servers.
 #[test]
-fn fault_137_two_addresses_of_one_server_are_one_vote() {
+fn fault_130_two_addresses_of_one_server_are_one_vote() {
     let servers = [Server::start_on_tcp(), Server::start()];
     let [by_number, by_name] = ["127.0.0.1", "localhost"].map(|host| format!("redis://{host}:{}/", servers[0].port()));
     let locks = QuorumLock::connect([&by_number, &by_name, &servers[1].url()]).unwrap();
@@ -303,7 +303,7 @@ fn fault_137_two_addresses_of_one_server_are_one_vote() {
 }
 
 #[test]
-fn fault_137_a_quorum_of_one_server_is_refused_and_says_so() {
+fn fault_130_a_quorum_of_one_server_is_refused_and_says_so() {
     let server = Server::start_on_tcp();
     let hosts = ["127.0.0.1", "localhost"].map(|host| format!("redis://{host}:{}/", server.port()));
     let locks = QuorumLock::connect([&hosts[0], &hosts[1], &server.url()]).unwrap();

@@ -1,4 +1,4 @@
-//! Row 138: a node that lags when its quorum is shut down after a burst.
+//! Row 131: a node that lags when its quorum is shut down after a burst.
 
 use crate::harness::quorum::{builder, start};
 use crate::server::Server;
@@ -72,17 +72,17 @@ fn assert_nothing_left(burst: impl Fn(&QuorumLock)) {
 }
 
 #[test]
-fn fault_138_a_shutdown_waits_for_a_node_that_owes_releases_of_earlier_unlocks() {
+fn fault_131_a_shutdown_waits_for_a_node_that_owes_releases_of_earlier_unlocks() {
     assert_nothing_left(|locks| names().for_each(|name| locks.unlock(&name).unwrap()));
 }
 
 #[test]
-fn fault_138_a_shutdown_waits_for_a_node_that_owes_its_own_releases() {
+fn fault_131_a_shutdown_waits_for_a_node_that_owes_its_own_releases() {
     assert_nothing_left(|_| ());
 }
 
 #[test]
-fn fault_138_a_shutdown_does_not_wait_for_a_node_that_stays_away() {
+fn fault_131_a_shutdown_does_not_wait_for_a_node_that_stays_away() {
     let servers = start(3);
     let locks = held(&servers);
     servers[0].freeze();
@@ -100,7 +100,7 @@ fn fault_138_a_shutdown_does_not_wait_for_a_node_that_stays_away() {
 }
 
 #[test]
-fn fault_138_a_shutdown_where_nothing_is_owed_does_not_wait() {
+fn fault_131_a_shutdown_where_nothing_is_owed_does_not_wait() {
     let servers = start(3);
     let locks = held(&servers);
     let began = Mark::now();

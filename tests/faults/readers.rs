@@ -1,4 +1,4 @@
-//! Rows 117 to 119, 130 and 131: time-outs of readers that vanish, readers and waiting writers that die, names that differ in
+//! Rows 117 to 119, 126 and 127: time-outs of readers that vanish, readers and waiting writers that die, names that differ in
 //! braces, and marks that say what cannot be true.
 
 use crate::process::{hear, tell, with_peer};
@@ -151,7 +151,7 @@ fn now(server: &Server) -> u64 {
 
 /// As a clock does that is put back while a writer waits: what it left ends an hour later than it said.
 #[test]
-fn fault_131_a_mark_that_ends_in_an_hour_keeps_readers_out_for_two_poll_caps() {
+fn fault_127_a_mark_that_ends_in_an_hour_keeps_readers_out_for_two_poll_caps() {
     let server = Server::start();
     let locks = sides_at(&server.url());
     let late = (now(&server) + HOUR).to_string();
@@ -165,7 +165,7 @@ fn fault_131_a_mark_that_ends_in_an_hour_keeps_readers_out_for_two_poll_caps() {
 
 /// It lasts for 10 ms, and for a second at most to whoever is told of it.
 #[test]
-fn fault_131_a_turn_of_readers_without_an_end_is_none() {
+fn fault_127_a_turn_of_readers_without_an_end_is_none() {
     let server = Server::start();
     let locks = sides_at(&server.url());
     let end = (now(&server) + 2 * LEASE.as_millis() as u64).to_string();
@@ -179,7 +179,7 @@ fn fault_131_a_turn_of_readers_without_an_end_is_none() {
 
 /// Else the writer waits for a reader that waits for the writer.
 #[test]
-fn fault_130_a_writer_keeps_out_no_readers_of_a_lock_whose_name_differs_in_braces() {
+fn fault_126_a_writer_keeps_out_no_readers_of_a_lock_whose_name_differs_in_braces() {
     let server = Server::start();
     let [locks, other] = [(); 2].map(|()| sides_at(&server.url()));
     for (name, twin) in [("x", "{x}"), ("{x}", "x")] {

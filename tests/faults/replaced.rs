@@ -1,4 +1,4 @@
-//! Row 136: the key of a held lock becomes something that is no lock, and the holder is the first to meet it.
+//! Row 129: the key of a held lock becomes something that is no lock, and the holder is the first to meet it.
 
 use crate::harness::quorum;
 use crate::server::Server;
@@ -53,7 +53,7 @@ fn each_kind(act: impl Fn(&dyn RedLock, &Server, &str)) {
 }
 
 #[test]
-fn fault_136_an_unlock_says_that_the_hold_is_lost() {
+fn fault_129_an_unlock_says_that_the_hold_is_lost() {
     each_kind(|locks, server, kind| {
         locks.lock("n").unwrap();
         let hold = locks.hold("n").unwrap();
@@ -64,7 +64,7 @@ fn fault_136_an_unlock_says_that_the_hold_is_lost() {
 }
 
 #[test]
-fn fault_136_an_inner_level_says_that_the_hold_is_lost() {
+fn fault_129_an_inner_level_says_that_the_hold_is_lost() {
     each_kind(|locks, server, kind| {
         locks.lock("n").unwrap();
         let hold = locks.hold("n").unwrap();
@@ -84,7 +84,7 @@ fn fault_136_an_inner_level_says_that_the_hold_is_lost() {
 }
 
 #[test]
-fn fault_136_the_drop_of_a_guard_tells_the_loss() {
+fn fault_129_the_drop_of_a_guard_tells_the_loss() {
     each_kind(|locks, server, kind| {
         let guard = locks.guard("n").unwrap();
         let hold = guard.hold().clone();
@@ -95,7 +95,7 @@ fn fault_136_the_drop_of_a_guard_tells_the_loss() {
 }
 
 #[test]
-fn fault_136_work_that_was_not_protected_to_its_end_is_an_error() {
+fn fault_129_work_that_was_not_protected_to_its_end_is_an_error() {
     each_kind(|locks, server, kind| {
         let mut ran = false;
         let error = locks.execute_in_lock("n", || {
@@ -108,7 +108,7 @@ fn fault_136_work_that_was_not_protected_to_its_end_is_an_error() {
 }
 
 #[test]
-fn fault_136_no_lock_is_granted_where_something_else_is() {
+fn fault_129_no_lock_is_granted_where_something_else_is() {
     each_kind(|locks, server, kind| {
         replace(server, "n");
         for error in [locks.lock("n"), locks.try_lock("n").map(drop), locks.execute_in_lock("n", || ())] {
@@ -124,7 +124,7 @@ fn fault_136_no_lock_is_granted_where_something_else_is() {
 
 /// Where others ask for a lock it is released by the script that serves those who queue.
 #[test]
-fn fault_136_an_unlock_beside_others_who_ask_says_that_the_hold_is_lost() {
+fn fault_129_an_unlock_beside_others_who_ask_says_that_the_hold_is_lost() {
     each_kind(|locks, server, kind| {
         let others = server.locks();
         let theirs = others.guard("n").unwrap();
@@ -145,7 +145,7 @@ fn fault_136_an_unlock_beside_others_who_ask_says_that_the_hold_is_lost() {
 }
 
 #[test]
-fn fault_136_a_group_frees_its_other_members_and_names_the_one_that_is_lost() {
+fn fault_129_a_group_frees_its_other_members_and_names_the_one_that_is_lost() {
     let server = Server::start();
     let locks = server.locks();
     let group = MultiLock::of(["a", "b", "c"].map(|name| (&locks, name)));
@@ -166,7 +166,7 @@ fn fault_136_a_group_frees_its_other_members_and_names_the_one_that_is_lost() {
 }
 
 #[test]
-fn fault_136_a_node_of_a_quorum_whose_key_was_replaced_has_lost_it() {
+fn fault_129_a_node_of_a_quorum_whose_key_was_replaced_has_lost_it() {
     let servers = quorum::start(3);
     let locks = quorum::patient(&servers);
     for (replaced, is_lost) in [(1, false), (2, true)] {
