@@ -140,7 +140,7 @@ impl<T> ClientBuilder<T> {
     ///
     /// A call has a connection from its command to the answer, not while it waits for a lock and not while it holds one. If all
     /// are in use, calls wait in order of arrival, and releases before all others. A call that has had none when its time is over, or
-    /// within the [`outage_budget`](Self::outage_budget), ends with [`Error::Unavailable`](crate::Error::Unavailable), which names the
+    /// within the [`outage_budget`](Self::outage_budget), ends with [`Error::Unavailable`], which names the
     /// pool. At least 25 ms are waited.
     ///
     /// A call waits in line for about (threads that call at once / connections) x (time of one command). At a server nearby it executes

@@ -31,11 +31,11 @@ fn each_connection_asks_once_which_server_it_reached() {
 fn a_node_that_was_started_anew_is_let_in_again() {
     let mut servers = start(3);
     let locks = builder(&servers).build().unwrap();
-    for node in 0..3 {
+    for server in &mut servers {
         drop(patiently(|| locks.guard("n")));
-        servers[node].kill();
+        server.kill();
         drop(locks.guard("n").unwrap());
-        servers[node].restart();
+        server.restart();
         eventually(LONG, "all answer", || locks.ping(LONG).is_ok_and(|answered| answered == (3, 3)));
         let guard = locks.guard("n").unwrap();
         eventually_confirmed(&locks, 3);
@@ -48,7 +48,7 @@ fn a_node_that_was_started_anew_is_let_in_again() {
 fn a_server_that_does_not_name_itself_votes_as_ever() {
     let server = Server::start_on_tcp();
     let others = start(2);
-    server.let_in("app", "secret", &format!("~* &* +@all -info"));
+    server.let_in("app", "secret", "~* &* +@all -info");
     let url = format!("redis://app:secret@127.0.0.1:{}/", server.port());
     let locks = QuorumLock::connect([url, others[0].url(), others[1].url()]).unwrap();
     let guard = locks.guard("n").unwrap();
