@@ -1,6 +1,6 @@
 //! Each node of a quorum is a server of its own: two addresses of one server are found out by its run id.
 
-use crate::harness::quorum::{builder, eventually_confirmed, eventually_free, start};
+use crate::harness::quorum::{SLOW, builder, eventually_confirmed, eventually_free, start};
 use crate::server::Server;
 use crate::threads::{LONG, eventually, patiently};
 use redlatch::{QuorumLock, RedLockExt};
@@ -13,8 +13,15 @@ fn infos(commands: &[String]) -> usize {
 #[test]
 fn each_connection_asks_once_which_server_it_reached() {
     let servers = start(3);
-    let locks = builder(&servers).pool_size(1).build().unwrap();
-    let used = || (0..20).for_each(|_| locks.guard("n").unwrap().unlock().unwrap());
+    let locks = builder(&servers).pool_size(1).node_timeout(SLOW).build().unwrap();
+    // A majority is enough for the caller, so a node that lags may still have its commands before it.
+    let used = || {
+        for _ in 0..20 {
+            let guard = locks.guard("n").unwrap();
+            eventually_confirmed(&locks, 3);
+            guard.unlock().unwrap();
+        }
+    };
     // One for calls; nobody waits or is renewed.
     let connecting = servers[0].commands_during(|| {
         used();
