@@ -49,6 +49,13 @@ impl Group {
         ReentrantLock::new(&builder.sync_replicas(replicas, wait).pool_size(1).build().unwrap())
     }
 
+    /// Waits until nobody holds these locks: what an attempt took that was not answered in time is given back later.
+    #[track_caller]
+    fn free_within(&self, bound: Duration, names: &[&str]) {
+        let exist = [&["EXISTS"], names].concat();
+        eventually(bound, "all are given back", || self.master.ask::<i64>(&exist) == 0);
+    }
+
     /// One replica stands still meanwhile.
     fn while_one_is_frozen<T>(&self, act: impl FnOnce() -> T) -> T {
         struct Thaw<'a>(&'a Server);
@@ -97,8 +104,12 @@ fn what_too_few_confirm_is_given_back_and_refused() {
     let group = Group::start();
     let locks = group.locks(2, WAIT);
     group.while_one_is_frozen(|| {
-        assert_unconfirmed(|| locks.try_lock("n"), "1 of 2 replicas confirmed it in time");
-        eventually(SOON, "it is given back", || group.master.ask::<i64>(&["EXISTS", "n"]) == 0);
+        let try_lock = || {
+            group.free_within(LEASE, &["n"]);
+            locks.try_lock("n")
+        };
+        assert_unconfirmed(try_lock, "1 of 2 replicas confirmed it in time");
+        group.free_within(SOON, &["n"]);
         let lock = || {
             let (locked, took) = timed(|| locks.lock("n"));
             assert!(took <= ms(300) + WAIT + LATE, "{took:?}");
@@ -198,8 +209,12 @@ fn a_server_that_forgot_its_scripts_and_a_group_are_confirmed() {
     let all = || MultiLock::of([(&locks, "a"), (&locks, "b")]);
     drop(all().guard().unwrap());
     group.while_one_is_frozen(|| {
-        assert_unconfirmed(|| all().try_guard().map(drop), "1 of 2");
-        eventually(SOON, "all are given back", || group.master.ask::<i64>(&["EXISTS", "a", "b"]) == 0);
+        let try_guard = || {
+            group.free_within(LEASE, &["a", "b"]);
+            all().try_guard().map(drop)
+        };
+        assert_unconfirmed(try_guard, "1 of 2");
+        group.free_within(SOON, &["a", "b"]);
     });
 }
 
