@@ -45,6 +45,10 @@ pub(crate) enum Mutant {
     BelievesWithoutReplicas,
     /// A renewal looks whether the lock is held, and writes nothing, which all replicas confirm.
     RenewalWritesNothing,
+    /// The highest epoch that a sentinel ever named counts for ever, also when they all count anew.
+    KeepsTheHighestEpoch,
+    /// A lower epoch counts though one sentinel alone names it, and the present master does not give way.
+    BelievesOneSentinel,
     /// Holds are not asked for at a new master.
     StaysWithOldMaster,
     /// Who gives a lock up where its slot is on its way to tells nobody where those who wait listen.
@@ -114,6 +118,8 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "no_quarantine_after_failover" => Mutant::NoQuarantineAfterFailover,
         "believes_without_replicas" => Mutant::BelievesWithoutReplicas,
         "renewal_writes_nothing" => Mutant::RenewalWritesNothing,
+        "keeps_the_highest_epoch" => Mutant::KeepsTheHighestEpoch,
+        "believes_one_sentinel" => Mutant::BelievesOneSentinel,
         "stays_with_old_master" => Mutant::StaysWithOldMaster,
         "untold_on_its_way" => Mutant::UntoldOnItsWay,
         "grants_on_its_way" => Mutant::GrantsOnItsWay,

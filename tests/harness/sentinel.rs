@@ -249,10 +249,20 @@ impl Group {
     /// Waits until the replicas of a master have all that it has now.
     #[track_caller]
     pub fn replicated(&self, master: usize) {
-        let written = self.nodes[master].offset("master_repl_offset:");
+        let written = self.written_at(master);
+        eventually(LONG, "the replicas have it", || self.has_replicated(master, written));
+    }
+
+    /// How far a master has written.
+    pub fn written_at(&self, master: usize) -> u64 {
+        self.nodes[master].offset("master_repl_offset:")
+    }
+
+    /// Whether the replicas of a master have what it had written up to there.
+    pub fn has_replicated(&self, master: usize, written: u64) -> bool {
         let others = self.nodes.iter().enumerate().filter(|(at, node)| *at != master && node.child.is_some());
         let has_all = |node: &Member| node.is_linked() && node.offset("slave_repl_offset:") >= written;
-        others.for_each(|(_, node)| eventually(LONG, "the replica has it", || has_all(node)));
+        others.map(|(_, node)| node).all(has_all)
     }
 
     /// From now on the replicas of a master learn nothing, until one of them takes its place.

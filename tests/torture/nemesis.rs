@@ -55,6 +55,11 @@ pub(crate) enum Act {
     KillSentinel,
     /// The same when one is stopped, which names the old master when it goes on.
     FreezeSentinel,
+    /// A sentinel is killed and the master cut off. Before the cut is over the sentinel is back and names the old master, while the
+    /// other sentinels are stopped.
+    LateSentinel,
+    /// The master is moved by hand, with all its data, and all sentinels are told to monitor the group anew.
+    MonitorAnew,
     /// The master is cut off with one sentinel and those workers who know no other.
     CutOffWorkers,
     /// A slot with locks goes to another master of the cluster.
@@ -68,7 +73,7 @@ pub(crate) enum Act {
 impl Act {
     /// Whether it is about the master of a group, or one of a cluster.
     pub(crate) fn replaces(self) -> bool {
-        WHERE_MASTERS_ARE_REPLACED.contains(&self) || self == Self::CutOffWorkers
+        WHERE_MASTERS_ARE_REPLACED.contains(&self) || matches!(self, Self::CutOffWorkers | Self::MonitorAnew)
     }
 
     /// Whom a nemesis leaves deaf, and for how long after it. A subscriber that lost its connection has one again after half
@@ -136,7 +141,11 @@ const WHERE_MASTERS_ARE_REPLACED: &[Act] = &[
     Act::ThereAndBack,
     Act::KillSentinel,
     Act::FreezeSentinel,
+    Act::LateSentinel,
 ];
+
+/// A client that hears one sentinel alone does not follow that: there is no majority for it.
+const WHERE_ALL_SENTINELS_ARE_HEARD: &[Act] = &[Act::MonitorAnew, Act::MonitorAnew];
 
 const WHERE_SLOTS_MOVE: &[Act] = &[
     Act::KillMaster,
@@ -177,7 +186,10 @@ pub(crate) fn schedule(seed: u64, class: Class, workers: usize) -> impl Iterator
             [WHERE_MASTERS_ARE_REPLACED, WHERE_MASTERS_ARE_REPLACED, WHERE_REPLICAS_CONFIRM, BESIDE_FAILOVERS].concat()
         }
         Class::Cluster | Class::ClusterReplicated => [WHERE_SLOTS_MOVE, WHERE_SLOTS_MOVE, BESIDE_FAILOVERS].concat(),
-        Class::Sentinel => [WHERE_MASTERS_ARE_REPLACED, WHERE_MASTERS_ARE_REPLACED, BESIDE_FAILOVERS].concat(),
+        Class::Sentinel => {
+            let replaced = [WHERE_MASTERS_ARE_REPLACED, WHERE_MASTERS_ARE_REPLACED, WHERE_ALL_SENTINELS_ARE_HEARD];
+            [&replaced.concat()[..], BESIDE_FAILOVERS].concat()
+        }
         Class::Lossy => [EVERYWHERE, WHERE_DATA_IS_LOST, WHERE_READERS_ARE_EVICTED].concat(),
         Class::Strict => [EVERYWHERE, WHERE_DATA_IS_LOST].concat(),
         Class::Forced => [EVERYWHERE, WHERE_READERS_ARE_EVICTED].concat(),

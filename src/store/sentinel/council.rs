@@ -9,6 +9,7 @@
 
 use super::link::{NO_MASTER, Word};
 use crate::base::error::Cause;
+use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::time::Moment;
 use crate::store::moving::{self, Course, Seen};
@@ -146,12 +147,13 @@ impl Council {
     /// Whom a majority names by another epoch, which does not count by itself.
     fn rival_of(&self, highest: &Named) -> Option<&Named> {
         let mut named = self.words().map(|word| &word.named).filter(|named| named.epoch != highest.epoch);
-        named.find(|named| self.is_agreed_on(named, self.best_since))
+        named.find(|named| self.is_agreed_on(named, self.best_since) && !mutant::is(Mutant::KeepsTheHighestEpoch))
     }
 
     /// By sentinels that were asked since then.
     fn is_agreed_on(&self, named: &Named, since: Moment) -> bool {
-        2 * self.words().filter(|word| word.named == *named && word.asked >= since).count() > self.seats.len()
+        let needed = if mutant::is(Mutant::BelievesOneSentinel) { 0 } else { self.seats.len() };
+        2 * self.words().filter(|word| word.named == *named && word.asked >= since).count() > needed
     }
 
     /// Whether one that a majority names may be followed in place of the one of the highest epoch. A higher epoch than that is one of the
@@ -159,6 +161,7 @@ impl Council {
     fn gives_way(&self, highest: &Named, rival: &Named) -> bool {
         let has_disowned = |(since, who): &(Moment, Named)| who == highest && self.is_agreed_on(rival, *since);
         let is_no_rival = rival.epoch > highest.epoch || rival.master == highest.master;
+        let is_no_rival = is_no_rival || mutant::is(Mutant::BelievesOneSentinel);
         is_no_rival || self.disowned.as_ref().is_some_and(has_disowned)
     }
 

@@ -31,6 +31,27 @@ pub(super) fn scenes() -> Vec<Scene> {
             set_up: |_| (),
             act: lose_the_lock,
         },
+        // The group was monitored anew, and nobody gets a lock any more.
+        Scene {
+            mutant: "keeps_the_highest_epoch",
+            plan: patient(),
+            workers: 2,
+            servers: Servers::Group,
+            set_up: |_| (),
+            act: |stage| {
+                replace_by(stage, Act::FailOver, 0);
+                replace_by(stage, Act::MonitorAnew, 6_500);
+            },
+        },
+        // The old master is cut off from its group and not from clients, and a sentinel that was away names it.
+        Scene {
+            mutant: "believes_one_sentinel",
+            plan: patient(),
+            workers: 2,
+            servers: Servers::Group,
+            set_up: |_| (),
+            act: |stage| replace_by(stage, Act::LateSentinel, 3_000),
+        },
         // It hears the old master alone, which has no replicas any more.
         Scene {
             mutant: "believes_without_replicas",

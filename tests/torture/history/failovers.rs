@@ -2,8 +2,9 @@
 
 use super::belief::Belief;
 use super::names::{During, Names};
-use super::record::MS;
+use super::record::{MACHINE, MS, Trail};
 use super::sides::lock_of;
+use super::waits::{Span, covered, stalls};
 
 /// From the nemesis to the new master, by the clock of the logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +80,29 @@ fn after_one(beliefs: &[Belief], failover: &Failover, quarantine: Option<u64>, e
     After { grants, first: first.map(|first| first.from - free_from(beliefs, first).max(from)), unnamed }
 }
 
+/// For so long clients may grant nothing after a failover, if nobody holds a lock.
+const BARREN: u64 = 5_000 * MS;
+
+/// From when and for how long nothing was granted after a failover, though the machine was well and nobody held a lock so long.
+pub(crate) fn barren(
+    beliefs: &[Belief],
+    failovers: &[Failover],
+    quarantine: Option<u64>,
+    trails: &[Trail],
+) -> Vec<Span> {
+    let last = trails.iter().filter_map(|trail| trail.records.last()).map(|record| record.at).max().unwrap_or_default();
+    let ends = failovers.iter().skip(1).map(|next| next.began).chain([last]);
+    let stalled = &stalls(trails)[&MACHINE];
+    let spans = failovers.iter().zip(ends).map(|(failover, end)| {
+        let from = failover.grants_from(quarantine);
+        let granted = |belief: &&Belief| failover.names.has(belief.name) && (from..end).contains(&belief.from);
+        let to = beliefs.iter().filter(granted).map(|belief| belief.from).min().unwrap_or(end).max(from);
+        let excused = longest_hold(beliefs, (from, to)) + covered((from, to), &[stalled]);
+        (from, (to - from).saturating_sub(excused))
+    });
+    spans.filter(|(_, lasted)| *lasted > BARREN).collect()
+}
+
 /// The longest time of a span for which one and the same had a lock.
 fn longest_hold(beliefs: &[Belief], (from, to): (u64, u64)) -> u64 {
     let held = beliefs.iter().map(|belief| belief.to.min(to).saturating_sub(belief.from.max(from)));
@@ -94,6 +118,7 @@ fn free_from(beliefs: &[Belief], granted: &Belief) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::record::{Kind, Record};
     use super::*;
 
     fn failover(began: u64, named: u64) -> Failover {
@@ -129,6 +154,19 @@ mod tests {
             [first(&[holder, next]), first(&[next]), first(&[Belief { name: 1, ..holder }, next])],
             [Some(3), Some(9), Some(9)]
         );
+    }
+
+    #[test]
+    fn a_failover_after_which_nobody_is_granted_anything_is_found() {
+        let (s, failovers) = (1_000 * MS, [failover(MS, 2 * MS), failover(8_000 * MS, 9_000 * MS)]);
+        let record = |at, kind, value| Record { at, kind, value, ..Record::default() };
+        let found = |granted: &[Belief], stall| {
+            let records = vec![record(7 * s, Kind::Stall, stall), record(12 * s, Kind::Call, 0)];
+            barren(granted, &failovers, None, &[Trail { process: MACHINE, records, ..Trail::default() }])
+        };
+        let held = Belief { from: 0, to: 4 * s, ..beliefs([0])[0] };
+        assert_eq!(found(&[], 0), [(2 * MS, 8 * s - 2 * MS)], "the last one had no time");
+        assert_eq!([found(&beliefs([4 * s]), 0), found(&[], 4 * s), found(&[held], 0)], [const { vec![] }; 3]);
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub(crate) struct Verdict {
     pub(crate) longest: HashMap<Op, u64>,
     /// Of each failover in order.
     pub(crate) after: Vec<failovers::After>,
+    /// From when and for how long nothing was granted after a failover.
+    pub(crate) barren: Vec<Span>,
     /// In slots that were left halfway.
     pub(crate) granted_halfway: usize,
 }
@@ -130,6 +132,7 @@ pub(crate) fn judge(
     tally.lost.retain(|&(name, at)| !shared.cover(name, at));
     tally.expected = all - tally.lost.len();
     let after = failovers::after(&beliefs, failovers, bounds.quarantine());
+    let barren = failovers::barren(&beliefs, failovers, bounds.quarantine(), trails);
     let granted_halfway = moves::granted_halfway(&beliefs, moves);
     let (pairs, cut_short) = (beliefs.len(), short.map(|belief| (belief.name, belief.ended)).collect());
     let (expected_overlaps, overlaps) = belief::overlaps(beliefs)
@@ -153,6 +156,7 @@ pub(crate) fn judge(
         passed: [turns::passed_over(trails, events, bounds), shares::passed_over(trails, events, bounds)].concat(),
         longest,
         after,
+        barren,
         granted_halfway,
     }
 }
@@ -201,6 +205,9 @@ impl Verdict {
                 let what = format!("{:?} of lock {}: {took}, allowed {} ms", late.op, late.name, late.allowed / MS);
                 note(checker, late.at, Some((late.name, if is_over { late.took } else { 0 })), what);
             }
+        }
+        for (at, lasted) in &self.barren {
+            note("C5 barren", *at, None, format!("nothing was granted for {} ms after a failover", lasted / MS));
         }
         for passed in &self.passed {
             let (name, turns, waited) = (passed.name, passed.turns, passed.waited / MS);

@@ -26,6 +26,9 @@ const NOWHERE: u16 = 1;
 /// For so long workers hear of nothing though locks are granted elsewhere.
 const UNHEARD: Duration = Duration::from_millis(700);
 
+/// Longer than it takes to move a master by hand, in ms.
+const STANDSTILL: &str = "60000";
+
 pub(super) struct Party {
     group: Group,
     has_one_alone: bool,
@@ -120,9 +123,13 @@ impl Party {
         }
         let mut found = match step.act {
             Act::FailOver => vec![self.fail_over(step)],
+            Act::MonitorAnew => vec![self.monitor_anew(step)],
             Act::ThereAndBack => self.there_and_back(step),
             _ => vec![self.strike(step)],
         };
+        if step.act == Act::LateSentinel {
+            self.have_sentinel_come_back(self.sentinel_of(step));
+        }
         sleep(Duration::from_millis(step.lasts));
         if step.act == Act::CutOffWorkers {
             self.take_back();
@@ -145,9 +152,13 @@ impl Party {
         }
     }
 
+    fn sentinel_of(&self, step: Step) -> usize {
+        step.seed as usize % self.group.sentinels.len()
+    }
+
     /// Something happens to the master that sentinels have to find out by themselves.
     fn strike(&mut self, step: Step) -> Option<Failover> {
-        let (old, sentinel) = (self.master, step.seed as usize % self.group.sentinels.len());
+        let (old, sentinel) = (self.master, self.sentinel_of(step));
         if step.act == Act::CutOffSide {
             self.take_aside()?;
         }
@@ -158,6 +169,10 @@ impl Party {
             Act::CutOffWorkers => {
                 self.cut_off(step.seed);
                 self.silence(ALONE);
+            }
+            Act::LateSentinel => {
+                self.cut_off(step.seed);
+                kill(&mut self.group.sentinels[sentinel]);
             }
             Act::KillSentinel => kill(&mut self.group.sentinels[sentinel]),
             Act::FreezeSentinel => self.silence(sentinel),
@@ -190,9 +205,32 @@ impl Party {
         self.deaf = Some(sentinel);
     }
 
+    /// It reads its file and names the old master, and those who know better are stopped: else they would tell it within .1 s. Every
+    /// client has followed the new master before, so nothing excuses who goes back.
+    fn have_sentinel_come_back(&mut self, sentinel: usize) {
+        sleep(UNHEARD);
+        let others = self.group.sentinels.iter().enumerate().filter(|(other, _)| *other != sentinel);
+        others.for_each(|(_, other)| other.freeze());
+        revive(&mut self.group.sentinels[sentinel]);
+    }
+
     /// A sentinel is told to replace a master that is well.
     fn fail_over(&mut self, step: Step) -> Option<Failover> {
-        self.replaced(now(), Some(step.seed as usize % self.group.sentinels.len()))
+        self.replaced(now(), Some(self.sentinel_of(step)))
+    }
+
+    /// An operator moves the master without a loss: it takes no writes until the next one has all that it has.
+    fn monitor_anew(&mut self, step: Step) -> Option<Failover> {
+        let (old, began) = (self.master, now());
+        let new = (old + 1 + step.seed as usize % (self.group.nodes.len() - 1)) % self.group.nodes.len();
+        let _: String = self.ask(&["CLIENT", "PAUSE", STANDSTILL, "WRITE"]);
+        let written = self.group.written_at(old);
+        self.wait("the replicas have it all", |party| party.group.has_replicated(old, written).then_some(()))?;
+        self.group.set_anew(new);
+        let named = now();
+        let _: String = self.ask(&["CLIENT", "UNPAUSE"]);
+        self.master = new;
+        Some(Failover { began, promoted: named, named, whole: None, names: Names::ALL, moved: None })
     }
 
     /// The old master has the lead again soon after: the third node is not to be promoted.
