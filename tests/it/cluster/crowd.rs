@@ -1,9 +1,10 @@
 //! Many holds over all masters.
 
-use super::locks_of;
+use super::{MINUTE, locks_of};
 use crate::harness::cluster::{Cluster, Shape};
+use crate::harness::cluster::{Keys, slot_of};
 use crate::threads::{LONG, eventually, ms};
-use redlatch::{Hold, HoldState, RedLock};
+use redlatch::{Hold, HoldState, ReadWriteLock, RedLock};
 
 const HOLDS: usize = 300;
 
@@ -43,4 +44,29 @@ fn a_master_that_is_frozen_costs_the_others_nothing() {
     assert!(well.iter().all(|hold| hold.state() == HoldState::Held), "{:?}", locks.client().stats());
     cluster.nodes[0].thaw();
     names.iter().for_each(|name| drop(locks.unlock(name)));
+}
+
+/// Also those of a slot that is left halfway, whose keys are at two nodes.
+#[test]
+fn a_shutdown_frees_readers_and_writers_at_all_masters() {
+    let cluster = Cluster::of(Shape::STEADY);
+    let locks = ReadWriteLock::new(&cluster.builder().watchdog_timeout(MINUTE).build().unwrap());
+    let names = names(&cluster);
+    for (number, name) in names.iter().enumerate() {
+        if number % 3 != 0 {
+            locks.write().lock(name).unwrap();
+        }
+        if number % 3 != 1 {
+            locks.read().lock(name).unwrap();
+        }
+    }
+    let moves = [0, 1, 2].map(|number| {
+        let name = names[number].as_str();
+        cluster.half_move(slot_of(name), 1, Keys::Named(&[name]))
+    });
+    locks.client().shutdown();
+    moves.into_iter().for_each(|moved| cluster.finish_move(moved));
+    for master in cluster.masters() {
+        assert_eq!(cluster.nodes[master].ask::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
+    }
 }
