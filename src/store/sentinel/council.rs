@@ -161,8 +161,7 @@ impl Council {
     fn gives_way(&self, highest: &Named, rival: &Named) -> bool {
         let has_disowned = |(since, who): &(Moment, Named)| who == highest && self.is_agreed_on(rival, *since);
         let is_no_rival = rival.epoch > highest.epoch || rival.master == highest.master;
-        let is_no_rival = is_no_rival || mutant::is(Mutant::BelievesOneSentinel);
-        is_no_rival || self.disowned.as_ref().is_some_and(has_disowned)
+        is_no_rival || mutant::is(Mutant::BelievesOneSentinel) || self.disowned.as_ref().is_some_and(has_disowned)
     }
 
     /// Another address that a sentinel names now for the same epoch: of a node that moved, or a group that was set up anew.

@@ -1,8 +1,7 @@
 //! Many holds over all masters.
 
 use super::{MINUTE, locks_of};
-use crate::harness::cluster::{Cluster, Shape};
-use crate::harness::cluster::{Keys, slot_of};
+use crate::harness::cluster::{Cluster, Keys, Shape, slot_of};
 use crate::threads::{LONG, eventually, ms};
 use redlatch::{Hold, HoldState, ReadWriteLock, RedLock};
 
