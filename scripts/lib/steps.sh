@@ -1,33 +1,43 @@
 # shellcheck shell=bash
-# Steps for the scripts that source this file: each runs whatever failed before, so that one run tells all that is wrong.
+# Steps for the scripts that source this file. `step` plans one, `run_steps` runs them in order, each whatever failed before, and
+# `report` says what failed: so one run tells all that is wrong.
 
 outputs=$(mktemp -d)
 trap 'rm -rf "$outputs"' EXIT
-steps=0
+names=()
+commands=()
 failed=()
 
-# step COMMAND...: runs it, and says its name and how long it took.
+# step COMMAND...: plans a step.
 step() {
-    local output began=$SECONDS result=passed
-    steps=$((steps + 1))
-    output=$outputs/$steps
-    echo "== $*" | tee "$output"
-    if ! "$@" 2>&1 | tee -a "$output"; then
-        result=failed
-        failed+=("$output")
-    fi
-    echo "== $result in $((SECONDS - began)) s: $*"
+    local command
+    printf -v command '%q ' "$@"
+    commands+=("$command")
+    names+=("$*")
+}
+
+# Runs the steps: says of each its number and its name, and at its end how long it took and how many are left.
+run_steps() {
+    local number count=${#names[@]} output began result
+    for number in "${!names[@]}"; do
+        output=$outputs/$number began=$SECONDS result=passed
+        echo "== step $((number + 1)) of $count: ${names[number]}" | tee "$output"
+        if ! eval "${commands[number]}" 2>&1 | tee -a "$output"; then
+            result=failed
+            failed+=("$output")
+        fi
+        echo "== $result in $((SECONDS - began)) s, $((count - number - 1)) left: ${names[number]}"
+    done
 }
 
 # name_of OUTPUT
 name_of() {
-    head -n 1 "$1" | cut -c 4-
+    head -n 1 "$1" | sed 's/^== step [0-9]* of [0-9]*: //'
 }
 
-# What the output of a step says to have failed: tests, commands of cargo, and the steps of a script that has steps itself. Such a
-# script names each failed test twice.
+# What the output of a step says to have failed: tests, commands of cargo, and tests on a server of the matrix.
 what_failed() {
-    { grep -E 'FAILED$|^error|^== failed: ' "$1" || true; } | awk '!seen[$0]++ && length(all = all $0) < 4000'
+    { grep -E 'FAILED$|^error|^- failed on ' "$1" || true; } | awk '!seen[$0]++ && length(all = all $0) < 4000'
 }
 
 # The list of what failed is the last that a run says, for a record of a run may keep no more of it than the last pages. Before
@@ -40,7 +50,7 @@ report() {
         echo "..."
         tail -c 4000 "$output"
     done
-    echo "== ${#failed[@]} of $steps steps failed in $SECONDS s"
+    echo "== ${#failed[@]} of ${#names[@]} steps failed in $SECONDS s"
     for output in ${failed[@]+"${failed[@]}"}; do
         echo "== failed: $(name_of "$output")"
         what_failed "$output"
