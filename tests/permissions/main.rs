@@ -9,7 +9,7 @@ mod rules;
 
 use crate::ablation::{Trial, assert_fine, trials};
 use crate::place::Place;
-use crate::rows::{At, ROWS, Row};
+use crate::rows::ROWS;
 use crate::rules::Rule;
 use harness::server::version;
 use harness::threads::finish;
@@ -58,38 +58,29 @@ fn derive(number: usize) -> Vec<(Rule, Trial)> {
     needed
 }
 
-/// The line of the page, but for what servers of this version do not know.
-fn known(place: &Place, row: &Row) -> Vec<&'static str> {
-    let is_known = |rule: &&str| place.knows(rule) && (version() >= (7, 2) || *rule != "+client|setinfo");
-    page::line_of(row).into_iter().filter(is_known).collect()
-}
-
-/// Sentinels have users from 6.2 on, and clusters pub/sub of a shard from 7.0 on.
-fn is_shown(row: &Row) -> bool {
-    match row.at {
-        At::Sentinels => version() >= (6, 2),
-        At::Cluster => version() >= (7, 0) || row.title.contains("without"),
-        _ => true,
-    }
-}
-
-/// With the line of the page and nothing more all calls work, and nothing is said or refused.
+/// With the line of the page for servers of this version and nothing more all calls work, and nothing is said or refused.
 fn assert_enough(number: usize) {
     let (row, place) = (&ROWS[number], Place::start(&ROWS[number]));
-    assert_fine(number, &place, &known(&place, row));
+    assert_fine(number, &place, &page::line_of(row));
     place.clear();
 }
 
 #[test]
 fn each_line_of_the_page_is_enough() {
-    each(&(0..ROWS.len()).filter(|number| is_shown(&ROWS[*number])).collect::<Vec<_>>(), assert_enough);
+    let is_shown = |number: &usize| ROWS[*number].since() <= version();
+    each(&(0..ROWS.len()).filter(is_shown).collect::<Vec<_>>(), assert_enough);
+}
+
+#[test]
+fn the_page_begins_with_the_lines_of_the_first_row() {
+    assert_eq!(page::first_lines(), page::lines_of(&ROWS[0]), "run scripts/permissions");
 }
 
 /// The one that is pasted most often.
 #[test]
 fn each_rule_of_the_first_line_is_named_when_it_is_missing() {
     let place = Place::start(&ROWS[0]);
-    let line = known(&place, &ROWS[0]);
+    let line = page::line_of(&ROWS[0]);
     let without = |missing: &str| line.iter().copied().filter(|word| *word != missing).collect::<Vec<_>>();
     let sets: Vec<_> = line.iter().map(|missing| without(missing)).collect();
     for (rule, trial) in line.iter().zip(trials(0, &place, &sets)) {

@@ -61,7 +61,7 @@ impl Place {
 
     /// Makes a user with these rules and no others; where he logs in.
     pub(crate) fn let_in(&self, row: &Row, user: &str, rules: &[&str]) -> Vec<String> {
-        let words = line(user, ">secret", rules);
+        let words = line(version(), user, ">secret", rules);
         self.ask(&words.split(' ').collect::<Vec<_>>());
         let as_user = |url: &str| url.replace("://", &format!("://{user}:secret@"));
         match self {
@@ -112,9 +112,9 @@ impl Place {
     }
 }
 
-/// What is pasted: keys, then channels, then commands.
-pub(crate) fn line(user: &str, password: &str, rules: &[&str]) -> String {
-    let reset = if version() < (6, 2) { "resetkeys" } else { "resetkeys resetchannels" };
+/// What is pasted at servers of a version: keys, then channels, then commands.
+pub(crate) fn line(version: (u32, u32), user: &str, password: &str, rules: &[&str]) -> String {
+    let reset = if version < (6, 2) { "resetkeys" } else { "resetkeys resetchannels" };
     let of = |sign: char| rules.iter().copied().filter(move |rule| rule.starts_with(sign));
     let first = ["ACL SETUSER", user, "on", password, reset, "-@all"];
     first.into_iter().chain(of('~')).chain(of('&')).chain(of('+')).collect::<Vec<_>>().join(" ")

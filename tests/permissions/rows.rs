@@ -79,6 +79,15 @@ impl Row {
         usual(QuorumLock::builder(urls)).node_timeout(WATCHED / 4).self_test(self_test)
     }
 
+    /// The first version of a server that has such users: those of sentinels came with 6.2, pub/sub of a shard with 7.0.
+    pub(crate) fn since(&self) -> (u32, u32) {
+        match self.at {
+            At::Sentinels => (6, 2),
+            At::Cluster if !self.title.contains("without") => (7, 0),
+            _ => (6, 0),
+        }
+    }
+
     /// The database that its users are in.
     pub(crate) fn database(&self) -> &'static str {
         if self.title.contains("database") { "&db=1" } else { "" }
