@@ -22,7 +22,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert_eq!(error.applied(), Applied::No);
 /// assert!(error.to_string().contains("order:42"));
 /// ```
-#[derive(Debug, Clone)]
+///
+/// `Debug` prints the same text, for it is what a program prints whose `main` returns the error.
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Error {
     /// The call itself is wrong (a name, a lease, a URL, a setting): fix it.
@@ -329,6 +331,13 @@ pub(crate) fn says_full(text: &str) -> bool {
     text.contains("max number of clients")
 }
 
+/// That of a `main` that returns it is the only text which a user sees.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -392,7 +401,7 @@ impl fmt::Display for About<'_> {
 fn advice(code: &str) -> &'static str {
     match code {
         "NOAUTH" | "WRONGPASS" => "check user and password",
-        "NOPERM" => "grant the user what the crate's documentation lists under \"Which permissions\"",
+        "NOPERM" => "grant the user what docs/permissions.md lists",
         "WRONGTYPE" => {
             "the key holds something that is not a lock of this library, as the string of another lock library: choose another name"
         }
@@ -410,6 +419,7 @@ fn advice(code: &str) -> &'static str {
         "CROSSSLOT" | "TRYAGAIN" => {
             "the cluster is moving the slot, or the keys are in several: try again, or one by one"
         }
+        "TLS" => "check the certificates, the name of the host and the port",
         _ => "see the server's words",
     }
 }

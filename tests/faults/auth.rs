@@ -1,5 +1,6 @@
 //! Rows 56 and 57: who may log in, and what he may do.
 
+use crate::harness::permissions::documented;
 use crate::harness::quorum::start;
 use crate::server::Server;
 use crate::threads::{LONG, Mark, SOON, WATCHED, eventually, finish, ms, spawn_asleep, timed};
@@ -8,20 +9,9 @@ use redlatch::{Applied, Client, Error, HoldState, LossCause, MultiLock, Naming, 
 use redlatch::{RedLock, RedLockExt, ReentrantLock, Result};
 use std::time::{Duration, Instant};
 
-/// What the documentation of the crate says to paste for a server: the line after the one that names its version.
-pub(crate) fn documented(version: (u32, u32)) -> Vec<&'static str> {
-    let heading = match version {
-        version if version < (6, 2) => "//! Redis 6.0:",
-        version if version < (7, 2) => "//! Redis 6.2 and 7.0:",
-        _ => "//! Redis 7.2 and later, Valkey:",
-    };
-    let mut lines = include_str!("../../src/lib.rs").lines().skip_while(|line| *line != heading);
-    lines.nth(1).and_then(|line| line.strip_prefix("//! ")).expect("what to paste").split(' ').collect()
-}
-
-/// Makes the user `app` by pasting that, and then gives and takes with these rules. The URL is his.
+/// Makes the user `app` by pasting what the documentation says, and then gives and takes with these rules. The URL is his.
 fn paste(server: &Server, rules: &str) -> String {
-    server.ask::<String>(&documented(server.version()));
+    server.ask::<String>(&documented());
     let words: Vec<_> = ["ACL", "SETUSER", "app"].into_iter().chain(rules.split_whitespace()).collect();
     server.ask::<String>(&words);
     server.url_as("app", "secret")
@@ -109,7 +99,7 @@ fn fault_56_a_user_that_is_disabled_loses_what_it_holds() {
 #[test]
 fn fault_56_a_user_whose_rules_are_narrowed_loses_what_it_holds() {
     let narrow = |server: &Server| drop(server.ask::<String>(&["ACL", "SETUSER", "app", "-evalsha", "-eval"]));
-    assert_cut_off(narrow, "NOPERM", "Which permissions");
+    assert_cut_off(narrow, "NOPERM", "docs/permissions.md");
 }
 
 /// What is documented is enough for everything.
@@ -228,7 +218,7 @@ fn fault_57_a_missing_permission_is_named_and_leaves_nothing() {
     for (rule, without) in missing {
         server.ask::<String>(&["SCRIPT", "FLUSH"]);
         let locks = user(&server, &format!("~* {rule}"));
-        let refused = |call: &dyn Fn() -> Result<()>| drop(assert_refused(call, "NOPERM", "Which permissions"));
+        let refused = |call: &dyn Fn() -> Result<()>| drop(assert_refused(call, "NOPERM", "docs/permissions.md"));
         if without == Without::Lock {
             refused(&|| locks.lock("n"));
         } else {
@@ -249,7 +239,7 @@ fn fault_57_a_missing_permission_is_named_and_leaves_nothing() {
 fn fault_57_without_pexpire_and_del_a_lock_never_ends() {
     let server = Server::start();
     let locks = user(&server, "~* -pexpire -del");
-    assert_refused(|| locks.lock("n"), "NOPERM", "Which permissions");
+    assert_refused(|| locks.lock("n"), "NOPERM", "docs/permissions.md");
     assert_eq!((server.pttl("n"), locks.hold_count("n")), (-1, 0));
     server.clear();
 }
@@ -260,9 +250,9 @@ fn fault_57_what_a_lock_does_not_need_is_refused_where_it_is_needed() {
     let server = Server::start();
     let locks = user(&server, "~* -hlen");
     locks.lock("n").unwrap();
-    assert_refused(|| locks.is_locked("n"), "NOPERM", "Which permissions");
+    assert_refused(|| locks.is_locked("n"), "NOPERM", "docs/permissions.md");
     locks.unlock("n").unwrap();
-    assert_refused(|| locks.force_unlock("n"), "NOPERM", "Which permissions");
+    assert_refused(|| locks.force_unlock("n"), "NOPERM", "docs/permissions.md");
     let (locks, other) = (user(&server, "~* -subscribe -publish -ping"), server.locks());
     other.lock_with_lease("n", Duration::from_secs(60)).unwrap();
     std::thread::scope(|scope| {
