@@ -1,5 +1,7 @@
 //! What a client counts, for a program's own metrics.
 
+use crate::base::sync::Mutex;
+use crate::base::time::Moment;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use std::time::Duration;
 /// assert_eq!((stats.holds, stats.acquires, stats.smallest_renewal_margin), (0, 0, None));
 /// # Ok::<(), redlatch::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Stats {
     /// Locks held now, by any thread of this process.
@@ -37,10 +39,10 @@ pub struct Stats {
     pub lost: u64,
     /// Connections made in place of one that was dropped, because it broke or its server had become read-only.
     pub reconnects: u64,
-    /// The least time that any hold with the client's `watchdog_timeout` as its lease had left when its renewal was
-    /// confirmed, since the client was made. Alert when it falls, or below a third of that: renewals are late then. `None`
-    /// before the first renewal.
-    pub smallest_renewal_margin: Option<Duration>,
+    /// The smallest share of its lease that a hold had left when its renewal was confirmed, from 0 to 1, in this minute and
+    /// the one before. Well is about 2/3. Alert below 1/3: renewals are late then, because the server, the network or this
+    /// machine is overloaded. `None` if nothing was renewed for so long.
+    pub smallest_renewal_margin: Option<f64>,
     /// How long the server has been out of reach, as far as anyone tried; `None` when its last answer was good. A caller who
     /// waited for less than a response time-out learned nothing of the server, so his failure does not count.
     pub outage: Option<Duration>,
@@ -59,9 +61,32 @@ pub(crate) struct Counters {
     pub(crate) lost: Counter,
     pub(crate) reconnects: Counter,
     waiters: AtomicUsize,
-    margin: AtomicU64,
+    margins: Mutex<Margins>,
     /// A bit for each server at which renewals fail; of more than 64 some share theirs.
     failing: AtomicU64,
+}
+
+/// The smallest margin of each of two minutes: a minimum for ever would tell of one bad moment until the program ends.
+#[derive(Debug, Default)]
+struct Margins {
+    minute: u64,
+    this: Option<f64>,
+    before: Option<f64>,
+}
+
+impl Margins {
+    fn roll(&mut self, now: Moment) {
+        let minute = now.0 / 60_000_000_000;
+        if minute != self.minute {
+            self.before = self.this.take().filter(|_| minute == self.minute + 1);
+            self.minute = minute;
+        }
+    }
+
+    fn least(&mut self, now: Moment) -> Option<f64> {
+        self.roll(now);
+        self.this.into_iter().chain(self.before).reduce(f64::min)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -90,7 +115,7 @@ impl Default for Counters {
             lost: Counter::default(),
             reconnects: Counter::default(),
             waiters: AtomicUsize::new(0),
-            margin: AtomicU64::new(u64::MAX),
+            margins: Mutex::default(),
             failing: AtomicU64::new(0),
         }
     }
@@ -101,9 +126,11 @@ fn bit(server: usize) -> u64 {
 }
 
 impl Counters {
-    /// A renewal was confirmed when its hold had so much time left.
-    pub(crate) fn note_margin(&self, margin: Duration) {
-        self.margin.fetch_min(u64::try_from(margin.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    /// A renewal was confirmed when its hold had this share of its lease left.
+    pub(crate) fn note_margin(&self, share: f64, now: Moment) {
+        let mut margins = self.margins.lock();
+        margins.roll(now);
+        margins.this = Some(margins.this.map_or(share, |least| least.min(share)));
     }
 
     /// A renewal failed at a server; whether it is the first since one was confirmed there.
@@ -120,8 +147,7 @@ impl Counters {
         self.failing.fetch_and(!bit, Relaxed) & bit != 0
     }
 
-    pub(crate) fn snapshot(&self, holds: usize, outage: Option<Duration>) -> Stats {
-        let margin = self.margin.load(Relaxed);
+    pub(crate) fn snapshot(&self, holds: usize, outage: Option<Duration>, now: Moment) -> Stats {
         Stats {
             holds,
             waiters: self.waiters.load(Relaxed),
@@ -135,7 +161,7 @@ impl Counters {
             lost: self.lost.get(),
             reconnects: self.reconnects.get(),
             outage,
-            smallest_renewal_margin: (margin != u64::MAX).then(|| Duration::from_nanos(margin)),
+            smallest_renewal_margin: self.margins.lock().least(now),
         }
     }
 }
@@ -165,5 +191,20 @@ impl Drop for Contention<'_> {
         if self.found.load(Relaxed) {
             self.counters.waiters.fetch_sub(1, Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_margin_is_that_of_this_minute_and_the_one_before() {
+        let (counters, at) = (Counters::default(), |seconds: u64| Moment(seconds * 1_000_000_000));
+        let least = |seconds| counters.snapshot(0, None, at(seconds)).smallest_renewal_margin;
+        assert_eq!(least(0), None);
+        counters.note_margin(0.2, at(59));
+        counters.note_margin(0.7, at(61));
+        assert_eq!([least(62), least(119), least(120), least(180)], [Some(0.2), Some(0.2), Some(0.7), None]);
     }
 }

@@ -39,9 +39,9 @@ impl Engine {
         }
         if let Some(deadline) = tenure.deadline().filter(|_| answer.is_some()) {
             self.space.counters.renewals.add(1);
-            if lease == self.space.config.watchdog_lease {
-                self.space.counters.note_margin(deadline.since(self.space.clock.now()));
-            }
+            let now = self.space.clock.now();
+            let share = deadline.since(now).as_secs_f64() / lease.span().as_secs_f64();
+            self.space.counters.note_margin(share, now);
         }
         let _ = self.book(tenure, answer, lease);
     }
