@@ -182,7 +182,7 @@ impl Space {
     /// In a forked child the map may be locked for ever, so only the counts are given there.
     pub(crate) fn stats(&self, outage: Option<Duration>) -> Stats {
         let holds = if self.is_forked() { 0 } else { self.census().0 };
-        self.counters.snapshot(holds, outage)
+        self.counters.snapshot(holds, outage, self.clock.now())
     }
 
     pub(crate) fn report(&self, lost: LostHold) {
@@ -345,6 +345,19 @@ impl Client {
         let space = &self.handle.space;
         space.check_open("")?;
         self.handle.store.ping(space.clock.now().plus(within)).map_err(|failure| failure.into_error(""))
+    }
+
+    /// The client's own number, a UUID. The owner ids of its holds begin with it: they are the fields of a lock's hash, so
+    /// `HGETALL` at the server shows which client holds a lock. The line `client .. uses ..` in the log has it, too.
+    ///
+    /// ```
+    /// let client = redlatch::Client::connect("redis://127.0.0.1/")?;
+    /// assert_eq!(client.id().len(), 36);
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    #[must_use]
+    pub fn id(&self) -> String {
+        self.handle.space.id.to_string()
     }
 
     /// What the client did since it was made, and what it has now. No round trip.

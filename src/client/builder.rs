@@ -5,6 +5,7 @@ use crate::base::config::{AddressMap, HandOff, Reentry, Settings, ShardedPubsub,
 use crate::base::credentials::{Credentials, Source};
 use crate::base::error::{Error, Result};
 use crate::base::key::Naming;
+use crate::base::say::say;
 #[cfg(feature = "tls")]
 use crate::base::tls::Tls;
 use crate::base::unwind::survives_a_panic;
@@ -112,6 +113,7 @@ impl<T> ClientBuilder<T> {
     /// `rediss+cluster://`. Default: the authorities of the system, no certificate of its own. The time to connect holds for
     /// the handshake, too.
     #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.settings.tls.settings = Some(tls);
         self
@@ -412,6 +414,7 @@ impl ClientBuilder {
             None => store::open(url, &common)?,
             Some(replicas) => store::open_replicas(&with_replicas(url, replicas)?, &common)?,
         };
+        say!(info, "client {} uses {}", space.id, store.address());
         Ok(Client { handle: Arc::new(Handle { space, store, kinds: Mutex::default() }) })
     }
 }

@@ -9,6 +9,7 @@ mod tally;
 
 use crate::base::error::{Error, Result};
 use crate::base::kind::Kind;
+use crate::base::say::say;
 use crate::base::stats::Stats;
 use crate::base::time::Clock;
 use crate::base::unwind::survives_a_panic;
@@ -181,6 +182,12 @@ impl QuorumLock {
         Ok((answered, self.handle.stores.len()))
     }
 
+    /// The number of these locks as a client, a UUID, as of [`Client::id`](crate::Client::id).
+    #[must_use]
+    pub fn id(&self) -> String {
+        self.handle.space.id.to_string()
+    }
+
     /// What these locks did since they were made, and what they have now. No round trip. An outage is one of so many
     /// nodes that there is no majority.
     #[must_use]
@@ -228,6 +235,7 @@ impl ClientBuilder<QuorumLock> {
         let engine = Engine::new(Arc::clone(&space), &QUORUM, Arc::<Quorum>::clone(&quorum), health);
         let keeper: Weak<dyn Keeper> = Arc::<Engine>::downgrade(&engine);
         let _ = broom.keeper.set(keeper);
+        say!(info, "client {} uses a quorum of {} nodes", space.id, stores.len());
         Ok(QuorumLock { handle: Arc::new(Handle { space, engine, quorum, stores }) })
     }
 }
