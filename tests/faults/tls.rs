@@ -1,4 +1,4 @@
-//! Rows 104 to 107: TLS.
+//! Rows 104 to 107 and 135: TLS.
 
 use crate::proxy::{Flow, Proxy, cut_after, pass};
 use crate::server::Server;
@@ -7,6 +7,7 @@ use crate::{MINUTE, locks_of};
 use harness::papers::{Flaw, Papers, papers, trusting};
 use harness::proxy::Address;
 use redlatch::{Client, ClientBuilder, Error, RedLock, ReentrantLock};
+use std::io::{Read, Write};
 use std::net::TcpListener;
 
 fn server(flaw: Flaw) -> Server {
@@ -64,6 +65,31 @@ fn fault_106_a_port_without_tls_is_told() {
     let error =
         locks_of(Client::builder(&to_plain).tls(trusting()).outage_budget(ms(100))).lock("n").unwrap_err().to_string();
     assert!(error.contains("is this its port for TLS?"), "{error}");
+}
+
+/// Redis ends a connection without TLS and says nothing, as a server does that has just been killed.
+#[test]
+fn fault_135_a_port_for_tls_that_is_reached_without_is_told() {
+    let sealed = server(Flaw::None);
+    let without = sealed.tls_url().replace("rediss://", "redis://");
+    let error = locks_of(Client::builder(&without).outage_budget(ms(100))).lock("n").unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("if its port is for TLS, write rediss://"), "{error}");
+}
+
+/// A proxy in front of servers ends it with an alert, by which it is known.
+#[test]
+fn fault_135_an_alert_of_tls_is_told_at_once() {
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let locks = locks_of(Client::builder(&format!("redis://{}", proxy.local_addr().unwrap())));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut client, _) = proxy.accept().unwrap();
+            let _ = client.read(&mut [0; 512]);
+            // A fatal alert of TLS 1.2: protocol_version.
+            client.write_all(&[21, 3, 3, 0, 2, 2, 70]).unwrap();
+        });
+        assert_told(&locks, "its port is for TLS: write rediss://");
+    });
 }
 
 /// Its time is over before the server has said anything.

@@ -19,7 +19,7 @@ use crate::base::time::{Clock, Moment};
 use crate::base::tls::Connector;
 use crate::base::voters::Vote;
 use parking_lot::Mutex;
-use redis::{Cmd, RedisError};
+use redis::{Cmd, ConnectionAddr, RedisError};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -181,11 +181,16 @@ impl Server {
         if before.missing.as_ref() == Some(&missing) {
             return;
         }
-        if !missing.is_empty() {
+        if missing == "+client|setname" {
+            say!(
+                warn,
+                "user {user:?} may not name its connections at {address}, which changes nothing for its locks: {advice}"
+            );
+        } else if !missing.is_empty() {
             say!(warn, "user {user:?} may not do all that locks need at {address}{any}: {advice}");
         }
         if let Some(error) = &greeting.nameless {
-            say!(warn, "{address} gives this client no name, so CLIENT LIST does not show it: {error}");
+            say!(warn, "{address} gives this client no name, which changes nothing for its locks: {error}");
         }
     }
 
@@ -262,9 +267,11 @@ impl Server {
         let tests = self.is_untested(&user) && self.rights.is_some();
         let commands = self.handshake(who.as_ref(), tests);
         let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
-        stream.send(&packed)?;
         let test = self.rights.as_ref().filter(|_| tests);
-        let greeting = Greeting::read(&mut stream, &commands, test, self.strict)?;
+        let sent = stream.send(&packed);
+        let greeting = sent.and_then(|()| Greeting::read(&mut stream, &commands, test, self.strict));
+        let is_tcp = matches!(address, ConnectionAddr::Tcp(..));
+        let greeting = greeting.map_err(|error| if is_tcp { stream.why_not_plain(error) } else { error })?;
         if greeting.tested {
             self.note_rights(&greeting, &user);
         }

@@ -21,6 +21,9 @@ use std::time::Duration;
 /// An answer is looked for at least this long: it may be there already when the time is up.
 const LOOK: Duration = Duration::from_millis(1);
 
+/// The first byte of a record by which a server that speaks TLS ends a connection. No answer of Redis begins with it.
+const TLS_ALERT: u8 = 21;
+
 /// A connection, and what was read of the next answer.
 pub(crate) struct Stream {
     socket: Bounded,
@@ -76,6 +79,21 @@ impl Stream {
             Some(seal) => seal.write_all(packed, &mut self.socket),
         };
         sent.map_err(explained)
+    }
+
+    /// Why a handshake without TLS failed, if the server's port may be one for TLS: it ends such a connection with an alert, as
+    /// proxies do, or without an answer, as Redis does.
+    pub(super) fn why_not_plain(&self, error: RedisError) -> RedisError {
+        match self.socket.first {
+            Some(TLS_ALERT) if self.seal.is_none() => {
+                redis::make_extension_error("TLS".to_owned(), Some("its port is for TLS: write rediss://".to_owned()))
+            }
+            None if self.seal.is_none() && error.is_connection_dropped() => {
+                let words = "it closed the connection without an answer: if its port is for TLS, write rediss://";
+                io::Error::new(io::ErrorKind::ConnectionReset, words).into()
+            }
+            _ => error,
+        }
     }
 
     /// Whether the server has closed it, as far as that is known here.
@@ -193,6 +211,8 @@ struct Bounded {
     seen: Option<Moment>,
     /// An answer was looked for when the time was up.
     looked: bool,
+    /// The first byte that the server ever sent.
+    first: Option<u8>,
     reading: Timeout,
     writing: Timeout,
 }
@@ -207,7 +227,7 @@ impl Bounded {
     fn new(socket: Socket, clock: Clock, until: Moment) -> Self {
         let timeout = |set_on| Timeout { set: u64::MAX, set_on };
         let (reading, writing) = (timeout(TcpStream::set_read_timeout), timeout(TcpStream::set_write_timeout));
-        Self { socket: Arc::new(socket.into()), clock, until, seen: None, looked: false, reading, writing }
+        Self { socket: Arc::new(socket.into()), clock, until, seen: None, looked: false, first: None, reading, writing }
     }
 
     /// An answer that came while this thread had no core, or was stopped, is there when the time is up: looked for once.
@@ -258,7 +278,9 @@ fn whole_millis(span: Duration) -> u64 {
 
 impl Read for Bounded {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.bound(|own| &mut own.reading, Self::last_look, |mut socket| socket.read(buffer))
+        let read = self.bound(|own| &mut own.reading, Self::last_look, |mut socket| socket.read(buffer))?;
+        self.first = self.first.or(buffer[..read].first().copied());
+        Ok(read)
     }
 }
 
