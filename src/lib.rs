@@ -1,217 +1,133 @@
-//! A re-entrant distributed lock on Redis for plain-threaded Rust programs: what Redisson's `RLock` is to Java,
-//! sharing its locks with it on the wire.
+//! redlatch is a re-entrant distributed lock on Redis for Rust programs of plain threads. It is to Rust what Redisson's `RLock` is to
+//! Java, and both share their locks.
 //!
-//! [`RedLock`] is the trait of every lock here, named after the Jedis version's interface. The *Redlock
-//! algorithm* over several masters is something else: that is [`QuorumLock`].
-//!
-//! It blocks, on purpose: a program of plain threads should not need an async runtime to take a lock. Threads
-//! and `std` types are all it asks for.
+//! Calls block, and the library needs no async runtime. Your code needs only threads and types of `std`.
 //!
 //! ```no_run
 //! use redlatch::{RedLock, RedLockExt, RedisRedLock};
 //! use std::time::Duration;
 //!
-//! let locks = RedisRedLock::connect("redis://127.0.0.1/")?;    // cheap to clone, one per program
+//! let locks = RedisRedLock::connect("redis://127.0.0.1/")?;    // one per program; clones are cheap
 //!
 //! locks.lock("order:42")?;                                     // by name, renewed until the unlock
 //! locks.unlock("order:42")?;
 //!
-//! let guard = locks.guard("order:42")?;                        // a guard, released when dropped
-//! if guard.is_valid() { /* still surely mine: no round trip */ }
-//! guard.unlock()?;                                             // says what a drop could only log
+//! let guard = locks.guard("order:42")?;                        // a guard, whose drop unlocks
+//! println!("held: {}", guard.is_valid());                      // no round trip
+//! guard.unlock()?;                                             // returns the error that a drop only logs
 //!
-//! let total = locks.execute_in_lock("order:42", || 40 + 2)?;   // a closure, released also in a panic
+//! let total = locks.execute_in_lock("order:42", || 40 + 2)?;   // a closure, unlocked also in a panic
 //!
-//! let done = locks.request("order:42")                         // any of them with its terms spelled out
+//! let left = locks.request("order:42")                         // a request: with a wait and a lease
 //!     .wait(Duration::from_millis(500))
 //!     .lease(Duration::from_secs(10))
 //!     .execute(|guard| guard.remaining())?;                    // None: not acquired in time
 //! # Ok::<(), redlatch::Error>(())
 //! ```
 //!
+//! [`RedisRedLock`] is another name of [`ReentrantLock`]. [`RedLock`] is the trait that all kinds of locks share. Its name comes from an
+//! older Java library on Jedis, which has an interface `RedLock`. The *Redlock algorithm* over several masters is [`QuorumLock`].
+//!
 //! # Kinds
 //!
 //! | kind | what it is |
 //! | --- | --- |
-//! | [`ReentrantLock`] = [`RedisRedLock`] | Redisson's `RLock` on one Redis server, on the master of a group, or in a cluster |
-//! | [`FencedLock`] | Redisson's `RFencedLock`: the same with a token for each hold, greater than all before it |
-//! | [`ReadWriteLock`] | Redisson's `RReadWriteLock`: readers together or a writer alone, each side a [`RedLock`] |
+//! | [`ReentrantLock`] | Redisson's `RLock`: one holder at a time, and the holder may lock again |
+//! | [`FencedLock`] | Redisson's `RFencedLock`: each hold has a token that is greater than all earlier tokens |
+//! | [`ReadWriteLock`] | Redisson's `RReadWriteLock`: many readers at once, or one writer alone |
 //! | [`QuorumLock`] | the Redlock algorithm over several independent masters |
-//! | [`LocalRedLock`], [`LocalReadWriteLock`] | the same in memory, for unit tests and single-process use |
-//! | [`MultiLock`] | several of them, of any kinds and servers, taken as one |
+//! | [`MultiLock`] | several locks of any kinds and servers, taken together as one lock |
+//! | [`LocalRedLock`], [`LocalReadWriteLock`] | the same calls in memory, for unit tests and programs of one process |
 //!
-//! Each is a [`RedLock`], also as `&T`, `Box<T>`, `Arc<T>` and `dyn RedLock`, but for two: of a read-write lock each side is one, and of a
-//! [`MultiLock`] each member. Closures, guards and requests come from [`RedLockExt`]. Which of them is for what, and when none is:
-//! `docs/kinds.md`.
+//! `ReentrantLock`, `FencedLock`, `QuorumLock` and `LocalRedLock` implement [`RedLock`]. If a type `T` implements it, then `&T`, `Box<T>`
+//! and `Arc<T>` implement it, too; `T` may be `dyn RedLock`. The read side and the write side of a read-write lock are `RedLock`s, and so is
+//! each member of a [`MultiLock`]. The trait [`RedLockExt`] adds closures, guards and requests.
 //!
-//! Where they are is said by the URL that [`Client::builder`] is given, and changes nothing else: a server, the sentinels
-//! of a group, a master and its [`replicas`](ClientBuilder::replicas), or a cluster; masters and slots are followed.
+//! The URL for [`Client::builder`] says where the locks are: at one server, at the master of a group, or in a cluster. The rest of the
+//! code stays the same.
 //!
-//! # What it guarantees
+//! # Guarantees
 //!
-//! * **One holder at a time**, as long as the server keeps its data and clocks run at the same speed within
-//!   1 %. Each acquire at the server has an identity of its own, so a command that arrives late can never free
-//!   what was acquired later.
-//! * **The holder learns of a loss**: [`Hold::is_valid`] answers without a round trip and is never true after
-//!   another could hold the lock; [`Hold::lost`] and [`ClientBuilder::on_lost`] tell it once. A lost hold stays
-//!   lost: locking again is an error until it is unlocked, and its guard never frees a later one.
-//! * **No call hangs**: a call with a wait is over when the wait is, and at most 225 ms later; one without rides
-//!   out an unreachable server for [`ClientBuilder::outage_budget`]. One thing cannot be bounded: the look-up of a
-//!   host name, which is the system's.
-//! * **Nothing is left behind** when a wait ends or is cancelled, and a holder that dies blocks others only until
-//!   its lease ends.
-//! * **Waiters are woken** by the unlock's message within a few round trips, and look by themselves at least
-//!   every [`ClientBuilder::poll_cap`] in case a message is lost.
+//! These guarantees hold while the server keeps its data, and while all clocks run at the same speed within 1 %.
 //!
-//! # What it never promises
+//! * **One holder at a time.** Each acquire at the server has its own identity. So a delayed command, such as an old unlock, never
+//!   releases a lock that was acquired after the command was sent.
+//! * **The holder learns of a loss.** [`Hold::is_valid`] answers without a round trip. It is already `false` before another holder can
+//!   get the lock. [`Hold::lost`] and [`ClientBuilder::on_lost`] report each loss once. After a loss, the thread must unlock first:
+//!   until then each acquire of the same lock by that thread is an error.
+//! * **No call hangs.** A call with a wait ends at most 225 ms after that wait. If the server is unreachable, a call without a wait
+//!   keeps trying for [`ClientBuilder::outage_budget`], and then returns an error. One thing has no time limit: the system's look-up of
+//!   a host name.
+//! * **Nothing is left behind** on the server when a wait ends or is cancelled. If a holder dies, the others wait until its lease ends, 30 s
+//!   by default.
+//! * **Waiters sleep until the message of an unlock wakes them.** A message can be lost. So each waiter also looks at the lock at least
+//!   once in a [`ClientBuilder::poll_cap`].
 //!
-//! * **Safety across a server that loses its data.** A restart without persistence, an eviction or a failover to a
-//!   replica that had not heard of the lock frees it. The holder is told at its next renewal, at the latest after
-//!   a third of the lease; where sentinels replace a master, as soon as one of them names the new one, and where it
-//!   was found by its address, or is one of a cluster, within a second. Run locks on a server with
-//!   `maxmemory-policy noeviction`.
-//!   [`ClientBuilder::strict`] closes the gap of a restart for a price, and that of a failover only together with
-//!   [`ClientBuilder::sync_replicas`] for all replicas, which says under which conditions.
-//! * **That paused code notices.** A process that was stopped for longer than its lease goes on where it was: ask
-//!   [`Hold::is_valid`] before each step that must not happen twice.
-//! * **Strict fairness.** Threads of one process are served in order of arrival, but one that runs may take a lock
-//!   again for half a millisecond. Processes that wait are served in order of arrival, too, but a try takes what is free,
-//!   a process whose threads wait for a lock keeps it for some milliseconds at a time ([`HandOff`]), one that was stopped is
-//!   passed over, and programs on Redisson stand in no queue. A [`QuorumLock`] has none: whoever asks first gets it.
-//! * **Locks for the children of a fork.** Operations there return [`Error::Closed`]; a child that was made behind the
-//!   C library's back, by the bare system call, is not noticed.
+//! # Limits
+//!
+//! * **A server that loses its data frees its locks.** That happens in a restart without persistence, in an eviction, and in a failover to
+//!   a replica that lags behind. The library tells the old holder, but another holder may have the lock by then.
+//!   [`ClientBuilder::strict`] prevents a second holder after a restart, at a price. To prevent it after a failover, too, add
+//!   [`ClientBuilder::sync_replicas`] for all replicas.
+//! * **Paused code does not notice the pause.** A process that was stopped for longer than its lease continues as if it held the lock.
+//!   Ask [`Hold::is_valid`] before each step that must not happen twice. If a late write must be impossible, use the token of a
+//!   [`FencedLock`], or [`while_held`](ReentrantLock::while_held).
+//! * **Fairness has limits.** Waiting threads and processes get the lock in order of arrival, with these exceptions:
+//!   * A `try_lock` can take a free lock, even if other threads or processes wait.
+//!   * A process may keep a lock for some milliseconds for its own threads: [`HandOff`].
+//!   * If a waiting process is stopped, the next one gets its turn.
+//!   * Programs on Redisson do not queue. A [`QuorumLock`] has no queue.
+//! * **A forked child has no locks.** Its operations return [`Error::Closed`]. The library does not notice a child that was made by a direct
+//!   `fork` or `clone` system call, without the C library.
 //!
 //! # When not to use it
 //!
-//! * **In async tasks.** A hold belongs to its thread, and a thread that holds a lock may lock it again. So two
-//!   tasks that one thread runs by turns both get it, which no lock for threads can tell from a re-entry:
+//! * **In async tasks.** A hold belongs to its thread, and a thread that holds a lock may lock it again. So two tasks of one thread
+//!   both get the lock:
 //!
 //!   ```
 //!   # use redlatch::{LocalRedLock, RedLock};
 //!   let locks = LocalRedLock::new();
 //!   assert!(locks.try_lock("order:42")?);    // one task, which then awaits something
-//!   assert!(locks.try_lock("order:42")?);    // another task of this thread: it is in, too
+//!   assert!(locks.try_lock("order:42")?);    // another task of this thread gets it, too
 //!   # locks.unlock("order:42").and_then(|()| locks.unlock("order:42"))?;
 //!   # Ok::<(), redlatch::Error>(())
 //!   ```
 //!
-//!   A task that goes on at another thread cannot unlock there. The compiler sees some of it, for a [`LockGuard`]
-//!   is not `Send`, but neither locks by name nor tasks that stay on their thread. Do the whole of it, lock, work
-//!   and unlock, in one call that may block, such as tokio's `spawn_blocking`.
-//! * **For a lock that spans requests or threads**: taken in one request, given up in a later one, or locked here
-//!   and unlocked there. The other thread gets [`Error::NotHeld`]. What a user has "checked out" is a field of your
-//!   data with an owner and an end, changed under a lock that is held for that change only.
-//! * **Where only a token is safe.** A holder that was paused between [`Hold::is_valid`] and its write may write
-//!   after the next one did. If that must not happen, the resource itself has to refuse it: it keeps the greatest
-//!   token that it saw, and takes no write with a smaller one. A [`FencedLock`] hands out such tokens; a version
-//!   that the resource checks in each write does the same. What lies beside the lock, in the same Redis, is written
-//!   [while it is held](ReentrantLock::while_held) or not at all.
-//! * **Where no lock is needed.** Work that may run twice without harm needs none. "Only one row of this kind" is a
-//!   unique constraint, "nobody changed it since I read it" a conditional update, and "one after the other" a queue
-//!   with one consumer: each holds where a lease can end.
+//!   Lock, work and unlock in one call that may block, such as tokio's `spawn_blocking`: [async programs](docs::asynchronous).
+//! * **For a lock that spans requests or threads.** If another thread unlocks, it gets [`Error::NotHeld`]. If a user "checks out" a
+//!   document, store that in a field of your data, with an owner and an end.
+//! * **Where no lock is needed.** A unique constraint allows only one row of a kind. A conditional update fails if the row was changed since
+//!   you read it. A queue with one consumer runs one job after the other. Each of them stays correct where a lease could expire.
 //!
-//! # Questions
+//! # More
 //!
-//! *Which lease should I choose?* None: then the watchdog renews the lock every third of 30 s while its thread
-//! lives, and a crash frees it within 30 s. Give a lease to work that must end by itself. How soon others take over
-//! with which lease, and which pauses it survives, was measured: `docs/leases.md`.
-//!
-//! *What does a process leave behind when it ends?* Whoever drops its guards, or the last clone of its [`Client`],
-//! leaves nothing. `process::exit`, an abort, a signal, a client in a `static` and a detached thread that still
-//! holds leave the lock until its lease ends, 30 s by default: `docs/leases.md` has them all.
-//!
-//! *How do I end on Ctrl-C?* Cancel a [`CancelToken`] that the workers' waits share, join the workers, then
-//! [`Client::shutdown`]: the example `shutdown`. The example `leader` does it in a leader election.
-//!
-//! *May I unlock on another thread?* No. A hold belongs to its thread; a [`Hold`] may be asked from anywhere.
-//!
-//! *May I lock inside `catch_unwind`?* Yes: what is shared stays whole, and what a panic unwinds through is given back.
-//! Only a `dyn RedLock` may be anybody's wrapper: write `dyn RedLock + RefUnwindSafe` for one that bears it.
-//!
-//! *Is the server there?* [`Client::ping`] asks it, within a time of yours, and so does [`QuorumLock::ping`].
-//!
-//! *What does a failover do?* Calls that meet it ask on at the new master, within their own time, and waiters are woken there.
-//! Holds are asked for there at once: those that were replicated go on, the others are lost. Between the promotion and that, two
-//! may hold a lock that was not replicated. Make [`ClientBuilder::outage_budget`] longer than sentinels need, which is their
-//! `down-after-milliseconds` and some seconds. The example `sentinel` shows it.
-//!
-//! *What if the unlock fails?* The hold is over in any case. The key is released in the background where that
-//! can be done, and ends with its lease otherwise.
-//!
-//! *How do I test code that locks?* Let it take `&dyn RedLock` and give it a [`LocalRedLock`], or the sides of a
-//! [`LocalReadWriteLock`], which can be told what goes wrong.
-//!
-//! *Why does the first call take ten seconds to fail?* It rides out an outage, and a server that was never there
-//! looks like one. `try_lock` tells of a wrong address after one response time-out, 2 s by default; a wrong
-//! password shows at once. Or set a shorter [`ClientBuilder::outage_budget`].
-//!
-//! *How do I go on in an outage?* Call again: whatever [`Error::is_retryable`] says of may pass by itself. Such a loop
-//! does not spin: a try or a timed wait asks until its time is over, and once the outage budget is spent any other call
-//! fails after 100 ms at the earliest.
-//!
-//! ```no_run
-//! # use redlatch::{Error, RedLock, RedLockExt, RedisRedLock};
-//! # fn work(_: &impl RedLock) {}
-//! # let locks = RedisRedLock::connect("redis://127.0.0.1/")?;
-//! let guard = loop {
-//!     match locks.guard("order:42") {
-//!         Ok(guard) => break guard,
-//!         Err(error) if error.is_retryable() => log::warn!("{error}"),
-//!         Err(error) => return Err(error),
-//!     }
-//! };
-//! # drop(guard);
-//! # Ok::<(), Error>(())
-//! ```
-//!
-//! *May what I write to the same Redis come too late?* Not by [`while_held`](ReentrantLock::while_held): it runs commands at the server if the
-//! hold is still there, and none if it is not.
-//!
-//! *May a job run once a period?* A lock only keeps runs from overlapping. Keep a mark of the last run beside the
-//! work, and look at it under the lock.
-//!
-//! *My work can fail.* Then there are two results: `locks.execute_in_lock(name, work)??`.
-//!
-//! *Which permissions does a Redis user need?* These, with a name, password and key prefix of your own; for each other kind,
-//! deployment and feature `docs/permissions.md` has a line, and what is said without each rule:
-//!
-//! ```text
-//! Redis 6.0:
-//! ACL SETUSER app reset on >secret ~shop:* ~redlatch_queue:{shop:* ~redlatch_turn:{shop:* +eval +evalsha +time +hlen +pttl +hexists +hset +pexpire +del +publish +subscribe +unsubscribe +ping +select +get +set +exists +hkeys +zadd +zrank +zrange +zrem +zremrangebyrank +pubsub
-//! Redis 6.2 and 7.0:
-//! ACL SETUSER app reset on >secret ~shop:* ~redlatch_queue:{shop:* ~redlatch_turn:{shop:* resetchannels &redisson_lock__channel:* &redlatch_* +eval +evalsha +time +hlen +pttl +hexists +hset +pexpire +del +publish +subscribe +unsubscribe +ping +select +get +set +exists +hkeys +zadd +zrank +zrange +zrem +zremrangebyrank +pubsub
-//! Redis 7.2 and later, Valkey:
-//! ACL SETUSER app reset on >secret ~shop:* ~redlatch_queue:{shop:* ~redlatch_turn:{shop:* resetchannels &redisson_lock__channel:* &redlatch_* +eval +evalsha +time +hlen +pttl +hexists +hset +pexpire +del +publish +subscribe +unsubscribe +ping +select +get +set +exists +hkeys +zadd +zrank +zrange +zrem +zremrangebyrank +pubsub +client|setinfo
-//! ```
-//!
-//! Redis 6.0 has no rules for channels, and up to 6.2 they do not count for what a script publishes. The last rule is
-//! for the library's name in `CLIENT LIST`, nothing else. Without the channels locks work all the same, but waiters
-//! poll. Without the keys and channels that begin with `redlatch_` and the commands from `+get` on, processes that wait
-//! are served in no order, which is logged once; a name with braces of its own has its queue at `redlatch_queue:shop:..`,
-//! without another pair, and its counter of tokens at `redisson_lock_token:shop:..`. A user who may `+hset` but neither `+pexpire` nor `+del` leaves a lock
-//! that never ends. Nodes that sentinels keep or that were given as replicas want `+role`, too, or each connection is refused; an
-//! [`app_name`](ClientBuilder::app_name) shows with `+client|setname`. Sentinels with users of their own:
-//! `+sentinel|master +sentinel|get-master-addr-by-name +sentinel|sentinels +subscribe &+switch-master &+promoted-slave`.
-//! In a cluster `+cluster|slots +cluster|nodes +cluster|info +asking`, and with [sharded pub/sub](ClientBuilder::sharded_pubsub) `+ssubscribe
-//! +sunsubscribe +spublish`. With [`Naming::Jedis`] the channels are `&__red__lock:*`. A [`FencedLock`] needs
-//! `~redisson_lock_token:{shop:* +get +set` in any case, a [`ReadWriteLock`] `~{shop:* ~redlatch_writer:{shop:* ~redlatch_readers:{shop:*
-//! &redisson_rwlock:* +get +set +hget +hdel +hgetall +hkeys +zadd +zrem +zrevrange +zscore`. A [`strict`](ClientBuilder::strict) client
-//! needs `+get +set +info` in any case, and [`sync_replicas`](ClientBuilder::sync_replicas) `+wait`. With `+info` a [`QuorumLock`] finds out
-//! that two of its addresses are one server.
+//! | to | read |
+//! | --- | --- |
+//! | choose a kind, or find a semaphore, a latch, cron | [`docs::kinds`] |
+//! | see all calls and settings | [`docs::calls`] |
+//! | connect to Sentinel, replicas, a cluster, TLS | [`docs::deployments`] |
+//! | choose a lease, and see what a dead process leaves | [`docs::leases`] |
+//! | handle errors and time-outs | [`docs::errors`], [`Error`] |
+//! | test your own code | [`docs::testing`] |
+//! | change from Redisson, Jedis, `rslock` or `redlock` to redlatch | [`docs::coming_from`] |
+//! | understand a line of the log, or end an outage | [`docs::on_call`] |
+//! | give a Redis user its permissions | [`docs::permissions`] |
+//! | understand why the lock is safe | [`docs::protocol`], [`docs::faults`], [`docs::model`], [`docs::torture`] |
 //!
 //! # Logs
 //!
-//! Through the [`log`] crate:
+//! The crate logs through [`log`]:
 //!
 //! | level | meaning |
 //! | --- | --- |
-//! | error | a background thread or a callback panicked, or could not be started: holds may have been given up |
-//! | warn | someone should look: a hold was lost or reached its [`max_hold`](ClientBuilder::max_hold), a thread ended while it held a lock, renewals fail, the master was replaced or is used no more, sentinels do not let the client listen, a node of a quorum is out of reach or lost a lock, the subscriber has no connection or is refused a channel, a publish or the queue is refused, a strict server grants nothing for a while, a release in a drop, after a closure or at shutdown failed, an inner level could not be given back on the server, a waiter met a key without TTL; once a lock or an outage each |
-//! | info | what was warned of is over: renewals are confirmed again, a node or the subscriber is connected again |
-//! | debug | what ends by itself: repeated attempts, late releases |
+//! | error | a background thread or a callback panicked or could not be started: holds may have been given up |
+//! | warn | someone should look: a hold was lost, renewals fail, a master was replaced, a server refuses something. It is logged once for each lock or outage |
+//! | info | the reason of an earlier warning is over |
+//! | debug | nobody has to act: repeated attempts, late releases |
 //!
-//! An unreachable server is logged only where no caller can be told: calls return it as an [`Error`], and
-//! [`Client::stats`] has it as [`outage`](Stats::outage).
+//! [`docs::on_call`] explains each line. If a server is unreachable, calls return an [`Error`], and [`Client::stats`] shows the
+//! [`outage`](Stats::outage). The log has it only where no caller can get that error.
 
 // # Rooms: each knows only those above it, which a test watches
 //
@@ -267,9 +183,13 @@
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
+// What a feature gives is marked in the documentation, where the compiler can do that.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod base;
 mod client;
+#[cfg(doc)]
+pub mod docs;
 mod lease;
 mod lock;
 mod registry;
@@ -282,6 +202,7 @@ pub use base::key::Naming;
 pub use base::signal::CancelToken;
 pub use base::stats::Stats;
 #[cfg(feature = "tls")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
 pub use base::tls::Tls;
 pub use base::value::Value;
 pub use client::{Client, ClientBuilder};

@@ -45,11 +45,11 @@
 //! One whose threads do not wait behind one contender of their process (because the store keeps their order, or because
 //! nobody takes anything away) has a `Bid` of its own and no `Line`.
 //!
-//! Besides these it touches: `mod` in `kinds/mod.rs`, `pub use` here, and the table above; the re-exports, the table of
-//! kinds and the permissions in `lib.rs`; the README's table; a line in `tests/it/conformance.rs` and one in
+//! Besides these it touches: `mod` in `kinds/mod.rs`, `pub use` here, and the table above; the re-exports and the table of
+//! kinds in `lib.rs`; the README's table; what to add in `docs/permissions.md`; a line in `tests/it/conformance.rs` and one in
 //! `tests/it/tidy/layers.rs`, which fail until the kind is there, what it needs of permissions in `store/node/rights.rs` and
 //! `tests/permissions/rows.rs`, and in `tests/it/compiler/traits.rs`; what it leaves on a
-//! server by design, in `tests/harness/server.rs`; in the docs `protocol.md`, `coming-from.md` and the rows of
+//! server by design, in `tests/harness/server.rs`; in the docs `kinds.md`, `protocol.md`, `coming-from.md` and the rows of
 //! `tests/faults/rows.txt` that it makes true; the changelog. Whether a test of waiting threads can fail depends on how long
 //! locks are passed on in memory: `HandOff` sets that.
 

@@ -1,8 +1,9 @@
 //! Row 101: the permissions that the documentation lists for a cluster are enough, and each is needed for something.
 
 use crate::threads::{LONG, WATCHED, eventually, finish, ms, spawn_asleep};
-use crate::{MINUTE, auth, locks_of, warnings};
+use crate::{MINUTE, locks_of, warnings};
 use harness::cluster::{Cluster, Keys, Shape, slot_of};
+use harness::permissions;
 use harness::process::alone;
 use harness::server::version;
 use redlatch::{Client, ClientBuilder, RedLock, RedLockExt, ReentrantLock, ShardedPubsub};
@@ -10,25 +11,17 @@ use redlatch::{Client, ClientBuilder, RedLock, RedLockExt, ReentrantLock, Sharde
 /// That of the user in the documentation.
 const PREFIX: &str = "shop:";
 
-/// The documentation's words on a cluster.
-fn words() -> Vec<&'static str> {
-    let text = include_str!("../../src/lib.rs");
-    let from = text.find("//! In a cluster `+cluster").expect("what a cluster wants");
-    let to = text.find("needs `+get +set +info`").expect("what strict clients want");
-    let words = text[from..to].split(|letter: char| letter.is_whitespace() || letter == '`');
-    words.filter(|word| word.starts_with('+')).collect()
-}
-
 /// What a cluster wants beside all else, and strict clients and `sync_replicas` do.
 fn added() -> Vec<&'static str> {
-    let knows = |word: &&str| version() >= (7, 0) || !["+ssubscribe", "+sunsubscribe", "+spublish"].contains(word);
-    words().into_iter().filter(knows).chain(["+info", "+wait"]).collect()
+    let sharded = (version() >= (7, 0)).then(|| permissions::added("sharded pub/sub (Redis 7.0 and later)"));
+    let rows = ["a cluster", "`strict`", "`sync_replicas`"].into_iter().flat_map(permissions::added);
+    rows.chain(sharded.into_iter().flatten()).collect()
 }
 
 /// A user who may do what is listed, but for these; all that was refused before is forgotten.
 fn let_in(cluster: &Cluster, without: &[&str]) -> String {
     for node in &cluster.nodes {
-        let words = auth::documented(version()).into_iter().chain(added()).filter(|word| !without.contains(word));
+        let words = permissions::documented().into_iter().chain(added()).filter(|word| !without.contains(word));
         node.ask::<String>(&words.collect::<Vec<_>>());
         node.ask::<String>(&["ACL", "LOG", "RESET"]);
     }

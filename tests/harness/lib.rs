@@ -33,6 +33,7 @@ pub mod lua;
 pub mod member;
 pub mod oracle;
 pub mod papers;
+pub mod permissions;
 pub mod process;
 mod program;
 pub mod proxy;

@@ -2,21 +2,11 @@
 
 mod several;
 
+use crate::harness::permissions::documented;
 use crate::server::Server;
 use redlatch::{Client, ClientBuilder, Credentials, Error, FencedLock, RedLock, RedLockExt, ReentrantLock};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// What the documentation of the crate says to paste for this server: the line after the one that names its version.
-fn documented(version: (u32, u32)) -> Vec<&'static str> {
-    let heading = match version {
-        version if version < (6, 2) => "//! Redis 6.0:",
-        version if version < (7, 2) => "//! Redis 6.2 and 7.0:",
-        _ => "//! Redis 7.2 and later, Valkey:",
-    };
-    let mut lines = include_str!("../../src/lib.rs").lines().skip_while(|line| *line != heading);
-    lines.nth(1).and_then(|line| line.strip_prefix("//! ")).expect("what to paste").split(' ').collect()
-}
 
 /// Those that are asked for beside the others: in a script, and those that none may run.
 const ASKED_FOR: [&str; 22] = [
@@ -53,8 +43,7 @@ fn locks(server: &Server) -> ReentrantLock {
 fn each_rule_that_is_missing_is_named_by_a_refused_call() {
     let server = Server::start();
     for rule in ASKED_FOR {
-        server
-            .ask::<String>(&documented(server.version()).into_iter().filter(|word| *word != rule).collect::<Vec<_>>());
+        server.ask::<String>(&documented().into_iter().filter(|word| *word != rule).collect::<Vec<_>>());
         // Whatever it is that is refused: this always is.
         server.ask::<String>(&["ACL", "SETUSER", "app", "-pexpire"]);
         let error = locks(&server).lock("n").unwrap_err();
@@ -84,8 +73,8 @@ fn what_a_handshake_cannot_do_without_is_named_with_all_else() {
         ("-wait", |builder| builder.sync_replicas(1, Duration::from_millis(100))),
     ];
     for (rule, set) in cases {
-        server.ask::<String>(&documented(server.version()));
-        server.ask::<String>(&["ACL", "SETUSER", "app", "+info", "+wait", "-subscribe", rule]);
+        server.ask::<String>(&documented());
+        server.ask::<String>(&["ACL", "SETUSER", "app", "+info", "+wait", "+select", "-subscribe", rule]);
         let url = format!("{}&db=1", server.url_as("app", "secret"));
         let locks = ReentrantLock::new(&set(Client::builder(&url).key_prefix("shop:")).build().unwrap());
         let error = locks.lock("n").unwrap_err();
@@ -100,7 +89,7 @@ fn what_a_handshake_cannot_do_without_is_named_with_all_else() {
 #[test]
 fn what_tokens_need_is_named_to_who_has_them() {
     let server = Server::start();
-    server.ask::<String>(&documented(server.version()));
+    server.ask::<String>(&documented());
     let client = || Client::builder(&server.url_as("app", "secret")).key_prefix("shop:").build().unwrap();
     server.ask::<String>(&["ACL", "SETUSER", "app", "-pexpire"]);
     let (fenced, plain) = (FencedLock::new(&client()), ReentrantLock::new(&client()));
@@ -114,7 +103,7 @@ fn what_tokens_need_is_named_to_who_has_them() {
 #[test]
 fn who_may_listen_but_not_stop_is_told_so_and_locks_all_the_same() {
     let server = Server::start();
-    let words = documented(server.version()).into_iter().filter(|word| *word != "+unsubscribe");
+    let words = documented().into_iter().filter(|word| *word != "+unsubscribe");
     server.ask::<String>(&words.collect::<Vec<_>>());
     locks(&server).guard("n").unwrap().unlock().unwrap();
 }
@@ -127,8 +116,7 @@ fn keys_and_channels_that_are_missing_are_named() {
         if server.version() < (6, 2) && rule.starts_with('&') {
             continue;
         }
-        server
-            .ask::<String>(&documented(server.version()).into_iter().filter(|word| *word != rule).collect::<Vec<_>>());
+        server.ask::<String>(&documented().into_iter().filter(|word| *word != rule).collect::<Vec<_>>());
         server.ask::<String>(&["ACL", "SETUSER", "app", "-pexpire"]);
         let text = locks(&server).lock("n").unwrap_err().to_string();
         assert!(text.contains(rule), "{rule}: {text}");
@@ -138,7 +126,7 @@ fn keys_and_channels_that_are_missing_are_named() {
 #[test]
 fn with_all_that_is_listed_nothing_is_missing_and_nothing_is_left() {
     let server = Server::start();
-    server.ask::<String>(&documented(server.version()));
+    server.ask::<String>(&documented());
     server.ask::<String>(&["ACL", "LOG", "RESET"]);
     let locks = locks(&server);
     locks.guard("n").unwrap().unlock().unwrap();

@@ -94,7 +94,7 @@ fn said(rule: &str, trial: &Trial) -> String {
 
 /// Without what all refusals have in common, and what each run or each version of a script says in another way.
 fn in_short(text: &str) -> String {
-    let text = match text.split_once("\"Which permissions\": ") {
+    let text = match text.split_once("docs/permissions.md lists: ") {
         Some((_, rest)) => format!("NOPERM .. {rest}"),
         None => text.to_owned(),
     };

@@ -1,8 +1,8 @@
 //! The same where several servers have the locks: what each of them needs beside that, in the words of the first call that is refused.
 
-use super::documented;
 use crate::harness::cluster::{self, Cluster};
 use crate::harness::member::Member;
+use crate::harness::permissions::documented;
 use crate::harness::sentinel::{Group, Shape};
 use crate::harness::server::version;
 use crate::proxy::{Flow, Proxy, pass};
@@ -19,7 +19,7 @@ const SHARDED: &str = " +ssubscribe +sunsubscribe +spublish";
 fn let_in_without<'m>(nodes: impl Iterator<Item = &'m Member>, rule: &str) {
     let beside = if version() < (7, 0) { BESIDE.to_owned() } else { [BESIDE, SHARDED].concat() };
     for node in nodes {
-        let words = documented(version()).into_iter().chain(beside.split(' ')).filter(|word| *word != rule);
+        let words = documented().into_iter().chain(beside.split(' ')).filter(|word| *word != rule);
         node.ask::<String>(&words.chain(["-pexpire"]).collect::<Vec<_>>());
     }
 }

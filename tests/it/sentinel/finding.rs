@@ -1,8 +1,8 @@
 //! How the master is found, and what is said when it is not.
 
 use super::{locks_of, patient};
-use crate::harness::ROOT;
 use crate::harness::oracle::Oracle;
+use crate::harness::permissions;
 use crate::harness::sentinel::{Group, NAME};
 use crate::server::Server;
 use crate::threads::{LONG, SOON, elsewhere, eventually, ms, of_redlatch, timed};
@@ -94,22 +94,12 @@ fn nobody_who_answers_is_said_with_the_number_of_those_who_were_asked() {
     assert!(error.is_retryable() && error.to_string().contains("none of 3 sentinels names the master"), "{error}");
 }
 
-/// The rules that the crate's documentation lists behind these words.
-fn page_rules(before: &str) -> Vec<String> {
-    let page = std::fs::read_to_string(format!("{ROOT}/src/lib.rs")).unwrap();
-    let text = page.lines().map(|line| line.trim_start_matches("//!").trim()).collect::<Vec<_>>().join(" ");
-    let rules = text.split_once(before).expect("it lists them").1.split('`').next().unwrap();
-    rules.split_whitespace().map(str::to_owned).collect()
-}
-
 #[test]
 fn sentinels_have_users_and_passwords_of_their_own() {
     let group = Group::start();
     for sentinel in &group.sentinels {
-        let rules = page_rules("Sentinels with users of their own: `");
-        let user = ["ACL", "SETUSER", "watcher", "reset", "on", ">pa?ss", "resetchannels"].map(str::to_owned);
-        let words: Vec<_> = user.into_iter().chain(rules).collect();
-        let _: String = sentinel.ask(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let user = ["ACL", "SETUSER", "watcher", "reset", "on", ">pa?ss", "resetchannels"];
+        let _: String = sentinel.ask(&user.into_iter().chain(permissions::of_sentinels()).collect::<Vec<_>>());
         let _: String = sentinel.ask(&["ACL", "SETUSER", "default", "resetpass", ">other"]);
     }
     let error = refusal(&group.url());
