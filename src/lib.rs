@@ -54,7 +54,8 @@
 //!   releases a lock that was acquired after the command was sent.
 //! * **The holder learns of a loss.** [`Hold::is_valid`] answers without a round trip. It is already `false` before another holder can
 //!   get the lock. [`Hold::lost`] and [`ClientBuilder::on_lost`] report each loss once. After a loss, the thread must unlock first:
-//!   until then each acquire of the same lock by that thread is an error.
+//!   until then each acquire of the same lock by that thread is an error. A [`force_unlock`](RedLock::force_unlock) by another process is
+//!   noticed at the next renewal.
 //! * **No call hangs.** A call with a wait ends at most 225 ms after that wait. If the server is unreachable, a call without a wait
 //!   keeps trying for [`ClientBuilder::outage_budget`], and then returns an error. One thing has no time limit: the system's look-up of
 //!   a host name.
@@ -123,7 +124,7 @@
 //! | --- | --- |
 //! | error | a background thread or a callback panicked or could not be started: holds may have been given up |
 //! | warn | someone should look: a hold was lost, renewals fail, a master was replaced, a server refuses something. It is logged once for each lock or outage |
-//! | info | the reason of an earlier warning is over |
+//! | info | the reason of an earlier warning is over; which client uses which servers |
 //! | debug | nobody has to act: repeated attempts, late releases |
 //!
 //! [`docs::on_call`] explains each line. If a server is unreachable, calls return an [`Error`], and [`Client::stats`] shows the
