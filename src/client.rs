@@ -348,7 +348,7 @@ impl Client {
     }
 
     /// The client's own number, a UUID. The owner ids of its holds begin with it: they are the fields of a lock's hash, so
-    /// `HGETALL` at the server shows which client holds a lock. The line `client .. uses ..` in the log has it, too.
+    /// `HGETALL` at the server shows which client holds a lock. The line `this is client ..` in the log, at level info, has it, too.
     ///
     /// ```
     /// let client = redlatch::Client::connect("redis://127.0.0.1/")?;

@@ -18,7 +18,7 @@ pages! {
     leases: "leases.md";
     errors: "errors.md";
     testing: "testing.md";
-    asynchronous: "async.md";
+    async_programs: "async.md";
     coming_from: "coming-from.md";
 }
 

@@ -95,7 +95,7 @@
 //!   # Ok::<(), redlatch::Error>(())
 //!   ```
 //!
-//!   Lock, work and unlock in one call that may block, such as tokio's `spawn_blocking`: [async programs](docs::asynchronous).
+//!   Lock, work and unlock in one call that may block, such as tokio's `spawn_blocking`: [async programs](docs::async_programs).
 //! * **For a lock that spans requests or threads.** If another thread unlocks, it gets [`Error::NotHeld`]. If a user "checks out" a
 //!   document, store that in a field of your data, with an owner and an end.
 //! * **Where no lock is needed.** A unique constraint allows only one row of a kind. A conditional update fails if the row was changed since
@@ -124,7 +124,7 @@
 //! | --- | --- |
 //! | error | a background thread or a callback panicked or could not be started: holds may have been given up |
 //! | warn | someone should look: a hold was lost, renewals fail, a master was replaced, a server refuses something. It is logged once for each lock or outage |
-//! | info | the reason of an earlier warning is over; which client uses which servers |
+//! | info | the reason of an earlier warning is over; the id of a client that was made |
 //! | debug | nobody has to act: repeated attempts, late releases |
 //!
 //! [`docs::on_call`] explains each line. If a server is unreachable, calls return an [`Error`], and [`Client::stats`] shows the
