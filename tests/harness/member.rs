@@ -212,17 +212,24 @@ impl Member {
         if self.papers.is_some() { format!("unix://{}", self.socket().display()) } else { self.url() }
     }
 
+    /// One that is late is waited for: no test means to find that out by this.
     pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        self.try_ask(words).unwrap_or_else(|error| panic!("{}: {words:?}: {error}", self.name))
+        self.ask_within(LONG, words).unwrap_or_else(|error| panic!("{}: {words:?}: {error}", self.name))
     }
 
     /// One that is frozen or gone costs a second at most. A sentinel has the connections to a node closed that it demotes:
     /// then it is asked again.
     pub fn try_ask<T: FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
+        self.ask_within(ANSWER, words)
+    }
+
+    fn ask_within<T: FromRedisValue>(&self, bound: Duration, words: &[&str]) -> redis::RedisResult<T> {
         let mut admin = self.admin.lock().unwrap();
         let is_new = admin.is_none();
-        match self.ask_on(&mut admin, words) {
-            Err(error) if !is_new && !error.is_timeout() && error.code().is_none() => self.ask_on(&mut admin, words),
+        match self.ask_on(&mut admin, bound, words) {
+            Err(error) if !is_new && !error.is_timeout() && error.code().is_none() => {
+                self.ask_on(&mut admin, bound, words)
+            }
             answer => answer,
         }
     }
@@ -230,9 +237,11 @@ impl Member {
     fn ask_on<T: FromRedisValue>(
         &self,
         admin: &mut Option<redis::Connection>,
+        bound: Duration,
         words: &[&str],
     ) -> redis::RedisResult<T> {
-        let mut connection = admin.take().map_or_else(|| connect(&self.own_url()), Ok)?;
+        let mut connection = admin.take().map_or_else(|| connect(&self.own_url(), bound), Ok)?;
+        connection.set_read_timeout(Some(bound))?;
         let answer = redis::cmd(words[0]).arg(&words[1..]).query(&mut connection);
         if answer.as_ref().err().is_none_or(|error| error.code().is_some()) {
             *admin = Some(connection);
@@ -320,8 +329,6 @@ impl Drop for Member {
     }
 }
 
-fn connect(url: &str) -> redis::RedisResult<redis::Connection> {
-    let connection = redis::Client::open(url)?.get_connection_with_timeout(ANSWER)?;
-    connection.set_read_timeout(Some(ANSWER))?;
-    Ok(connection)
+fn connect(url: &str, bound: Duration) -> redis::RedisResult<redis::Connection> {
+    redis::Client::open(url)?.get_connection_with_timeout(bound)
 }
