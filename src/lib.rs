@@ -1,5 +1,6 @@
-//! redlatch is a re-entrant distributed lock on Redis for Rust programs of plain threads. It is to Rust what Redisson's `RLock` is to
-//! Java, and both share their locks.
+//! redlatch is a re-entrant distributed lock on Redis for Rust programs of plain threads. It works like the
+//! `RLock` of Redisson, a Java library. Rust programs with redlatch and Java programs with Redisson can share a lock: they wait for each
+//! other.
 //!
 //! Calls block, and the library needs no async runtime. Your code needs only threads and types of `std`.
 //!
@@ -48,14 +49,14 @@
 //!
 //! # Guarantees
 //!
-//! These guarantees hold while the server keeps its data, and while all clocks run at the same speed within 1 %.
+//! These guarantees hold while the server keeps its data, and while the speeds of all clocks differ by less than 1 %.
 //!
 //! * **One holder at a time.** Each acquire at the server has its own identity. So a delayed command, such as an old unlock, never
 //!   releases a lock that was acquired after the command was sent.
-//! * **The holder learns of a loss.** [`Hold::is_valid`] answers without a round trip. It is already `false` before another holder can
-//!   get the lock. [`Hold::lost`] and [`ClientBuilder::on_lost`] report each loss once. After a loss, the thread must unlock first:
-//!   until then each acquire of the same lock by that thread is an error. A [`force_unlock`](RedLock::force_unlock) by another process is
-//!   noticed at the next renewal.
+//! * **The holder learns of a loss.** [`Hold::is_valid`] answers without a round trip. Its answer turns `false` before another
+//!   holder can get the lock. [`Hold::lost`] and [`ClientBuilder::on_lost`] report each loss once. After a loss, the thread must unlock
+//!   before it can lock the same name again. Until then each acquire of that lock by that thread is an error. A
+//!   [`force_unlock`](RedLock::force_unlock) by another process is noticed at the next renewal.
 //! * **No call hangs.** A call with a wait ends at most 225 ms after that wait. If the server is unreachable, a call without a wait
 //!   keeps trying for [`ClientBuilder::outage_budget`], and then returns an error. One thing has no time limit: the system's look-up of
 //!   a host name.
@@ -68,8 +69,8 @@
 //!
 //! * **A server that loses its data frees its locks.** That happens in a restart without persistence, in an eviction, and in a failover to
 //!   a replica that lags behind. The library tells the old holder, but another holder may have the lock by then.
-//!   [`ClientBuilder::strict`] prevents a second holder after a restart, at a price. To prevent it after a failover, too, add
-//!   [`ClientBuilder::sync_replicas`] for all replicas.
+//!   [`ClientBuilder::strict`] prevents a second holder after a restart, at a price. Together with
+//!   [`ClientBuilder::sync_replicas`] for all replicas, it also prevents a second holder after a failover.
 //! * **Paused code does not notice the pause.** A process that was stopped for longer than its lease continues as if it held the lock.
 //!   Ask [`Hold::is_valid`] before each step that must not happen twice. If a late write must be impossible, use the token of a
 //!   [`FencedLock`], or [`while_held`](ReentrantLock::while_held).
@@ -96,10 +97,11 @@
 //!   ```
 //!
 //!   Lock, work and unlock in one call that may block, such as tokio's `spawn_blocking`: [async programs](docs::async_programs).
-//! * **For a lock that spans requests or threads.** If another thread unlocks, it gets [`Error::NotHeld`]. If a user "checks out" a
-//!   document, store that in a field of your data, with an owner and an end.
+//! * **For a lock that spans requests or threads.** If another thread unlocks, it gets [`Error::NotHeld`]. Suppose that a user
+//!   reserves a document to edit it. Store this reservation in a field of your data, with its owner and its end.
 //! * **Where no lock is needed.** A unique constraint allows only one row of a kind. A conditional update fails if the row was changed since
-//!   you read it. A queue with one consumer runs one job after the other. Each of them stays correct where a lease could expire.
+//!   you read it. A queue with one consumer runs one job after the other. None of these three
+//!   has a lease that can expire during the work.
 //!
 //! # More
 //!
@@ -128,7 +130,7 @@
 //! | debug | nobody has to act: repeated attempts, late releases |
 //!
 //! [`docs::on_call`] explains each line. If a server is unreachable, calls return an [`Error`], and [`Client::stats`] shows the
-//! [`outage`](Stats::outage). The log has it only where no caller can get that error.
+//! [`outage`](Stats::outage). The log reports an outage only where no caller can get that error, for example if a renewal fails.
 
 // # Rooms: each knows only those above it, which a test watches
 //
