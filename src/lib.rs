@@ -1,4 +1,4 @@
-//! redlatch is a re-entrant distributed lock on Redis for Rust programs of plain threads. It works like the
+//! redlatch is a re-entrant distributed lock on Redis for Rust programs that use plain threads. It works like the
 //! `RLock` of Redisson, a Java library. Rust programs with redlatch and Java programs with Redisson can share a lock: they wait for each
 //! other.
 //!
@@ -54,22 +54,22 @@
 //! * **One holder at a time.** Each acquire at the server has its own identity. So a delayed command, such as an old unlock, never
 //!   releases a lock that was acquired after the command was sent.
 //! * **The holder learns of a loss.** [`Hold::is_valid`] answers without a round trip. Its answer turns `false` before another
-//!   holder can get the lock. [`Hold::lost`] and [`ClientBuilder::on_lost`] report each loss once. After a loss, the thread must unlock
-//!   before it can lock the same name again. Until then each acquire of that lock by that thread is an error. A
-//!   [`force_unlock`](RedLock::force_unlock) by another process is noticed at the next renewal.
+//!   holder can get the lock, unless somebody frees the lock by force. [`Hold::lost`] and
+//!   [`ClientBuilder::on_lost`] report each loss once. After a loss, the thread must unlock before it can lock the same name again. Until then each acquire of that lock by that thread is an error. If
+//!   another process calls [`force_unlock`](RedLock::force_unlock), the holder learns of it at its next renewal.
 //! * **No call hangs.** A call with a wait ends at most 225 ms after that wait. If the server is unreachable, a call without a wait
 //!   keeps trying for [`ClientBuilder::outage_budget`], and then returns an error. One thing has no time limit: the system's look-up of
 //!   a host name.
 //! * **Nothing is left behind** on the server when a wait ends or is cancelled. If a holder dies, the others wait until its lease ends, 30 s
 //!   by default.
-//! * **Waiters sleep until the message of an unlock wakes them.** A message can be lost. So each waiter also looks at the lock at least
-//!   once in a [`ClientBuilder::poll_cap`].
+//! * **Waiters sleep until the message of an unlock wakes them.** A message can be lost. So each waiter also looks at the lock without a
+//!   message. The longest time between two looks is [`ClientBuilder::poll_cap`].
 //!
 //! # Limits
 //!
 //! * **A server that loses its data frees its locks.** That happens in a restart without persistence, in an eviction, and in a failover to
 //!   a replica that lags behind. The library tells the old holder, but another holder may have the lock by then.
-//!   [`ClientBuilder::strict`] prevents a second holder after a restart, at a price. Together with
+//!   [`ClientBuilder::strict`] prevents a second holder after a restart, but it has costs. Together with
 //!   [`ClientBuilder::sync_replicas`] for all replicas, it also prevents a second holder after a failover.
 //! * **Paused code does not notice the pause.** A process that was stopped for longer than its lease continues as if it held the lock.
 //!   Ask [`Hold::is_valid`] before each step that must not happen twice. If a late write must be impossible, use the token of a
@@ -77,10 +77,10 @@
 //! * **Fairness has limits.** Waiting threads and processes get the lock in order of arrival, with these exceptions:
 //!   * A `try_lock` can take a free lock, even if other threads or processes wait.
 //!   * A process may keep a lock for some milliseconds for its own threads: [`HandOff`].
-//!   * If a waiting process is stopped, the next one gets its turn.
+//!   * If a waiting process is stopped, its turn goes to the next process.
 //!   * Programs on Redisson do not queue. A [`QuorumLock`] has no queue.
-//! * **A forked child has no locks.** Its operations return [`Error::Closed`]. The library does not notice a child that was made by a direct
-//!   `fork` or `clone` system call, without the C library.
+//! * **A forked child has no locks.** Its operations return [`Error::Closed`]. A program can also make a child by a direct
+//!   system call `fork` or `clone`, without the C library. redlatch does not notice such a child.
 //!
 //! # When not to use it
 //!
@@ -124,13 +124,13 @@
 //!
 //! | level | meaning |
 //! | --- | --- |
-//! | error | a background thread or a callback panicked or could not be started: holds may have been given up |
-//! | warn | someone should look: a hold was lost, renewals fail, a master was replaced, a server refuses something. It is logged once for each lock or outage |
-//! | info | the reason of an earlier warning is over; the id of a client that was made |
+//! | error | a background thread or a callback panicked or could not be started. The library may have given up holds as lost |
+//! | warn | someone should look: a hold was lost, renewals fail, a master was replaced, a server refuses something. Each of these warnings is logged once for each lock or outage |
+//! | info | the reason of an earlier warning is over; or the program made a client, and the line has its id |
 //! | debug | nobody has to act: repeated attempts, late releases |
 //!
 //! [`docs::on_call`] explains each line. If a server is unreachable, calls return an [`Error`], and [`Client::stats`] shows the
-//! [`outage`](Stats::outage). The log reports an outage only where no caller can get that error, for example if a renewal fails.
+//! [`outage`](Stats::outage). The log reports an outage only if no caller can get that error. An example is a renewal that fails.
 
 // # Rooms: each knows only those above it, which a test watches
 //

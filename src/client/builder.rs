@@ -167,7 +167,7 @@ impl<T> ClientBuilder<T> {
     }
 
     /// How long an unreachable server is ridden out by calls without a deadline of their own, counted from the
-    /// beginning of the outage, before [`Error::Unavailable`]. Default 10 s.
+    /// first attempt that failed in this outage, before [`Error::Unavailable`]. Default 10 s.
     pub fn outage_budget(mut self, budget: Duration) -> Self {
         self.settings.outage_budget = Some(budget);
         self
