@@ -9,7 +9,7 @@ use crate::base::say::say;
 use crate::base::script::Dialect;
 use crate::base::signal::Ear;
 use crate::base::threads::spawn;
-use crate::base::time::Clock;
+use crate::base::time::{Clock, Moment};
 use crate::store::node::{Backend, Bell};
 use once_cell::sync::OnceCell;
 use parking_lot::{Condvar, Mutex};
@@ -296,7 +296,7 @@ impl Shared {
         let mut heard = self.clock.now();
         while !self.is_over(node) {
             self.update(&mut line)?;
-            if line.next(heard.plus(PING_EVERY))? {
+            if line.next(heard.plus(PING_EVERY).min(self.asks_again_at()))? {
                 heard = self.clock.now();
             } else if self.clock.now().since(heard) >= PING_EVERY {
                 line.command("PING", None)?;
@@ -304,6 +304,13 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// When the first of the refused channels is to be asked for again. The ping may come sooner, and the next one is too late.
+    fn asks_again_at(&self) -> Moment {
+        let state = self.state.lock();
+        let refused = state.channels.values().filter_map(|channel| channel.refused_at);
+        refused.min().map_or(Moment::MAX, |refused| refused.plus(ASK_AGAIN))
     }
 
     /// Subscribes what is wanted and unsubscribes what nobody wanted for a while.

@@ -5,7 +5,7 @@ use super::{
     patient, queued,
 };
 use crate::server::Server;
-use crate::threads::{LONG, Mark, SOON, eventually, finish, ms, spawn_asleep};
+use crate::threads::{LATE, LONG, Mark, SOON, eventually, finish, ms, spawn_asleep};
 use redlatch::RedLock;
 use std::thread::scope;
 use std::time::Duration;
@@ -179,6 +179,28 @@ fn who_is_allowed_to_listen_while_it_waits_has_a_place() {
         holder.lock("n").unwrap();
     }
     holder.unlock("n").unwrap();
+}
+
+/// The subscriber asks again 3 s after the refusal. A connection that is older pings meanwhile, and the next ping is 3 s later.
+#[test]
+fn a_refused_channel_is_asked_for_again_in_time() {
+    let server = Server::start();
+    let holder = holder(&server);
+    let deaf = super::patient_at(&server.let_in("deaf", "pw", "~* +@all resetchannels"));
+    holder.lock("older").unwrap();
+    assert!(!deaf.try_lock_for("older", ms(50)).unwrap());
+    holder.unlock("older").unwrap();
+    std::thread::sleep(ms(1_000));
+    scope(|scope| {
+        let waiter = spawn_asleep(scope, || pass(&deaf));
+        server.let_in("deaf", "pw", "~* +@all resetchannels &*");
+        let allowed = Mark::now();
+        eventually(LONG, "it is queued", || length(&server) == 1);
+        let took = allowed.elapsed();
+        assert!(took <= ms(3_000) + LATE, "after {took:?}");
+        holder.unlock("n").unwrap();
+        assert!(finish(waiter).0);
+    });
 }
 
 /// Nobody may use the queue's keys: all is as without it.
