@@ -39,6 +39,7 @@ mod program;
 pub mod proxy;
 pub mod queue;
 pub mod quorum;
+pub mod reaper;
 pub mod sentinel;
 pub mod server;
 pub mod threads;

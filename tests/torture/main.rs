@@ -1,7 +1,7 @@
 //! The torture test: worker processes fight for a few locks while servers, connections and workers are stopped, killed
 //! and lied to, and checkers look at what they logged. docs/torture.md says how to run and read it.
 
-use harness::{proxy, server, threads};
+use harness::{proxy, reaper, server, threads};
 
 mod classes;
 mod controls;
@@ -13,7 +13,6 @@ mod history;
 mod nemesis;
 mod plan;
 mod queue;
-mod reaper;
 mod report;
 mod rules;
 mod sides;

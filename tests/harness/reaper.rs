@@ -9,12 +9,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 
-pub(crate) const ROLE: &str = "REDLATCH_TORTURE_REAPER";
+pub const ROLE: &str = "REDLATCH_REAPER";
 
 static REAPER: OnceLock<Mutex<Child>> = OnceLock::new();
 
 /// Starts it, in a process group of its own: a ctrl-c is not for it.
-pub(crate) fn start() {
+pub fn start() {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.env(ROLE, "1").stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
     let _ = REAPER.set(Mutex::new(command.spawn().expect("a process")));
@@ -26,22 +26,22 @@ fn tell(line: &str) {
 }
 
 /// A process was started.
-pub(crate) fn watch(pid: u32) {
+pub fn watch(pid: u32) {
     tell(&format!("+{pid}"));
 }
 
 /// It has ended.
-pub(crate) fn forget(pid: u32) {
+pub fn forget(pid: u32) {
     tell(&format!("-{pid}"));
 }
 
 /// A directory that is to be gone in the end.
-pub(crate) fn tidy(dir: &Path) {
+pub fn tidy(dir: &Path) {
     tell(&format!("/{}", dir.display()));
 }
 
 /// What the reaper's own process does.
-pub(crate) fn run() {
+pub fn run() {
     let (mut alive, mut dirs) = (HashSet::new(), Vec::new());
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         match line.split_at(1) {
