@@ -32,6 +32,7 @@ pages! {
     faults: "faults.md";
     model: "model.md";
     torture: "torture.md";
+    jepsen: "jepsen.md";
     interop: "interop.md";
     performance: "performance.md";
 }

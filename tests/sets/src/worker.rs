@@ -6,7 +6,7 @@ use crate::way::{self, Way};
 use fastrand::Rng;
 use harness::threads::patiently;
 use redlatch::{Client, FencedLock, RedLock, RedLockExt, ReentrantLock};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -95,8 +95,9 @@ pub(crate) fn worker_of(element: Element) -> u64 {
     element / ADDS / THREADS
 }
 
+/// An orchestrator that has died hears nothing: the end of standard input stops the worker then.
 fn say(says: &Says) {
-    println!("{}", says.line());
+    let _ = writeln!(std::io::stdout(), "{}", says.line());
 }
 
 /// Works until its standard input ends, which it also does when the orchestrator dies.
