@@ -32,6 +32,7 @@ mod belief;
 mod mutants;
 mod protocol;
 mod queue;
+mod redlock;
 mod search;
 mod server;
 mod sides;
