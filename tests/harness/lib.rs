@@ -24,6 +24,7 @@ macro_rules! assert_err {
 }
 
 pub mod by_hand;
+pub mod clock;
 pub mod cluster;
 pub mod cores;
 pub mod counting;

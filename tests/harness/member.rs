@@ -1,9 +1,9 @@
 //! One process of several that make up a deployment: a node, or a sentinel.
 
+use crate::clock::{self, Clock};
 use crate::papers::Papers;
 use crate::program::{usual, with_tls};
 use crate::proxy::Proxy;
-use crate::sentinel::Clock;
 use crate::server::signal;
 use crate::threads::{LONG, eventually};
 use redis::FromRedisValue;
@@ -143,7 +143,7 @@ impl Member {
         let mut command = if self.papers.is_some() { with_tls() } else { usual() }.command();
         command.arg(self.file()).args(self.kind).current_dir(&self.dir);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.clock.iter().for_each(|clock| clock.put_ahead(&mut command));
+        self.clock.iter().for_each(|clock| clock.give_to(&mut command));
         self.child = Some(command.spawn().expect("it runs"));
     }
 
@@ -192,6 +192,11 @@ impl Member {
 
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("it is running").id()
+    }
+
+    /// How far its clock is ahead of the machine's, in ms.
+    pub fn clock_ahead(&self) -> i64 {
+        clock::ahead(self.ask(&["TIME"]))
     }
 
     pub fn is_running(&self) -> bool {

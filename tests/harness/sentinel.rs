@@ -1,17 +1,16 @@
 //! The harness's Sentinel groups: a master, its replicas and sentinels, each a process of its own.
 
 mod apart;
-mod clocks;
 mod later;
 mod member;
 
+use crate::clock::Clock;
 pub use crate::member::Member;
 use crate::member::killed_in_the_end;
 use crate::papers::{Flaw, papers, sealed_if};
 use crate::program::with_tls;
 use crate::threads::{LONG, eventually, ms};
 pub use apart::Cut;
-pub(crate) use clocks::Clock;
 use redlatch::{Client, ClientBuilder};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -119,9 +118,8 @@ impl Group {
     }
 
     fn set_clocks(&mut self) {
-        let library = (self.shape.ahead != [0; 3]).then(|| clocks::library(&self.dir)).flatten();
-        for (node, ahead) in self.nodes.iter_mut().zip(self.shape.ahead) {
-            node.clock = library.as_deref().map(|library| Clock::new(library, ahead));
+        for (node, ahead) in self.nodes.iter_mut().zip(self.shape.ahead).filter(|(_, ahead)| *ahead != 0) {
+            node.clock = Clock::new(&node.dir, ahead);
         }
     }
 

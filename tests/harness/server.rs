@@ -1,5 +1,6 @@
 //! The harness's servers: a private `redis-server` for one test, and the look at what is left on it in the end.
 
+use crate::clock::{self, Clock};
 pub use crate::member::free_port;
 use crate::member::{free_cluster_port, killed_in_the_end};
 use crate::papers::Papers;
@@ -35,6 +36,7 @@ pub struct Server {
     settings: Vec<String>,
     /// The commands that have another name.
     hidden: &'static [&'static str],
+    clock: Option<Clock>,
     child: Option<Child>,
     admin: Mutex<Option<redis::Connection>>,
 }
@@ -47,6 +49,25 @@ impl Server {
     /// The same, but it writes each change to disk: after a [`kill`](Self::kill) it knows what it knew.
     pub fn start_with_data() -> Self {
         Self::start_on(0, &["--appendonly", "yes"])
+    }
+
+    /// The same with a clock that can be set, where there is a C compiler: see [`set_clock`](Self::set_clock).
+    pub fn start_with_data_and_clock() -> Self {
+        let mut server = Self::new(0);
+        server.settings = ["--appendonly", "yes"].map(str::to_owned).to_vec();
+        server.clock = Clock::new(&server.dir, 0);
+        server.started()
+    }
+
+    /// Puts its wall clock so many ms ahead of the machine's, or back. Whether it has one that can be set.
+    pub fn set_clock(&self, ahead_ms: i64) -> bool {
+        self.clock.iter().for_each(|clock| clock.set(ahead_ms));
+        self.clock.is_some()
+    }
+
+    /// How far its clock is ahead of the machine's, in ms.
+    pub fn clock_ahead(&self) -> i64 {
+        clock::ahead(self.ask(&["TIME"]))
     }
 
     /// The same with a TCP port of 127.0.0.1 beside the socket.
@@ -93,7 +114,7 @@ impl Server {
         let dir = std::env::temp_dir().join(format!("redlatch-it-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory for the server");
         let (program, settings, admin) = (usual(), Vec::new(), Mutex::new(None));
-        Self { dir, port, program, settings, hidden: &[], child: None, admin }
+        Self { dir, port, program, settings, hidden: &[], clock: None, child: None, admin }
     }
 
     fn started(mut self) -> Self {
@@ -122,6 +143,7 @@ impl Server {
         // With its folder: a server tries whether it can write there before it goes into its own.
         command.args(["--loglevel", "notice", "--logfile"]).arg(self.dir.join("log")).arg("--dir").arg(&self.dir);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.clock.iter().for_each(|clock| clock.give_to(&mut command));
         self.child = Some(command.spawn().expect("it runs"));
     }
 

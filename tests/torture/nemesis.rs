@@ -14,6 +14,8 @@ pub(crate) enum Act {
     /// SIGKILL of a worker; another one takes its place.
     KillClient,
     FlushAll,
+    /// The server's wall clock is put back.
+    ClockBack,
     /// The time-out of a reader is evicted.
     Evict,
     ForgetScripts,
@@ -129,6 +131,9 @@ const EVERYWHERE: &[Act] = &[
 
 const WHERE_DATA_IS_LOST: &[Act] = &[Act::FlushAll, Act::FlushAll, Act::FlushAll, Act::KillServer, Act::KillServer];
 
+/// A server that loses its data, too, begins its tokens anew at what its clock says: there it is not put back.
+const WHERE_DATA_IS_KEPT: &[Act] = &[Act::ClockBack, Act::ClockBack];
+
 /// A server of locks is to evict nothing. Where it does, the reader is told late.
 const WHERE_READERS_ARE_EVICTED: &[Act] = &[Act::Evict, Act::Evict, Act::Evict, Act::Evict];
 
@@ -193,7 +198,7 @@ pub(crate) fn schedule(seed: u64, class: Class, workers: usize) -> impl Iterator
         Class::Lossy => [EVERYWHERE, WHERE_DATA_IS_LOST, WHERE_READERS_ARE_EVICTED].concat(),
         Class::Strict => [EVERYWHERE, WHERE_DATA_IS_LOST].concat(),
         Class::Forced => [EVERYWHERE, WHERE_READERS_ARE_EVICTED].concat(),
-        _ => EVERYWHERE.to_vec(),
+        Class::Safe => [EVERYWHERE, WHERE_DATA_IS_KEPT].concat(),
     };
     let mut rng = Rng::with_seed(seed);
     std::iter::from_fn(move || {

@@ -221,8 +221,10 @@ fn write_sum(text: &mut String, class: Class, sum: &Sum) -> std::fmt::Result {
     if all > 0 {
         writeln!(text, "  slots moved: {all}, {half} of them left halfway, where {} locks were granted", sum.halfway)?;
     }
-    if class == Class::Replicated {
-        writeln!(text, "  the clocks of servers differed by {} ms", sum.skew)?;
+    match class {
+        Class::Replicated => writeln!(text, "  the clocks of servers differed by {} ms", sum.skew)?,
+        Class::Safe => writeln!(text, "  the clock of a server was put back by up to {} ms", sum.skew)?,
+        _ => {}
     }
     if sum.void > 0 {
         writeln!(text, "  void rounds: {}", sum.void)?;

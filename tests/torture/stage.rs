@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::sleep;
 use std::time::Duration;
-use witness::Witness;
+use witness::{Witness, is_of_witness};
 
 mod crowd;
 mod end;
@@ -213,6 +213,7 @@ impl Stage {
             Act::FreezeClient => self.freeze_client(step.whom, lasts),
             Act::KillClient => self.kill_client(step.whom),
             Act::FlushAll => self.admin(&["FLUSHALL"]),
+            Act::ClockBack => self.put_clock_back(lasts),
             Act::Evict => self.evict(step.seed),
             Act::ForgetScripts => self.admin(&["SCRIPT", "FLUSH"]),
             Act::KillNormal => self.admin(&["CLIENT", "KILL", "TYPE", "normal"]),
@@ -267,6 +268,24 @@ impl Stage {
         self.server().restart();
         reaper::watch(self.server().pid());
         self.admin(GRANT);
+    }
+
+    /// Keys stay for so much longer, and those who wait for them wait as long.
+    fn put_clock_back(&mut self, by: Duration) {
+        let server = self.server();
+        if server.set_clock(server.clock_ahead() - by.as_millis() as i64) {
+            sleep(by);
+            self.compare_clocks();
+        }
+    }
+
+    /// Has the witness compare the server's clock with ours anew.
+    fn compare_clocks(&mut self) {
+        let clients = self.server().ask::<String>(&["CLIENT", "LIST"]);
+        for line in clients.lines().filter(|line| is_of_witness(line)) {
+            let id = line.split(' ').find_map(|word| word.strip_prefix("id=")).expect("each client has an id");
+            self.admin(&["CLIENT", "KILL", "ID", id]);
+        }
     }
 
     pub(crate) fn freeze_client(&mut self, whom: usize, span: Duration) {

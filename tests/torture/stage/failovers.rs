@@ -100,7 +100,7 @@ impl Stage {
     /// What is left of a group is what its processes said. By how many ms their clocks differ.
     pub(super) fn leave_group(&self) -> i64 {
         match self.ground() {
-            Ground::One(_) => 0,
+            Ground::One(server) => server.clock_ahead().abs(),
             Ground::Cluster(shards) => {
                 shards.keep_logs(&self.setting.dir);
                 0

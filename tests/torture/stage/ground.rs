@@ -76,7 +76,7 @@ impl Ground {
             (Servers::Group, _) => return Self::Group(Box::new(Party::open(Shape::APART, false))),
             (Servers::Askew, _) => return Self::Group(Box::new(Party::open(Shape::ASKEW, true))),
             (Servers::Cluster, _) => return Self::Cluster(Box::new(Shards::open(&setting.plan, setting.seed))),
-            (Servers::Lasting, false) => Server::start_with_data(),
+            (Servers::Lasting, false) => Server::start_with_data_and_clock(),
             (Servers::Forgetful, false) => Server::start(),
             (servers, true) => start_sealed(servers, setting),
         };

@@ -79,7 +79,8 @@ impl Listener {
     }
 }
 
-/// The server's clock is compared with ours once for each connection: servers may differ.
+/// The server's clock is compared with ours once for each connection: servers may differ. Whoever sets a clock ends this
+/// connection, as [`is_of_witness`] knows it.
 fn listen_to_commands(listener: &mut Listener, lines: &mut Lines<'_>) -> Result<()> {
     lines.send("TIME\r\n")?;
     let [_, _, seconds, _, micros] = [lines.next()?, lines.next()?, lines.next()?, lines.next()?, lines.next()?];
@@ -92,6 +93,11 @@ fn listen_to_commands(listener: &mut Listener, lines: &mut Lines<'_>) -> Result<
             listener.note(micros * 1_000 - ahead, words);
         }
     }
+}
+
+/// Whether a line of CLIENT LIST is about a connection that compared clocks.
+pub(super) fn is_of_witness(line: &str) -> bool {
+    line.split(' ').any(|word| word.strip_prefix("flags=").is_some_and(|flags| flags.contains('O')))
 }
 
 /// MONITOR does not show what ends by itself.
