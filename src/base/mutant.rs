@@ -14,6 +14,8 @@ pub(crate) enum Mutant {
     OwnerPerThread,
     /// A release deletes the key, whoever holds it.
     DelWithoutOwnerCheck,
+    /// The release of an inner level frees the lock.
+    InnerReleaseFrees,
     /// A renewal makes the key if it is not there.
     RenewalRecreates,
     /// A waiter does not look again after its subscription is confirmed.
@@ -103,6 +105,7 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "books_usual_lease" => Mutant::BooksUsualLease,
         "owner_per_thread" => Mutant::OwnerPerThread,
         "del_without_owner_check" => Mutant::DelWithoutOwnerCheck,
+        "inner_release_frees" => Mutant::InnerReleaseFrees,
         "renewal_recreates" => Mutant::RenewalRecreates,
         "no_try_after_confirm" => Mutant::NoTryAfterConfirm,
         "lease_zero" => Mutant::LeaseZero,
@@ -156,6 +159,11 @@ type Change = (Mutant, &'static [&'static str], &'static [(&'static str, &'stati
 /// What a mutant has in place of some text of its scripts.
 const CHANGES: &[Change] = &[
     (Mutant::DelWithoutOwnerCheck, RELEASES, &[("if ours ~= 1 then\n  return ours or failed\nend\n", "")]),
+    (
+        Mutant::InnerReleaseFrees,
+        RELEASES,
+        &[("if left > 0 then\n  redis.call('HSET', lock, owner, left)\n  return 1\nend\n", "")],
+    ),
     (
         Mutant::ReleaseNeedsMemory,
         RELEASES,

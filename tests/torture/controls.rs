@@ -2,7 +2,7 @@
 //! without it must pass. Else a run that finds nothing would mean nothing.
 
 use crate::history::record::{MS, now};
-use crate::nemesis::Act;
+use crate::nemesis::{Act, Step};
 use crate::plan::Plan;
 use crate::rules::{cut_answers, hold_up, is_release, is_renewal, is_subscribe, is_while_held, keep_back};
 use crate::stage::{Servers, Setting, Stage};
@@ -13,6 +13,7 @@ use std::time::Duration;
 
 mod clusters;
 mod groups;
+pub(crate) mod judged;
 mod sides;
 
 /// A mutant that lives longer was not caught.
@@ -54,6 +55,8 @@ pub(crate) struct Take {
     pub(crate) seed: u64,
     /// By TLS.
     pub(crate) sealed: bool,
+    /// Where histories go, if they are kept.
+    pub(crate) histories: Option<PathBuf>,
 }
 
 /// What became of a mutant.
@@ -138,6 +141,15 @@ fn scenes() -> Vec<Scene> {
             set_up: rest,
             act: rest,
         },
+        // An inner level is released, and the lock is another's while the outer one goes on.
+        Scene {
+            mutant: "inner_release_frees",
+            plan: Plan { mixed: true, ..plan() },
+            workers: 2,
+            servers: Servers::Lasting,
+            set_up: rest,
+            act: rest,
+        },
         // A renewal arrives after the release, and the key it makes is nobody's.
         Scene {
             mutant: "renewal_recreates",
@@ -195,9 +207,7 @@ fn scenes() -> Vec<Scene> {
             workers: 2,
             servers: Servers::Lasting,
             set_up: rest,
-            act: |stage| {
-                stage.perform(crate::nemesis::Step { act: Act::OutOfMemory, whom: 0, lasts: 100, pause: 100, seed: 0 })
-            },
+            act: |stage| stage.perform(alone(Act::OutOfMemory, 100, 100)),
         },
         // The server loses its data, and tokens begin anew.
         Scene {
@@ -206,9 +216,7 @@ fn scenes() -> Vec<Scene> {
             workers: 2,
             servers: Servers::Lasting,
             set_up: rest,
-            act: |stage| {
-                stage.perform(crate::nemesis::Step { act: Act::FlushAll, whom: 0, lasts: 0, pause: 100, seed: 0 })
-            },
+            act: |stage| stage.perform(alone(Act::FlushAll, 0, 100)),
         },
         // The server loses its data, and who had the lock writes on beside the next one.
         Scene {
@@ -217,9 +225,7 @@ fn scenes() -> Vec<Scene> {
             workers: 2,
             servers: Servers::Lasting,
             set_up: rest,
-            act: |stage| {
-                stage.perform(crate::nemesis::Step { act: Act::FlushAll, whom: 0, lasts: 0, pause: 700, seed: 0 })
-            },
+            act: |stage| stage.perform(alone(Act::FlushAll, 0, 700)),
         },
         // It is written, and not answered.
         Scene {
@@ -291,6 +297,11 @@ fn scenes() -> Vec<Scene> {
     ]
 }
 
+/// One step of a nemesis, in ms.
+fn alone(act: Act, lasts: u64, pause: u64) -> Step {
+    Step { act, whom: 0, lasts, pause, seed: 0 }
+}
+
 fn hold_up_all(stage: &mut Stage, millis: u64, fits: fn(&[u8]) -> bool) {
     for proxy in &stage.proxies {
         hold_up(proxy, Duration::from_millis(millis), 1, fits);
@@ -324,7 +335,9 @@ fn stop_the_next(stage: &mut Stage, span: Duration) {
 /// Plays the scenes that are chosen by their mutants and servers.
 pub(crate) fn run(take: &Take, chosen: impl Fn(&str, Servers) -> bool) -> Vec<Caught> {
     let all = scenes().into_iter().chain(sides::scenes()).chain(groups::scenes()).chain(clusters::scenes());
-    let all = all.filter(|scene| !(take.sealed && READ_THE_WIRE.contains(&scene.mutant)));
+    let all: Vec<_> = all.collect();
+    judged::mutants().for_each(|mutant| assert!(all.iter().any(|scene| scene.mutant == mutant), "{mutant}"));
+    let all = all.into_iter().filter(|scene| !(take.sealed && READ_THE_WIRE.contains(&scene.mutant)));
     let scenes = Mutex::new(all.filter(|scene| chosen(scene.mutant, scene.servers)).rev().collect::<Vec<_>>());
     let caught = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -382,8 +395,8 @@ impl Scene {
     /// `None`: something came about that is not the scene's. Else whether the mutant was caught.
     fn hunt_once(&self, take: &Take) -> Option<Option<(String, u64)>> {
         let mut stage = self.open(take, Some(self.mutant));
-        let mut caught = None;
-        while caught.is_none() && now() - stage.started < LONGEST {
+        let (mut caught, mut waits) = (None, take.waits_for(self.mutant));
+        while (caught.is_none() || waits.is_some()) && now() - stage.started < LONGEST {
             self.step(&mut stage);
             if stage.broken().is_some() {
                 stage.abort();
@@ -393,10 +406,14 @@ impl Scene {
                 return Some(None);
             }
             // One that the servers do not explain is none: in a run nobody could tell how it came about.
-            let found = stage.judge_so_far().findings().into_iter().find(|finding| stage.explains(finding));
+            let found = stage.judge_so_far().findings();
+            waits = waits.filter(|checker| found.iter().all(|finding| finding.checker != *checker));
+            let found = found.into_iter().find(|finding| stage.explains(finding));
             let took = (now() - stage.started) / MS;
-            caught = found.map(|finding| (format!("{}: {}", finding.checker, finding.what), took));
+            let found = found.map(|finding| (format!("{}: {}", finding.checker, finding.what), took));
+            caught = caught.or(found);
         }
+        take.save(self.mutant, "refuse", &stage.histories_so_far());
         stage.abort();
         Some(caught)
     }
@@ -417,6 +434,7 @@ impl Scene {
         if end.broken.is_some() && found.is_empty() {
             return None;
         }
+        take.save(self.mutant, "accept", &end.histories);
         if !found.is_empty() {
             let name = format!("without-{}", self.mutant);
             crate::keep_logs(&take.dir.join(&name), &name, &found, &end.events, started);

@@ -59,15 +59,25 @@ struct Options {
     controls: bool,
     /// By TLS, which goes with single servers alone.
     sealed: bool,
+    /// Where histories are kept for a checker from outside.
+    histories: Option<PathBuf>,
 }
 
 const USAGE: &str = "usage: torture [--minutes N | --seconds N] [--seed S] [--class NAME] [--only servers|groups|clusters] \
-                      [--tls] [--mutant NAME] [--no-controls]";
+                      [--tls] [--mutant NAME] [--no-controls] [--histories FOLDER]";
 
 fn options() -> Option<Options> {
     let span = Duration::from_secs(60);
-    let mut options =
-        Options { span, seed: now(), class: None, only: None, mutant: None, controls: true, sealed: false };
+    let mut options = Options {
+        span,
+        seed: now(),
+        class: None,
+        only: None,
+        mutant: None,
+        controls: true,
+        sealed: false,
+        histories: None,
+    };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -79,8 +89,14 @@ fn options() -> Option<Options> {
             "--mutant" => options.mutant = Some(args.next()?),
             "--no-controls" => options.controls = false,
             "--tls" => options.sealed = true,
+            "--histories" => options.histories = Some(args.next()?.into()),
             _ => return None,
         }
+    }
+    // No model refuses the others, and no round is played beside one.
+    if options.histories.is_some() && options.mutant.as_ref().is_some_and(|mutant| !controls::judged::is_judged(mutant))
+    {
+        return None;
     }
     if options.sealed {
         let only = *options.only.get_or_insert(Only::Servers);
@@ -121,7 +137,8 @@ fn orchestrate(options: &Options) -> ExitCode {
     reaper::tidy(&dir);
     let mut report = Report::new(options.servers(), options.seed);
     if options.controls {
-        let take = Take { dir: dir.join("controls"), seed: options.seed, sealed: options.sealed };
+        let (seed, sealed) = (options.seed, options.sealed);
+        let take = Take { dir: dir.join("controls"), seed, sealed, histories: options.histories.clone() };
         let chosen = |mutant: &str, servers| {
             options.mutant.as_ref().is_none_or(|only| only == mutant)
                 && options.only.is_none_or(|only| only.takes(servers))
@@ -182,12 +199,18 @@ fn rounds(options: &Options, start: Instant, dir: &Path, report: &mut Report) {
             late += usize::from(had_each);
         }
         let (span, dir) = (left.clamp(least, length), dir.join(seed.to_string()));
-        play(class, seed, options.sealed, span, &dir, report);
+        let end = play(class, seed, options.sealed, span, &dir, report);
+        if let Some(histories) = options.histories.as_ref().filter(|_| end.broken.is_none()) {
+            let dir = histories.join("accept").join(format!("{}-{seed}", class.name()));
+            let may_be_empty = class.expects_overlaps() || end.void().is_some();
+            assert!(may_be_empty || end.histories.has("mutex"), "the round has nothing to judge");
+            end.histories.save(&dir, |_| true).expect("room for the histories");
+        }
     }
 }
 
 /// One round: a server, its workers and its nemeses.
-fn play(class: Class, seed: u64, sealed: bool, span: Duration, dir: &Path, report: &mut Report) {
+fn play(class: Class, seed: u64, sealed: bool, span: Duration, dir: &Path, report: &mut Report) -> End {
     let (plan, dir_of_logs) = (class.plan(seed), dir.to_owned());
     let mut stage = Stage::open(Setting {
         plan,
@@ -230,6 +253,7 @@ fn play(class: Class, seed: u64, sealed: bool, span: Duration, dir: &Path, repor
         keep_logs(dir, &seed.to_string(), &found, &end.events, started);
     }
     let _ = std::fs::remove_dir_all(dir);
+    end
 }
 
 /// The first of each checker.

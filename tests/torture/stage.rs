@@ -1,8 +1,10 @@
 //! A server, a proxy for each worker, the workers, and what a nemesis does to them.
 
 use crate::foreigner::{Foreigner, Habit};
+use crate::history::commands::{Lists, writes};
 use crate::history::events::NOTHING;
 use crate::history::names::During;
+use crate::history::operations::{Histories, histories};
 use crate::history::record::{self, FOREIGNER, Log, MACHINE, MS, Trail, now};
 use crate::history::waits::Bounds;
 use crate::history::{Deaf, Events, Finding, Verdict, journal, judge};
@@ -17,6 +19,7 @@ pub(crate) use end::{End, explained};
 pub(crate) use ground::Servers;
 use ground::{GRANT, Ground};
 use harness::cores::{cores, stay_on};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -308,10 +311,22 @@ impl Stage {
     /// release of a log that was read would be missing beside the next acquire in one that is read later, and look like an
     /// overlap.
     pub(crate) fn judge_so_far(&self) -> Verdict {
+        self.judge(&self.trails_so_far())
+    }
+
+    /// What a checker from outside is given of that. What lists have that the logs do not was written after these were read.
+    pub(crate) fn histories_so_far(&self) -> Histories {
+        let (trails, mut lists) = (self.trails_so_far(), self.lists());
+        let known: HashSet<_> = writes(&trails).into_iter().map(|write| write.number).collect();
+        lists.iter_mut().for_each(|list| list.retain(|number| known.contains(number)));
+        histories(&trails, &lists, &self.events, &self.bounds())
+    }
+
+    fn trails_so_far(&self) -> Vec<Trail> {
         let until = now();
         let mut trails = self.trails(true);
         trails.iter_mut().for_each(|trail| trail.records.retain(|record| record.at <= until));
-        self.judge(&trails)
+        trails
     }
 
     /// Whether the servers said anything of the lock that a finding is about.
@@ -321,8 +336,16 @@ impl Stage {
     }
 
     fn judge(&self, trails: &[Trail]) -> Verdict {
-        let lists = self.ground().written(self.setting.plan.names as u8);
-        judge(trails, &journal::read(&self.setting.dir), &lists, &self.events, &self.bounds())
+        judge(trails, &journal::read(&self.setting.dir), &self.lists(), &self.events, &self.bounds())
+    }
+
+    fn histories(&self, trails: &[Trail]) -> Histories {
+        histories(trails, &self.lists(), &self.events, &self.bounds())
+    }
+
+    /// What was written while locks were held.
+    fn lists(&self) -> Lists {
+        self.ground().written(self.setting.plan.names as u8)
     }
 
     fn bounds(&self) -> Bounds {

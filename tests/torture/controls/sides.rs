@@ -1,7 +1,7 @@
 //! Scenes with read-write locks.
 
-use super::{Scene, plan};
-use crate::nemesis::{Act, Step};
+use super::{Scene, alone, plan};
+use crate::nemesis::Act;
 use crate::plan::Plan;
 use crate::stage::{Servers, Stage};
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub(super) fn scenes() -> Vec<Scene> {
         },
         // A reader has lost its time-out, and works on.
         scene("renews_without_timeout", Plan { hold: (900, 1_500), watchdog: 600, ..shared() }, |stage| {
-            stage.perform(Step { act: Act::Evict, whom: 0, lasts: 0, pause: 200, seed: 0 })
+            stage.perform(alone(Act::Evict, 0, 200))
         }),
     ]
 }

@@ -5,13 +5,15 @@
 //! before that deadline was lost early; its belief ends with the last look that said "valid". That of a thread that ended without
 //! an unlock may be over early: the last of those that share it frees it.
 
-use super::record::{Kind, Op, Record, Trail};
+use super::record::{Kind, Op, Outcome, Record, Trail};
 use super::sides::{is_read, lock_of};
 use std::collections::HashMap;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Belief {
     pub(crate) name: u8,
+    /// When its acquire was called.
+    pub(crate) asked: u64,
     pub(crate) from: u64,
     pub(crate) to: u64,
     /// Which trail.
@@ -22,6 +24,8 @@ pub(crate) struct Belief {
     pub(crate) cut_short: bool,
     /// Of the hold.
     pub(crate) owner: u64,
+    /// When its release returned and said that it was done. Nothing: it may be executed at any time, or never.
+    pub(crate) released: Option<u64>,
 }
 
 /// A belief that began during another one.
@@ -43,6 +47,7 @@ impl Belief {
 
 #[derive(Default)]
 struct Open {
+    asked: u64,
     owner: u64,
     from: u64,
     seen: u64,
@@ -60,8 +65,9 @@ impl Open {
             _ => (known, false),
         };
         let ended = record.map_or(to, |record| record.at);
-        let (from, owner) = (self.from, self.owner);
-        (self.seen > 0).then_some(Belief { name, from, to, holder, ended, cut_short, owner })
+        let &Self { asked, from, owner, .. } = self;
+        let released = None;
+        (self.seen > 0).then_some(Belief { name, asked, from, to, holder, ended, cut_short, owner, released })
     }
 }
 
@@ -70,13 +76,26 @@ pub(crate) fn beliefs(trails: &[Trail]) -> Vec<Belief> {
 }
 
 fn of_one(records: &[Record], holder: usize) -> Vec<Belief> {
-    let mut found = Vec::new();
-    let mut open = HashMap::<u8, Open>::new();
+    let mut found = Vec::<Belief>::new();
+    let (mut open, mut asked) = (HashMap::<u8, Open>::new(), HashMap::new());
     for record in records {
         let name = record.name;
         let over = match record.kind {
             Kind::Done if record.op.acquires() && is_outermost(record) => {
-                open.insert(name, Open { from: record.at, owner: record.owner, ..Open::default() });
+                let asked = asked.get(&name).copied().unwrap_or(record.at);
+                let next = Open { asked, from: record.at, owner: record.owner, ..Open::default() };
+                // A hold that was never given up is believed until its thread asks for another one.
+                let given_up = Record { kind: Kind::Call, at: asked, ..*record };
+                found.extend(open.insert(name, next).and_then(|last| last.close(Some(&given_up), name, holder)));
+                false
+            }
+            Kind::Done if record.op.releases() && record.outcome == Outcome::Yes && record.depth == 0 => {
+                let last = found.iter_mut().rfind(|belief| belief.name == name);
+                last.into_iter().for_each(|belief| belief.released = belief.released.or(Some(record.at)));
+                false
+            }
+            Kind::Call if record.op.acquires() => {
+                asked.insert(name, record.at);
                 false
             }
             Kind::Check if record.valid => {
@@ -103,7 +122,7 @@ fn of_one(records: &[Record], holder: usize) -> Vec<Belief> {
 }
 
 fn is_outermost(record: &Record) -> bool {
-    record.depth == 1 && record.outcome == super::record::Outcome::Yes && record.op != Op::Force
+    record.depth == 1 && record.outcome == Outcome::Yes && record.op != Op::Force
 }
 
 /// By a sweep over the beliefs of each lock in the order of their beginnings: each with the longest of those that it may not be beside.
@@ -125,7 +144,6 @@ pub(crate) fn overlaps(mut beliefs: Vec<Belief>) -> Vec<Overlap> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Outcome;
     use super::super::sides::{read, write};
     use super::*;
 
@@ -180,13 +198,20 @@ mod tests {
     }
 
     #[test]
+    fn one_that_was_never_given_up_is_believed_until_the_next_is_asked_for() {
+        let asked = Record { at: 20, kind: Kind::Call, op: Op::Lock, ..Record::default() };
+        let twice = [acquired(10), check(11, true, 50), asked, acquired(30), check(31, true, 60), unlock(40)];
+        assert_eq!(ends(&twice), [(10, 20, false), (30, 40, false)]);
+    }
+
+    #[test]
     fn an_inner_release_ends_nothing() {
         let inner = Record { depth: 2, ..unlock(20) };
         assert_eq!(ends(&[acquired(10), check(11, true, 50), inner, unlock(30)]), [(10, 30, false)]);
     }
 
     fn belief(name: u8, from: u64, to: u64, holder: usize) -> Belief {
-        Belief { name, from, to, holder, ended: to, cut_short: false, owner: 0 }
+        Belief { name, from, to, holder, ended: to, ..Belief::default() }
     }
 
     fn count(beliefs: &[Belief]) -> usize {

@@ -33,17 +33,17 @@ pub(crate) struct Around {
 
 /// One call and its hold.
 #[derive(Clone, Copy)]
-struct Write {
-    number: u64,
-    name: u8,
-    trail: usize,
-    called: u64,
+pub(crate) struct Write {
+    pub(crate) number: u64,
+    pub(super) name: u8,
+    pub(super) trail: usize,
+    pub(super) called: u64,
     /// Never, if it did not return.
-    returned: u64,
-    outcome: Outcome,
+    pub(super) returned: u64,
+    pub(super) outcome: Outcome,
     /// When the acquire of its hold was called, and when that returned.
-    asked: u64,
-    had: u64,
+    pub(super) asked: u64,
+    pub(super) had: u64,
     /// When its release began.
     over: u64,
 }
@@ -58,7 +58,7 @@ struct Before {
 }
 
 pub(crate) fn tally(trails: &[Trail], lists: &[Vec<u64>], around: &Around) -> Tally {
-    let writes: Vec<_> = trails.iter().enumerate().flat_map(|(trail, of)| of_one(trail, &of.records)).collect();
+    let writes = writes(trails);
     let mut times = HashMap::<u64, usize>::new();
     lists.iter().flatten().for_each(|number| *times.entry(*number).or_default() += 1);
     let count = |outcome| writes.iter().filter(|write| write.outcome == outcome).count();
@@ -79,6 +79,11 @@ pub(crate) fn tally(trails: &[Trail], lists: &[Vec<u64>], around: &Around) -> Ta
         tally.wrong.extend(known.filter_map(|write| Some((write.called, before.take(write, around)?))));
     }
     tally
+}
+
+/// The calls of all threads.
+pub(crate) fn writes(trails: &[Trail]) -> Vec<Write> {
+    trails.iter().enumerate().flat_map(|(trail, of)| of_one(trail, &of.records)).collect()
 }
 
 /// The calls of a thread.

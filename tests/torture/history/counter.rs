@@ -24,8 +24,8 @@ pub(crate) struct Tally {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Update {
     pub(super) name: u8,
-    read: u64,
-    read_at: u64,
+    pub(super) read: u64,
+    pub(super) read_at: u64,
     pub(super) writes_at: u64,
     pub(super) wrote_at: u64,
     late: bool,
@@ -34,6 +34,19 @@ pub(super) struct Update {
 /// What was written too late, as no lock can prevent.
 pub(super) fn late(trails: &[Trail]) -> Vec<Update> {
     trails.iter().flat_map(|trail| of_one(&trail.records)).filter(|update| update.late).collect()
+}
+
+/// The updates that met no late write, each with its thread and with the number of late writes before it. A late write may
+/// leave any value, so updates with one number alone say something about each other.
+pub(super) fn in_time(trails: &[Trail]) -> Vec<(usize, u64, Update)> {
+    let late = late(trails);
+    let of_thread = |(thread, trail): (usize, &Trail)| of_one(&trail.records).into_iter().map(move |it| (thread, it));
+    let updates = trails.iter().enumerate().flat_map(of_thread);
+    let before = |update: &Update| {
+        late.iter().filter(|late| late.name == update.name && late.wrote_at < update.read_at).count() as u64
+    };
+    let in_time = updates.filter(|(_, update)| !late.iter().any(|late| meets(late, update)));
+    in_time.map(|(thread, update)| (thread, before(&update), update)).collect()
 }
 
 pub(crate) fn tally(trails: &[Trail]) -> Tally {

@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn its_belief_ends_there() {
         let (name, to, ended) = (read(0), 1_200 * MS, 1_300 * MS);
-        let belief = Belief { name, from: 1, to, holder: 0, ended, cut_short: true, owner: 7 };
+        let belief = Belief { name, from: 1, to, holder: 0, ended, cut_short: true, owner: 7, ..Belief::default() };
         let early = Belief { to: 900 * MS, ..belief };
         let mut beliefs = [belief, Belief { owner: 8, ..belief }, early, Belief { ended: 950 * MS, ..early }];
         end_beliefs(&mut beliefs, &[GONE]);

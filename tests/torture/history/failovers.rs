@@ -126,7 +126,7 @@ mod tests {
     }
 
     fn beliefs<const N: usize>(from: [u64; N]) -> [Belief; N] {
-        from.map(|from| Belief { name: 0, from, to: from, holder: 0, ended: from, cut_short: false, owner: 0 })
+        from.map(|from| Belief { name: 0, from, to: from, holder: 0, ended: from, ..Belief::default() })
     }
 
     #[test]

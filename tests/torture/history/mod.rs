@@ -14,6 +14,7 @@ pub(crate) mod journal;
 pub(crate) mod looks;
 pub(crate) mod moves;
 pub(crate) mod names;
+pub(crate) mod operations;
 pub(crate) mod record;
 pub(crate) mod shares;
 pub(crate) mod sides;

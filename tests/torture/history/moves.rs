@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn grants_count_for_their_slot_while_it_is_halfway() {
-        let granted = |name, from| Belief { name, from, to: from, holder: 0, ended: from, cut_short: false, owner: 0 };
+        let granted = |name, from| Belief { name, from, to: from, holder: 0, ended: from, ..Belief::default() };
         let moved = Move { names: Names::of([1]), began: 10, halfway: (20, 30), ended: 40 };
         let beliefs = [granted(1, 15), granted(1, 20), granted(0, 25), granted(1, 29), granted(1, 30)];
         assert_eq!(granted_halfway(&beliefs, &[moved]), 2);

@@ -27,6 +27,14 @@ pub(crate) fn out_of_order(trails: &[Trail]) -> Vec<(u64, String)> {
     found
 }
 
+/// Every hold that has a token, with its thread.
+pub(super) fn grants(trails: &[Trail]) -> Vec<(usize, Grant)> {
+    let of_thread = |(thread, trail): (usize, &Trail)| {
+        of_one(&trail.records, &mut Vec::new()).into_iter().map(move |it| (thread, it))
+    };
+    trails.iter().enumerate().flat_map(of_thread).collect()
+}
+
 /// The outermost acquires of a thread. An inner level has the token of the outermost one.
 fn of_one(records: &[Record], found: &mut Vec<(u64, String)>) -> Vec<Grant> {
     let (mut grants, mut asked, mut known) = (Vec::new(), HashMap::new(), HashMap::new());

@@ -4,6 +4,7 @@ use super::ground::Ground;
 use super::witness::Witness;
 use super::{Stage, Worker, end_by_force};
 use crate::history::events::{Event, explain};
+use crate::history::operations::Histories;
 use crate::history::{Finding, Verdict};
 use crate::reaper;
 use crate::work::resource;
@@ -18,6 +19,8 @@ const SOON: Duration = Duration::from_secs(20);
 /// What came of it.
 pub(crate) struct End {
     pub(crate) verdict: Verdict,
+    /// What a checker from outside is given.
+    pub(crate) histories: Histories,
     /// What the servers say became of the locks' keys.
     pub(crate) events: Vec<Event>,
     /// What is left of the clients, on the server and in the workers, and how workers failed.
@@ -67,11 +70,13 @@ impl Stage {
             leaks.extend(self.left_queues());
             leaks.extend(self.left_on_server());
         }
-        let verdict = self.judge(&self.trails(false));
+        let trails = self.trails(false);
+        let (verdict, histories) = (self.judge(&trails), self.histories(&trails));
         let skew = self.leave_group();
         self.proxies.clear();
         self.ground.take().into_iter().for_each(Ground::close);
-        End { verdict, events, leaks, broken, enough: self.setting.enough, replicated: self.bounds().replicated, skew }
+        let (enough, replicated) = (self.setting.enough, self.bounds().replicated);
+        End { verdict, histories, events, leaks, broken, enough, replicated, skew }
     }
 
     fn see_off(&mut self, mut worker: Worker, end: Instant) -> Vec<String> {
