@@ -85,13 +85,13 @@ fn count_together(family: Family, start: &dyn Fn(&Server) -> Peer) {
     count("2 + 2 processes count", family, &Servers::start(family), start, |_| {});
 }
 
-/// The lock's master gives way to its replica when a quarter is counted.
+/// The lock's master gives way to its replica when a tenth is counted: later all may be counted before it does.
 fn count_in_a_failover(family: Family, start: &dyn Fn(&Server) -> Peer) {
     let servers = Servers::start_alone();
     let cluster = servers.cluster.as_deref().unwrap();
     let jvms = count("2 + 2 processes count, failover by hand", family, &servers, start, |file| {
         let target = target(family);
-        eventually(2 * LONG, "a quarter is counted", || number_in(file).is_some_and(|number| number >= target / 4));
+        eventually(2 * LONG, "a tenth is counted", || number_in(file).is_some_and(|number| number >= target / 10));
         let replica = cluster.replicas_of(cluster.master_of(COUNTER))[0];
         cluster.fail_over(replica, How::Orderly);
         assert!(number_in(file).is_some_and(|number| number < target), "too late");
