@@ -152,12 +152,12 @@ impl Engine {
     /// What a final release's end means to its caller (the table of outcomes in docs/protocol.md, 6).
     pub(super) fn conclude(&self, hold: &Hold, result: Result<(bool, bool)>) -> Result<()> {
         let tenure = hold.tenure();
+        if result.is_ok() {
+            self.note_freed(tenure);
+        }
         let result = match result {
             // Gone after an unknown: removed by us, or expired; it was valid when first sent.
-            Ok((true, _) | (false, true)) => {
-                self.note_freed(tenure);
-                Ok(())
-            }
+            Ok((true, _) | (false, true)) => Ok(()),
             Ok((false, false)) => {
                 self.announce(tenure, LossCause::Removed);
                 Err(Error::lost(hold.resource()))
@@ -172,7 +172,7 @@ impl Engine {
         result
     }
 
-    /// A master that takes another one's place may not know it.
+    /// A master that takes another one's place may not know it; nor, where the release found nothing, that who held it waits no more.
     pub(super) fn note_freed(&self, tenure: &Arc<Tenure>) {
         if self.health.moves() {
             self.space.freed.note(tenure, self.keeper());

@@ -192,8 +192,8 @@ impl Keeper for Engine {
     fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause) {
         if tenure.standing() == Standing::Lost {
             self.space.watchdog.forget(tenure);
-            // Its key does not end with its lease.
-            if tenure.lease_until() == Moment::MAX {
+            // Its key does not end with its lease, or it may have waited: a master that knows nothing of the hold may have the mark.
+            if tenure.lease_until() == Moment::MAX || self.primitive.leaves_marks() {
                 self.sweep_now(tenure);
             }
             self.sweep_open(tenure);

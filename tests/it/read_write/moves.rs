@@ -5,7 +5,7 @@ use crate::harness::cluster::{Cluster, Keys, names_in_slot, slot_of};
 use crate::harness::sentinel::Group;
 use crate::server::Server;
 use crate::threads::{LONG, Mark, OUTLIVED, SOON, WATCHED, elsewhere, eventually, finish, ms};
-use redlatch::{ReadWriteLock, RedLock, RedLockExt, ShardedPubsub};
+use redlatch::{Error, LossCause, ReadWriteLock, RedLock, RedLockExt, ShardedPubsub};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
@@ -128,13 +128,21 @@ fn nobody_is_beside_a_writer_while_their_slot_moves() {
     });
 }
 
-/// It was out of the mark at the old master, and its lease is over: the new one has it as waiting still, for two minutes.
-#[test]
-fn a_writer_that_waits_no_more_keeps_nobody_out_after_a_failover() {
+/// Has the first node replaced if it is the master; by which one it was.
+fn master_after(group: &Group) -> usize {
+    if group.master() == 0 {
+        group.fail_over(0);
+    }
+    group.replaced(0)
+}
+
+/// Its replicas have it that somebody waits to write, and what becomes of that writer they do not hear: it has the lock at the master,
+/// and another node is made the master when `ends` is done with it. Nobody may be kept out there, where it waits for two minutes more.
+fn assert_is_let_in_after_a_failover(ends: impl Fn(&ReadWriteLock, &Group) + Sync) {
     const MINUTE: Duration = Duration::from_secs(60);
     let group = Group::start();
     let clients = [(); 2].map(|()| {
-        let builder = group.builder().poll_cap(MINUTE).outage_budget(MINUTE);
+        let builder = group.builder().watchdog_timeout(WATCHED).poll_cap(MINUTE).outage_budget(MINUTE);
         ReadWriteLock::new(&builder.build().unwrap())
     });
     let [writer, reader] = &clients;
@@ -142,18 +150,16 @@ fn a_writer_that_waits_no_more_keeps_nobody_out_after_a_failover() {
     std::thread::scope(|scope| {
         let guard = reader.read().guard("n").unwrap();
         let writes = scope.spawn(|| {
-            assert!(writer.write().try_lock_for_with_lease("n", LONG, WATCHED).unwrap());
-            writer.write().unlock("n").unwrap();
+            assert!(writer.write().try_lock_for("n", LONG).unwrap());
+            assert!(!marked(0));
+            ends(writer, &group);
         });
         eventually(LONG, "replicas know that it waits", || (1..group.nodes.len()).all(marked));
         group.sever(0);
         guard.unlock().unwrap();
         finish(writes);
     });
-    assert!(!marked(0));
-    std::thread::sleep(OUTLIVED);
-    group.fail_over(0);
-    let new = group.replaced(0);
+    let new = master_after(&group);
     group.nodes[new].ask::<i64>(&["HSET", "here", "mode", "write", "x", "1"]);
     let has_moved = |locks: &ReadWriteLock| locks.write().is_locked("here").is_ok_and(|here| here);
     eventually(LONG, "both have moved", || clients.iter().all(has_moved));
@@ -162,6 +168,35 @@ fn a_writer_that_waits_no_more_keeps_nobody_out_after_a_failover() {
     assert!(moved.elapsed() <= 2 * SOON, "it was let in after {:?}", moved.elapsed());
     assert!(!marked(new));
     reader.read().unlock("n").unwrap();
+}
+
+/// Its lease is over when the master is replaced.
+#[test]
+fn a_writer_that_waits_no_more_keeps_nobody_out_after_a_failover() {
+    assert_is_let_in_after_a_failover(|writer, _| {
+        writer.write().unlock("n").unwrap();
+        std::thread::sleep(OUTLIVED);
+    });
+}
+
+/// What it had was taken away, so its release found nothing.
+#[test]
+fn a_writer_that_was_robbed_keeps_nobody_out_after_a_failover() {
+    assert_is_let_in_after_a_failover(|writer, group| {
+        group.nodes[0].ask::<i64>(&["DEL", "n"]);
+        let unlocked = writer.write().unlock("n");
+        assert!(matches!(unlocked, Err(Error::Lost { .. })), "{unlocked:?}");
+    });
+}
+
+/// It was granted what the new master does not know, and never unlocks it.
+#[test]
+fn a_writer_that_lost_its_lock_by_a_failover_keeps_nobody_out_after_it() {
+    assert_is_let_in_after_a_failover(|writer, group| {
+        let hold = writer.write().hold("n").unwrap();
+        master_after(group);
+        assert_eq!(hold.lost().recv_timeout(LONG).unwrap().cause(), LossCause::Removed);
+    });
 }
 
 #[test]
