@@ -8,12 +8,32 @@ use once_cell::sync::OnceCell;
 /// A script, with the counts that the headers of its files promise.
 pub(crate) struct Script {
     name: &'static str,
-    files: &'static [&'static str],
+    /// Around each other, the outermost first.
+    wrappers: &'static [&'static Wrapper],
+    file: &'static str,
     keys: Count,
     args: Count,
     /// By their dialects.
     text: [OnceCell<String>; 2],
     by_sha: [OnceCell<String>; 2],
+}
+
+/// A Lua file that runs another one as `inner`, and takes so many arguments of its own: right behind the deadline.
+pub(crate) struct Wrapper {
+    pub(crate) file: &'static str,
+    pub(crate) args: usize,
+}
+
+/// A script, and in strict mode the same in a wrapper.
+pub(crate) struct InModes {
+    pub(crate) plain: Script,
+    pub(crate) strict: Script,
+}
+
+impl InModes {
+    pub(crate) fn of(&self, strict: bool) -> &Script {
+        if strict { &self.strict } else { &self.plain }
+    }
 }
 
 /// How a script tells those who listen, and counts them.
@@ -53,30 +73,54 @@ impl Count {
     }
 }
 
-/// Declares the scripts of a module, once in it: `NAME = "file.lua" / "more.lua", keys, args;`. The paths start at the
-/// module's own file. A test compares the counts with the files.
+/// Declares scripts of a module: `NAME = "file.lua", keys, args;`, or with a wrapper for strict mode
+/// `NAME = "file.lua", keys, args, strict: WRAPPER;`. The paths start at the module's own file. A test compares the counts with the files.
 macro_rules! scripts {
-    ($($(#[$doc:meta])* $id:ident = $($file:literal)/+, $keys:expr, $args:expr;)*) => {
-        $($(#[$doc])*
-        static $id: $crate::base::script::Script =
-            $crate::base::script::Script::new(stringify!($id), &[$(include_str!($file)),+], $keys, $args);)*
+    ($($(#[$doc:meta])* $id:ident = $file:literal, $keys:expr, $args:expr $(, strict: $strict:path)?;)*) => {
+        $($crate::base::script::scripts!(@one $(#[$doc])* $id = $file, $keys, $args $(, strict: $strict)?);)*
 
         #[cfg(test)]
         mod scripts {
             #[test]
             fn headers_bodies_and_counts_agree() {
-                $crate::base::script::tests::check(&[$(&super::$id),*]);
+                $($crate::base::script::tests::Checked::check(&super::$id);)*
             }
         }
+    };
+    (@one $(#[$doc:meta])* $id:ident = $file:literal, $keys:expr, $args:expr) => {
+        $(#[$doc])*
+        static $id: $crate::base::script::Script =
+            $crate::base::script::Script::new(stringify!($id), &[], include_str!($file), $keys, $args);
+    };
+    (@one $(#[$doc:meta])* $id:ident = $file:literal, $keys:expr, $args:expr, strict: $strict:path) => {
+        $(#[$doc])*
+        static $id: $crate::base::script::InModes = {
+            use $crate::base::script::{InModes, Script};
+            let (plain, strict) = (stringify!($id), concat!(stringify!($id), "_STRICT"));
+            InModes {
+                plain: Script::new(plain, &[], include_str!($file), $keys, $args),
+                strict: Script::new(strict, &[&$strict], include_str!($file), $keys, $args),
+            }
+        };
     };
 }
 pub(crate) use scripts;
 
 impl Script {
-    pub(crate) const fn new(name: &'static str, files: &'static [&'static str], keys: Count, args: Count) -> Self {
+    pub(crate) const fn new(
+        name: &'static str,
+        wrappers: &'static [&'static Wrapper],
+        file: &'static str,
+        keys: Count,
+        args: Count,
+    ) -> Self {
         let text = [OnceCell::new(), OnceCell::new()];
         let by_sha = [OnceCell::new(), OnceCell::new()];
-        Self { name, files, keys, args, text, by_sha }
+        Self { name, wrappers, file, keys, args, text, by_sha }
+    }
+
+    fn files(&self) -> Vec<&'static str> {
+        self.wrappers.iter().map(|wrapper| wrapper.file).chain([self.file]).collect()
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -85,7 +129,7 @@ impl Script {
 
     pub(crate) fn text(&self, dialect: Dialect) -> &str {
         self.text[dialect as usize]
-            .get_or_init(|| dialect.translate(mutant::text(self.name, preludes::join(self.files))))
+            .get_or_init(|| dialect.translate(mutant::text(self.name, preludes::join(&self.files()))))
     }
 
     /// How a call of it by its hash begins on the wire: two strings, always the same.
@@ -97,9 +141,10 @@ impl Script {
         })
     }
 
-    /// Whether a call has as many keys and arguments as the script's header says.
+    /// Whether a call has as many keys and arguments as the headers of its files say.
     pub(crate) fn fits(&self, keys: usize, args: usize) -> bool {
-        self.keys.allows(keys) && self.args.allows(args)
+        let of_wrappers: usize = self.wrappers.iter().map(|wrapper| wrapper.args).sum();
+        self.keys.allows(keys) && args.checked_sub(of_wrappers).is_some_and(|args| self.args.allows(args))
     }
 }
 
@@ -108,9 +153,9 @@ pub(crate) mod tests {
     use super::Count::{AtLeast, Exactly};
     use super::*;
 
-    /// The highest N of `KEYS[N]` or `ARGV[N]` in the lines that `part` selects.
-    fn highest(script: &Script, table: &str, part: fn(&str) -> bool) -> usize {
-        let lines = script.text(Dialect::Plain).lines().filter(|line| part(line));
+    /// The highest N of `KEYS[N]` or `ARGV[N]` in the lines of a file that `part` selects.
+    fn highest(file: &str, table: &str, part: fn(&str) -> bool) -> usize {
+        let lines = file.lines().filter(|line| part(line));
         let numbers = lines.flat_map(|line| line.split(table).skip(1).filter_map(|rest| rest.split(']').next()));
         numbers.filter_map(|number| number.parse().ok()).max().unwrap_or(0)
     }
@@ -122,24 +167,46 @@ pub(crate) mod tests {
     }
 
     /// What each script of a module has to keep to.
-    pub(crate) fn check(scripts: &[&Script]) {
-        for script in scripts {
-            headers_bodies_and_counts_agree(script);
-            arguments_are_named_once(script);
-            a_deadline_comes_first(script);
+    pub(crate) trait Checked {
+        fn check(&self);
+    }
+
+    impl Checked for Script {
+        fn check(&self) {
+            headers_bodies_and_counts_agree(self);
+            arguments_are_named_once(self);
+            a_deadline_comes_first(self);
+        }
+    }
+
+    impl Checked for InModes {
+        fn check(&self) {
+            self.plain.check();
+            self.strict.check();
         }
     }
 
     fn headers_bodies_and_counts_agree(script: &Script) {
         let header = |line: &str| line.starts_with("--");
         let body = |line: &str| !line.starts_with("--");
-        assert_eq!(highest(script, "ARGV[", header), least(script.args), "header of {}", script.name);
-        if let Exactly(keys) = script.keys {
-            assert_eq!(highest(script, "KEYS[", header), keys, "header of {}", script.name);
-            assert_eq!(highest(script, "KEYS[", body), keys, "body of {}", script.name);
-            assert_eq!(highest(script, "ARGV[", body), least(script.args), "body of {}", script.name);
+        // A deadline is looked at by a prelude.
+        let in_body = |file| highest(&preludes::join(&[file]), "ARGV[", body);
+        for wrapper in script.wrappers {
+            assert_eq!(
+                highest(wrapper.file, "ARGV[", header),
+                1 + wrapper.args,
+                "header of a wrapper of {}",
+                script.name
+            );
+            assert_eq!(in_body(wrapper.file), 1 + wrapper.args, "body of a wrapper of {}", script.name);
         }
-        let replies = script.files.iter().all(|file| file.contains("\n-- reply "));
+        assert_eq!(highest(script.file, "ARGV[", header), least(script.args), "header of {}", script.name);
+        if let Exactly(keys) = script.keys {
+            assert_eq!(highest(script.file, "KEYS[", header), keys, "header of {}", script.name);
+            assert_eq!(highest(script.file, "KEYS[", body), keys, "body of {}", script.name);
+            assert_eq!(in_body(script.file), least(script.args), "body of {}", script.name);
+        }
+        let replies = script.files().iter().all(|file| file.contains("\n-- reply "));
         assert!(replies, "{} does not say its reply", script.name);
     }
 
@@ -156,7 +223,7 @@ pub(crate) mod tests {
         let asks = script.text(Dialect::Plain).matches("'TIME'").count();
         let leaves = script.text(Dialect::Plain).contains("function leave_to_next_writer");
         assert!(asks <= 1, "{} asks for the time more than once", script.name);
-        assert_eq!(script.files.iter().any(|file| says(file)) || leaves, asks == 1, "deadline of {}", script.name);
+        assert_eq!(script.files().into_iter().any(says) || leaves, asks == 1, "deadline of {}", script.name);
     }
 
     #[test]
@@ -167,9 +234,16 @@ pub(crate) mod tests {
             assert_eq!(joined.matches(text).count(), 1, "{text} in {joined}");
             joined.find(text).unwrap()
         };
-        let order = ["redis.call('TIME')", "local function tell(", "local function held(", "\nONE", "\nOTHER"].map(at);
+        let order = ["redis.call('TIME')", "local function tell(", "local function held(", "\nOTHER", "\nONE"].map(at);
         assert!(order.is_sorted(), "{joined}");
         assert_eq!(preludes::join(&["return 1"]), "return 1");
+    }
+
+    #[test]
+    fn what_is_inside_is_a_function_of_its_own() {
+        let joined = preludes::join(&["outer\n", "middle\n", "inmost\n"]);
+        let function = |body| format!("local inner = function(KEYS, ARGV)\n{body}\nend\n");
+        assert_eq!(joined, [&function("inmost"), &function("middle"), "outer\n"].concat());
     }
 
     #[test]
@@ -180,23 +254,27 @@ pub(crate) mod tests {
 
     #[test]
     fn hashes_are_of_the_text() {
-        let script = |text| Script::new("ANY", text, Exactly(0), Exactly(0));
-        let (one, other) = (script(&["return 1"]), script(&["return ", "2"]));
+        let script = |text| Script::new("ANY", &[], text, Exactly(0), Exactly(0));
+        let (one, other) = (script("return 1"), script("return 2"));
         assert!(one.by_sha(Dialect::Plain).ends_with(&format!("{}\r\n", redis::Script::new("return 1").get_hash())));
         assert!(other.by_sha(Dialect::Plain).ends_with(&format!("{}\r\n", redis::Script::new("return 2").get_hash())));
     }
 
     #[test]
     fn counts_allow_what_they_say() {
-        let script = |keys, args| Script::new("ANY", &[], keys, args);
-        let (many, one) = (script(AtLeast(1), AtLeast(3)), script(Exactly(1), Exactly(3)));
+        static WRAPPERS: [&Wrapper; 1] = [&Wrapper { file: "", args: 2 }];
+        let script = |wrappers, keys, args| Script::new("ANY", wrappers, "", keys, args);
+        let (many, one) = (script(&[], AtLeast(1), AtLeast(3)), script(&[], Exactly(1), Exactly(3)));
         assert!(many.fits(100, 102) && !many.fits(0, 2));
         assert!(one.fits(1, 3) && !one.fits(1, 4));
+        let wrapped = script(&WRAPPERS, Exactly(1), Exactly(3));
+        assert!(wrapped.fits(1, 5) && !wrapped.fits(1, 3) && !wrapped.fits(1, 1));
     }
 
     #[test]
     fn a_shard_is_told_by_its_own_commands() {
-        let script = Script::new("ANY", &["return redis.call('PUBLISH', 'PUBSUB', 'NUMSUB')"], Exactly(0), Exactly(0));
+        let script =
+            Script::new("ANY", &[], "return redis.call('PUBLISH', 'PUBSUB', 'NUMSUB')", Exactly(0), Exactly(0));
         assert_eq!(script.text(Dialect::Sharded), "return redis.call('SPUBLISH', 'PUBSUB', 'SHARDNUMSUB')");
         assert_ne!(script.by_sha(Dialect::Plain), script.by_sha(Dialect::Sharded));
     }

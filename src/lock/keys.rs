@@ -1,6 +1,7 @@
 //! Locks as keys of a store: what one script does for each step of the accounting.
 
 mod answers;
+pub(super) mod asks;
 mod group;
 mod on_its_way;
 mod spread;
@@ -12,7 +13,7 @@ use crate::base::config::Config;
 use crate::base::key::{EPOCH, Key};
 use crate::base::say::say;
 use crate::base::script::Count::{AtLeast, Exactly};
-use crate::base::script::{Script, scripts};
+use crate::base::script::{InModes, Script, Wrapper, scripts};
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Lease, Moment};
 use crate::client::Space;
@@ -22,31 +23,31 @@ use crate::store::{Answers, Store};
 use answers::Freed;
 pub(super) use answers::{prolongs, takes};
 use arrayvec::ArrayVec;
+pub(super) use asks::{Acquire, asks};
 use on_its_way::may_ask;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-scripts! {
+/// Strict mode, around an acquire.
+pub(super) static QUARANTINE: Wrapper = Wrapper { file: include_str!("keys/quarantine.lua"), args: 3 };
+/// Strict mode, around what prolongs: it writes which process serves.
+pub(super) static SERVING: Wrapper = Wrapper { file: include_str!("keys/serving.lua"), args: 3 };
+/// Around an acquire that waits among processes.
+pub(super) static IN_TURN: Wrapper = Wrapper { file: include_str!("keys/in_turn.lua"), args: 6 };
+
+asks! {
     /// Reply: nil (acquired) or the holder's PTTL in ms.
     ACQUIRE = "keys/acquire.lua", Exactly(1), Exactly(4);
-    /// Reply: that of acquire, or an array with the ms left of the quarantine.
-    ACQUIRE_STRICT = "keys/quarantine.lua" / "keys/acquire.lua", Exactly(1), Exactly(7);
+}
+
+scripts! {
     /// Reply: 1 for each key.
     BEGIN_QUARANTINE = "keys/begin_quarantine.lua", AtLeast(1), Exactly(3);
-    /// Reply: nil (acquired) or an array of five, for [`Queue::not_won_in_turn`].
-    ACQUIRE_IN_TURN = "keys/asked.lua" / "keys/acquire.lua" / "keys/in_turn.lua", Exactly(1), AtLeast(4);
-    /// Reply: that of acquire in turn, or an array with the ms left of the quarantine.
-    ACQUIRE_IN_TURN_STRICT = "keys/quarantine.lua" / "keys/asked.lua" / "keys/acquire.lua" / "keys/in_turn.lua",
-        Exactly(1), AtLeast(7);
     /// Reply: 1 or 0 (lost).
-    REENTER = "keys/reenter.lua", Exactly(1), Exactly(4);
-    /// The same; it writes which process serves.
-    REENTER_STRICT = "keys/serving.lua" / "keys/reenter.lua", Exactly(1), AtLeast(5);
+    REENTER = "keys/reenter.lua", Exactly(1), Exactly(4), strict: SERVING;
     /// Reply: 1 or 0 (lost) for each key.
-    RENEW = "keys/renew.lua", AtLeast(1), AtLeast(3);
-    /// The same; it writes which process serves.
-    RENEW_STRICT = "keys/serving.lua" / "keys/renew.lua", AtLeast(1), AtLeast(5);
+    RENEW = "keys/renew.lua", AtLeast(1), AtLeast(3), strict: SERVING;
     /// Reply: that of [`Freed::of`].
     RELEASE = "keys/release.lua", Exactly(1), Exactly(3);
     /// Reply: that of [`Freed::of`], or an array of three, for [`Queue::told`].
@@ -61,24 +62,7 @@ scripts! {
     RELEASE_GROUP = "keys/release_group.lua", AtLeast(1), AtLeast(2);
 }
 
-/// The script by which a kind acquires: its keys and arguments are those of `acquire.lua`, but for the last, and its reply is an integer
-/// if it grants nothing, and else nil or a text. The second one is behind the quarantine, with three more; those in turn have six more.
-pub(super) struct Acquire {
-    pub(super) at_once: [&'static Script; 2],
-    pub(super) in_turn: [&'static Script; 2],
-    /// The depth, or what else a kind says there.
-    pub(super) last: u64,
-    /// A second key that these name. Where it is not at one node with the lock, the lock is taken as by a kind that has none, and
-    /// answered with nil.
-    pub(super) beside: Option<fn(&Key) -> String>,
-}
-
-static REENTRANTLY: Acquire = Acquire {
-    at_once: [&ACQUIRE, &ACQUIRE_STRICT],
-    in_turn: [&ACQUIRE_IN_TURN, &ACQUIRE_IN_TURN_STRICT],
-    last: 1,
-    beside: None,
-};
+static REENTRANTLY: Acquire = Acquire { by: &ACQUIRE, last: 1, beside: None };
 
 /// As many arguments as a re-entry has at most.
 pub(super) type ProlongArgs<'a> = ArrayVec<Arg<'a>, 7>;
@@ -178,25 +162,28 @@ impl Keys {
         let queue = self.queue(key).filter(|queue| queue.matters(key, manner));
         let member = queue.map_or_else(String::new, |queue| queue.member(manner));
         let mut args = AcquireArgs::new();
-        args.extend([Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(by.last)]);
+        let own = [Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(by.last)];
         let beside = by.beside.map(|name| name(key));
         let keys: ArrayVec<&str, 2> = std::iter::once(key.full()).chain(beside.as_deref()).collect();
-        args.extend(self.quiet_args().into_iter().flatten());
-        let strict = usize::from(self.epoch.is_some());
-        // The others touch keys that they do not name.
-        let ask = |script: &'static Script, args: &[Arg<'_>]| {
-            self.attempt(script, &keys, args, limits, Some(takes), std::ptr::eq(script, by.at_once[0]))
+        args.extend(std::iter::once(Arg::Deadline).chain(self.quiet_args().into_iter().flatten()));
+        let strict = self.epoch.is_some();
+        let at_once = || {
+            let args: AcquireArgs<'_> = args.iter().copied().chain(own).collect();
+            // What is wrapped touches keys that it does not name.
+            self.attempt(by.by.at_once.of(strict), &keys, &args, limits, Some(takes), !strict)
         };
-        let Some(queue) = queue else { return ask(by.at_once[strict], &args) };
+        let Some(queue) = queue else { return at_once() };
         if queue.goes_on(key, manner) {
-            let answer = ask(by.at_once[strict], &args)?;
+            let answer = at_once()?;
             // Else whoever was faster has it, and it has to be waited for: that is another ask.
             if takes(&answer.reply) {
                 return Ok(answer);
             }
         }
-        args.extend(queue.asking(key, manner, &member));
-        ask(by.in_turn[strict], &args).inspect(|answer| queue.answered(key, answer, takes(&answer.reply)))
+        args.extend(queue.asking(key, manner, &member).into_iter().chain(own));
+        let answer = self.attempt(by.by.in_turn.of(strict), &keys, &args, limits, Some(takes), false)?;
+        queue.answered(key, &answer, takes(&answer.reply));
+        Ok(answer)
     }
 
     /// What a reply means that grants nothing: the holder's PTTL, or that the turn is another's, or in strict mode what is left
@@ -244,11 +231,11 @@ impl Keys {
     }
 
     /// Of scripts that prolong, the one for this client, and its first arguments, which are for all of its keys.
-    pub(super) fn prolonging(&self, by: [&'static Script; 2], lease: Lease) -> (&'static Script, ProlongArgs<'_>) {
-        let mut args = ProlongArgs::new();
-        args.extend([Arg::Deadline, Arg::Number(lease.millis())]);
-        args.extend(self.quiet_args().into_iter().flatten());
-        (by[usize::from(self.epoch.is_some())], args)
+    pub(super) fn prolonging(&self, by: &'static InModes, lease: Lease) -> (&'static Script, ProlongArgs<'_>) {
+        let quiet = self.quiet_args();
+        let args =
+            std::iter::once(Arg::Deadline).chain(quiet.into_iter().flatten()).chain([Arg::Number(lease.millis())]);
+        (by.of(quiet.is_some()), args.collect())
     }
 
     /// Sends one to several keys, with so many arguments for all of them.
@@ -279,7 +266,7 @@ impl Keys {
         self.store.attempt_all(Lane::Releases, &request, shared, Limits::any_time(answer_by))
     }
 
-    /// Strict mode: what a script needs to know of the epoch.
+    /// Strict mode: what a wrapper needs to know of the epoch.
     pub(super) fn quiet_args(&self) -> Option<[Arg<'_>; 3]> {
         let (epoch, quarantine) = self.epoch.as_ref()?;
         let key = if self.in_cluster { Arg::InSlot(epoch) } else { Arg::Text(epoch) };
@@ -325,7 +312,7 @@ impl Primitive for Keys {
         lease: Lease,
         limits: Limits<'_>,
     ) -> Result<Option<Moment>, Failure> {
-        let (script, mut args) = self.prolonging([&REENTER, &REENTER_STRICT], lease);
+        let (script, mut args) = self.prolonging(&REENTER, lease);
         args.extend([Arg::Parts(tenure.field()), Arg::Number(count as u64)]);
         let answer = match self.ask_for(script, &[tenure.key().full()], &args, limits, prolongs) {
             Err(failure) if failure.is_on_its_way() => self.reenter_on_its_way(tenure, count, lease, limits),
@@ -336,7 +323,7 @@ impl Primitive for Keys {
 
     fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<Renewed, Failure> {
         let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
-        let (script, first) = self.prolonging([&RENEW, &RENEW_STRICT], lease);
+        let (script, first) = self.prolonging(&RENEW, lease);
         let shared = first.len();
         let owners = tenures.iter().map(|tenure| Arg::Parts(tenure.field()));
         let args: Vec<_> = first.into_iter().chain(owners).collect();

@@ -20,6 +20,11 @@ fn below(folder: &Path) -> Vec<(PathBuf, String)> {
     scripts.chain(folders.iter().flat_map(|folder| below(folder))).collect()
 }
 
+/// The text of one file with what it needs.
+pub fn with_preludes(file: &str) -> String {
+    preludes::join(&[file])
+}
+
 /// The text of a script as the library sends it, by the names of its files: `acquire`, or `quarantine+acquire`. Without its
 /// folder a name is of `keys`.
 pub fn script(names: &str) -> String {

@@ -145,12 +145,38 @@ fn a_stale_deadline_does_nothing() {
     clean(&server);
 }
 
+/// A wrapper hands on what is behind its own arguments, however many keys there are.
+#[test]
+fn what_says_which_process_serves_prolongs_all_the_same() {
+    let server = Server::start();
+    put(&server, "n", "me", "1", "40000");
+    put(&server, "m", "other", "1", "40000");
+    let args = [&*ahead(&server), "epoch", "anew", "5000", "80000", "me", "other"];
+    let reply = run(&server, "serving+renew", &["n", "m"], &args).unwrap();
+    assert_eq!(reply, Value::Array(vec![Value::Int(1), Value::Int(1)]));
+    assert_lock(&server, "n", "me", "1", 80_000);
+    assert_lock(&server, "m", "other", "1", 80_000);
+    assert!(server.ask::<String>(&["GET", "epoch"]).starts_with("anew 5000 "));
+    server.ask::<i64>(&["DEL", "epoch"]);
+    clean(&server);
+}
+
+/// A server takes no script that is not whole.
+#[test]
+fn each_file_is_whole_by_itself() {
+    let server = Server::start();
+    for (path, text) in lua::files() {
+        let sha = server.try_ask::<String>(&["SCRIPT", "LOAD", &lua::with_preludes(&text)]);
+        assert!(sha.is_ok(), "{}: {sha:?}", path.display());
+    }
+}
+
 /// The quarantine has no clock of its own: what comes too late does not even begin one.
 #[test]
 fn a_stale_acquire_of_a_strict_client_begins_no_quarantine() {
     let server = Server::start();
     let strict = |deadline: &str| {
-        let args = [deadline, "60000", "me", "1", "epoch", "anew", "5000"];
+        let args = [deadline, "epoch", "anew", "5000", "60000", "me", "1"];
         run(&server, "quarantine+acquire", &["n"], &args)
     };
     assert_code(strict(PAST), "STALE");

@@ -6,6 +6,7 @@ const PRELUDES: &[(&str, &str)] = &[
     ("expire", include_str!("preludes/expire.lua")),
     ("held", include_str!("preludes/held.lua")),
     ("epoch", include_str!("preludes/epoch.lua")),
+    ("inside", include_str!("preludes/inside.lua")),
     ("next_token", include_str!("preludes/next_token.lua")),
     ("tell", include_str!("preludes/tell.lua")),
     ("readers", include_str!("preludes/readers.lua")),
@@ -15,16 +16,23 @@ const PRELUDES: &[(&str, &str)] = &[
     ("tell_first", include_str!("preludes/tell_first.lua")),
 ];
 
-/// The text of a script that consists of these files: first what they need, once and in the order in which they name
-/// it, because the quarantine and the acquire that follows ask for one time.
+/// The text of a script that consists of these files, each but the last a wrapper that runs the next one as `inner`. First comes what
+/// they need, once and in the order in which they name it, because the quarantine and the acquire inside ask for one time.
+///
+/// Each file is the whole body of a function of KEYS and ARGV, and the first one is the script itself. A wrapper hands arguments on, so
+/// all files count them from 1.
 pub(crate) fn join(files: &[&str]) -> String {
-    let mut preludes = Vec::new();
+    let mut text = String::new();
     for prelude in files.iter().flat_map(|file| needs(file)).map(prelude) {
-        if !preludes.contains(&prelude) {
-            preludes.push(prelude);
+        if !text.contains(prelude) {
+            text += prelude;
         }
     }
-    [&preludes, files].concat().concat()
+    for file in files.iter().skip(1).rev() {
+        // Not `local function`, in which `inner` would be the function itself.
+        text = text + "local inner = function(KEYS, ARGV)\n" + file + "end\n";
+    }
+    text + files.first().copied().unwrap_or_default()
 }
 
 fn needs(file: &str) -> impl Iterator<Item = &str> {

@@ -1,22 +1,22 @@
 -- Asks for the lock in turn: what is free is not taken while it is promised to another, and who does not get it queues.
 -- Whatever fails in here leaves the lock asked for as without a queue: exclusion rests on the lock's own key alone.
 --
--- preludes stale, tell_first
+-- preludes stale, inside, tell_first
 -- KEYS[1]  the lock
--- The last six of ARGV, behind those of the acquire script:
---          the queue: zset, ticket -> arrival, us on the server's clock
---          the mark: string, who has the turn, 'head' or 'foreign'; it ends by its PTTL
---          ticket of this wait, empty: it has none
---          its arrival: 0: a newcomer; -1: it does not queue
---          TTL of the queue, ms
---          how long the turn is left to the head of the queue, ms
--- reply    what the acquire script grants; else array of five: the holder's PTTL, ms (-1: none, -2: it is free); rank in
+-- ARGV[1]  deadline of this attempt, us on the server's clock
+-- ARGV[2]  the queue: zset, ticket -> arrival, us on the server's clock
+-- ARGV[3]  the mark: string, who has the turn, 'head' or 'foreign'; it ends by its PTTL
+-- ARGV[4]  ticket of this wait, empty: it has none
+-- ARGV[5]  its arrival: 0: a newcomer; -1: it does not queue
+-- ARGV[6]  TTL of the queue, ms
+-- ARGV[7]  how long the turn is left to the head of the queue, ms
+-- inner    the acquire, with the arguments behind these
+-- reply    what `inner` grants; else array of five: the holder's PTTL, ms (-1: none, -2: it is free); rank in
 --          the queue (-1: not in it); ms for which the turn is another's (0: it is not); arrival; 1: the holder is none of
 --          ours (0: it is, or is not known)
-end
 local lock = KEYS[1]
-local queue, mark, ticket = ARGV[#ARGV - 5], ARGV[#ARGV - 4], ARGV[#ARGV - 3]
-local arrival, ttl, turn = tonumber(ARGV[#ARGV - 2]), tonumber(ARGV[#ARGV - 1]), ARGV[#ARGV]
+local queue, mark, ticket = ARGV[2], ARGV[3], ARGV[4]
+local arrival, ttl, turn = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 
 local returns = false
 
@@ -116,7 +116,7 @@ if redis.call('PTTL', lock) == -2 then
   others = known and found or 0
 end
 if others == 0 then
-  left = asked()
+  left = inner(KEYS, inside(ARGV, 6))
   if type(left) ~= 'number' then
     if not (type(left) == 'table' and left.err) then
       pcall(taken, marked)

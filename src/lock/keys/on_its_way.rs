@@ -4,7 +4,7 @@
 //! key alone. A key beside the lock that was made there would be in the way of the one that has still to come, and the move
 //! would end with an error: so only scripts are sent that touch no more than they name.
 
-use super::{ACQUIRE, Freed, Keys, LEAVE, REENTER, REENTER_STRICT, RELEASE_IN_TURN, RENEW, prolongs, takes};
+use super::{ACQUIRE, Freed, Keys, LEAVE, REENTER, RELEASE_IN_TURN, RENEW, prolongs, takes};
 use crate::base::key::Key;
 use crate::base::mutant::{self, Mutant};
 use crate::base::script::Script;
@@ -13,7 +13,7 @@ use crate::lease::tenure::Tenure;
 use crate::store::node::{Answer, Arg, Failure, GRACE, Lane, Limits, Reply, Request, Verb};
 
 /// Scripts that touch more keys than they name, besides those that acquire or renew.
-static BESIDE: [&Script; 3] = [&REENTER_STRICT, &RELEASE_IN_TURN, &LEAVE];
+static BESIDE: [&Script; 3] = [&REENTER.strict, &RELEASE_IN_TURN, &LEAVE];
 
 /// Whether a script may be sent to where its slot is on its way.
 pub(super) fn may_ask(script: &'static Script) -> bool {
@@ -34,7 +34,7 @@ impl Keys {
             return Ok(quiet);
         }
         let args = [Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(1)];
-        self.ask_for(&ACQUIRE, &[tenure.key().full()], &args, limits, takes)
+        self.ask_for(&ACQUIRE.at_once.plain, &[tenure.key().full()], &args, limits, takes)
     }
 
     /// What a strict client takes for an answer there.
@@ -56,7 +56,7 @@ impl Keys {
     ) -> Result<Answer, Failure> {
         let (keys, args) =
             ([tenure.key().full()], [Arg::Deadline, Arg::Number(lease.millis()), Arg::Parts(tenure.field())]);
-        let request = Request { grants: Some(prolongs), ..Request::new(Verb::Script(&RENEW), &keys, &args) };
+        let request = Request { grants: Some(prolongs), ..Request::new(Verb::Script(&RENEW.plain), &keys, &args) };
         let answer = self.store.attempt(lane, &request, limits)?;
         answer.one_each(1)?.pop().unwrap_or_else(|| Err(Failure::not_understood()))
     }
@@ -71,7 +71,7 @@ impl Keys {
     ) -> Result<Answer, Failure> {
         let (owner, count) = (Arg::Parts(tenure.field()), Arg::Number(count as u64));
         let args = [Arg::Deadline, Arg::Number(lease.millis()), owner, count];
-        self.ask_for(&REENTER, &[tenure.key().full()], &args, limits, prolongs)
+        self.ask_for(&REENTER.plain, &[tenure.key().full()], &args, limits, prolongs)
     }
 
     /// Whether a script told those who listen at one node, and they listen at another.

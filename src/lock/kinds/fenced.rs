@@ -3,7 +3,7 @@
 use crate::base::error::{Applied, Cause, Result};
 use crate::base::key::Key;
 use crate::base::kind::Kind;
-use crate::base::script::Count::{AtLeast, Exactly};
+use crate::base::script::Count::Exactly;
 use crate::base::script::scripts;
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Lease, Moment, whole_millis};
@@ -14,7 +14,7 @@ use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
 use crate::lock::engine::Engine;
 use crate::lock::forward::answered_by;
-use crate::lock::keys::{Acquire, Keys};
+use crate::lock::keys::{Acquire, Keys, asks};
 use crate::lock::primitive::{Primitive, Renewed, Take};
 use crate::lock::queue::{Manner, Queue, Ticket};
 use crate::lock::{Command, RedLock};
@@ -26,25 +26,19 @@ use std::time::Duration;
 /// A hold has a token from the store, so no other may follow it in memory.
 static FENCED: Kind = Kind { name: "fenced lock", passed_on: false, shared: false };
 
-scripts! {
+asks! {
     /// Reply: the token or the holder's PTTL in ms.
     ACQUIRE_FENCED = "fenced/acquire.lua", Exactly(2), Exactly(4);
-    /// Reply: that of acquire, or an array with the ms left of the quarantine.
-    ACQUIRE_FENCED_STRICT = "../keys/quarantine.lua" / "fenced/acquire.lua", Exactly(2), Exactly(7);
-    /// Reply: the token or an array of five, for [`Queue::not_won_in_turn`].
-    ACQUIRE_FENCED_IN_TURN = "../keys/asked.lua" / "fenced/acquire.lua" / "../keys/in_turn.lua", Exactly(2), AtLeast(4);
-    /// Reply: that of acquire in turn, or an array with the ms left of the quarantine.
-    ACQUIRE_FENCED_IN_TURN_STRICT = "../keys/quarantine.lua" / "../keys/asked.lua" / "fenced/acquire.lua" / "../keys/in_turn.lua",
-        Exactly(2), AtLeast(7);
+}
+
+scripts! {
     /// Reply: the token.
     MINT = "fenced/mint.lua", Exactly(1), Exactly(2);
 }
 
 /// With a token, from a counter that lives for so long.
 const fn acquire(ttl: u64) -> Acquire {
-    let at_once = [&ACQUIRE_FENCED, &ACQUIRE_FENCED_STRICT];
-    let in_turn = [&ACQUIRE_FENCED_IN_TURN, &ACQUIRE_FENCED_IN_TURN_STRICT];
-    Acquire { at_once, in_turn, last: ttl, beside: Some(counter_of) }
+    Acquire { by: &ACQUIRE_FENCED, last: ttl, beside: Some(counter_of) }
 }
 
 fn counter_of(key: &Key) -> String {

@@ -110,7 +110,7 @@ mod tests {
 
     const RUN_ID: &str = "0123456789abcdef0123456789abcdef01234567";
 
-    static ANY: Script = Script::new("ANY", &["return 1"], AtLeast(1), AtLeast(1));
+    static ANY: Script = Script::new("ANY", &[], "return 1", AtLeast(1), AtLeast(1));
 
     /// The same by redis-rs.
     fn by_redis(request: &Request<'_>, whole: bool, deadline: u64) -> Vec<u8> {

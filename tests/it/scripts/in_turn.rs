@@ -45,16 +45,16 @@ impl<'a> Ask<'a> {
         Self { ticket: "", arrival: -1, ttl: 15_000 }
     }
 
-    /// The arguments behind those of the plain script.
+    /// The arguments before those of the plain script, behind the deadline.
     fn more(self) -> [String; 6] {
         let (arrival, ttl) = (self.arrival.to_string(), self.ttl.to_string());
         [QUEUE.to_owned(), MARK.to_owned(), self.ticket.to_owned(), arrival, ttl, TURN.to_owned()]
     }
 
     pub(super) fn by(self, connection: &mut redis::Connection, deadline: &str, lease: &str) -> RedisResult<Value> {
-        let script = lua::script("asked+acquire+in_turn");
+        let script = lua::script("in_turn+acquire");
         let mut command = redis::cmd("EVAL");
-        command.arg(script).arg(1).arg("n").arg(&[deadline, lease, "me", "1"]).arg(&self.more()[..]);
+        command.arg(script).arg(1).arg("n").arg(deadline).arg(&self.more()[..]).arg(&[lease, "me", "1"]);
         command.query(connection)
     }
 

@@ -20,7 +20,7 @@ fn in_turn(server: &Server, turn: Duration) -> ReentrantLock {
     let locks = locks_of(client.hand_off(hand_off));
     pair(&locks);
     eventually(LONG, "the turn is left to nobody", || server.pttl(MARK) == -2);
-    assert_eq!(scripts_during(server, || locks.lock("n").unwrap()), ["asked+acquire+in_turn"]);
+    assert_eq!(scripts_during(server, || locks.lock("n").unwrap()), ["in_turn+acquire"]);
     locks
 }
 
@@ -87,7 +87,7 @@ fn after_its_turn_it_leaves_the_turn_to_the_head() {
     std::thread::sleep(ms(2));
     assert!(leaves(&server, &locks) > 0);
     let (got, scripts) = scripts_of_a_wait(&server, &locks, LONG);
-    assert!(got && scripts[0] == "asked+acquire+in_turn", "{scripts:?}");
+    assert!(got && scripts[0] == "in_turn+acquire", "{scripts:?}");
     locks.unlock("n").unwrap();
 }
 
@@ -119,6 +119,6 @@ fn who_finds_it_taken_within_its_turn_asks_in_turn() {
     locks.unlock("n").unwrap();
     other.lock("n").unwrap();
     let (got, scripts) = scripts_of_a_wait(&server, &locks, ms(50));
-    assert!(!got && scripts.starts_with(&["acquire", "asked+acquire+in_turn"]), "{scripts:?}");
+    assert!(!got && scripts.starts_with(&["acquire", "in_turn+acquire"]), "{scripts:?}");
     other.unlock("n").unwrap();
 }

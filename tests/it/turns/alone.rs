@@ -13,7 +13,7 @@ pub(super) fn scripts_during(server: &Server, act: impl FnOnce()) -> Vec<&'stati
 }
 
 pub(super) fn names(commands: &[String]) -> Vec<&'static str> {
-    const NAMES: [&str; 5] = ["acquire", "release", "asked+acquire+in_turn", "release_in_turn", "leave"];
+    const NAMES: [&str; 5] = ["acquire", "release", "in_turn+acquire", "release_in_turn", "leave"];
     let hashes = NAMES.map(|name| redis::Script::new(&lua::script(name)).get_hash().to_owned());
     let name = |command: &String| {
         let script = hashes.iter().position(|hash| command.contains(hash));

@@ -95,7 +95,7 @@ fn an_ask_that_arrives_after_its_call_leaves_no_ticket() {
     let holder = holder(&server);
     let other =
         locks_of(Client::builder(&proxy.url()).watchdog_timeout(MINUTE).poll_cap(ms(100)).response_timeout(ms(200)));
-    let asks = runs("asked+acquire+in_turn");
+    let asks = runs("in_turn+acquire");
     proxy.set(move |_, flow, data| match asks(flow, data) {
         // After the time-out of its caller.
         true => crate::proxy::pass_after(ms(300), data),

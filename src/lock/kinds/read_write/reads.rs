@@ -1,7 +1,7 @@
 //! The side of readers. A read hold is two keys, the field in the lock and its time-out, which are not always at one node.
 
 use super::WRITE;
-use super::sides::{Args, Asking, Sides, TURN};
+use super::sides::{Args, Sides, TURN};
 use crate::base::key::{Key, Side};
 use crate::base::kind::Kind;
 use crate::base::script::Count::{AtLeast, Exactly};
@@ -10,7 +10,7 @@ use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Lease, Moment};
 use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
-use crate::lock::keys::{ProlongArgs, takes};
+use crate::lock::keys::{ProlongArgs, QUARANTINE, SERVING, takes};
 use crate::lock::primitive::{Primitive, Renewed, Take};
 use crate::lock::queue::Manner;
 use crate::registry::{current_thread, registry};
@@ -21,20 +21,14 @@ use std::time::Duration;
 
 scripts! {
     /// Reply: nil (acquired) or for how many ms it is not to be had.
-    ACQUIRE_READ = "reads/acquire.lua", AtLeast(1), AtLeast(4);
-    /// Reply: that of acquire, or an array with the ms left of the quarantine.
-    ACQUIRE_READ_STRICT = "../../keys/quarantine.lua" / "reads/acquire.lua", AtLeast(1), AtLeast(7);
+    ACQUIRE_READ = "reads/acquire.lua", AtLeast(1), Exactly(9), strict: QUARANTINE;
     /// Reply: 1 or 0 (lost) for each key.
-    RENEW_READ = "reads/renew.lua", AtLeast(1), AtLeast(3);
-    /// The same; it writes which process serves.
-    RENEW_READ_STRICT = "../../keys/serving.lua" / "reads/renew.lua", AtLeast(1), AtLeast(5);
+    RENEW_READ = "reads/renew.lua", AtLeast(1), AtLeast(3), strict: SERVING;
     /// Reply: 1.
     TIMEOUT = "reads/timeout.lua", Exactly(1), Exactly(2);
     /// Reply: that of [`Keys::freed`](crate::lock::keys::Keys::freed) for each lock, 1 for each time-out.
     RELEASE_READ = "reads/release.lua", AtLeast(1), AtLeast(8);
 }
-
-static BY: Asking = [&ACQUIRE_READ, &ACQUIRE_READ_STRICT];
 
 pub(super) struct Reads {
     sides: Sides,
@@ -44,7 +38,7 @@ pub(super) struct Reads {
 struct Asked<'a> {
     tenure: &'a Arc<Tenure>,
     timeout: String,
-    first: [Arg<'a>; 4],
+    own: [Arg<'a>; 3],
     lease: Lease,
     manner: Manner<'a>,
     limits: Limits<'a>,
@@ -66,7 +60,7 @@ impl Reads {
     }
 
     fn ask(&self, asked: &Asked<'_>, keys: &[&str]) -> Result<Answer, Failure> {
-        self.sides.ask(BY, keys, asked.first, asked.tenure, asked.manner, asked.limits)
+        self.sides.ask(&ACQUIRE_READ, keys, asked.own, asked.tenure, asked.manner, asked.limits)
     }
 
     fn ask_whole(&self, asked: &Asked<'_>) -> Result<Answer, Failure> {
@@ -137,12 +131,14 @@ impl Reads {
         lease: Lease,
         limits: Limits<'_>,
     ) -> Result<Renewed, Failure> {
-        let by = self.sides.keys.prolonging([&RENEW_READ, &RENEW_READ_STRICT], lease);
+        let by = self.sides.keys.prolonging(&RENEW_READ, lease);
         let mut renewed = self.renew_by(by, lane, tenures, limits)?;
         for (tenure, one) in tenures.iter().zip(&mut renewed) {
             if one.as_ref().is_err_and(Failure::is_on_its_way) {
                 let plain = ProlongArgs::from_iter([Arg::Deadline, Arg::Number(lease.millis())]);
-                *one = self.renew_by((&RENEW_READ, plain), lane, std::slice::from_ref(tenure), limits).and_then(only);
+                *one = self
+                    .renew_by((&RENEW_READ.plain, plain), lane, std::slice::from_ref(tenure), limits)
+                    .and_then(only);
             }
         }
         Ok(renewed)
@@ -214,9 +210,9 @@ impl Primitive for Reads {
     ) -> Result<Take, Failure> {
         let proof = self.proof(tenure.key());
         let shown = proof.as_ref().map_or(Arg::Text(""), |write| Arg::Parts(write.tenure().field()));
-        let first = [Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), shown];
+        let own = [Arg::Number(lease.millis()), Arg::Text(tenure.owner()), shown];
         let timeout = tenure.key().timeout(tenure.owner());
-        let answer = self.ask_whole(&Asked { tenure, timeout, first, lease, manner, limits })?;
+        let answer = self.ask_whole(&Asked { tenure, timeout, own, lease, manner, limits })?;
         match &answer.reply {
             Reply::Nil => Ok(self.sides.keys.granted(tenure, manner, &answer)),
             reply => self.sides.keys.not_granted(tenure, manner, reply),

@@ -2,7 +2,7 @@
 
 use crate::base::key::{Key, Side};
 use crate::base::script::Count::Exactly;
-use crate::base::script::{Script, scripts};
+use crate::base::script::{InModes, Script, scripts};
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::Moment;
 use crate::client::Space;
@@ -23,9 +23,6 @@ scripts! {
     /// Reply: ms, or -2.
     TIME_TO_LIVE_SIDE = "sides/time_to_live.lua", Exactly(1), Exactly(1);
 }
-
-/// The scripts by which a side acquires, the second behind the quarantine, which adds three arguments.
-pub(super) type Asking = [&'static Script; 2];
 
 /// As many arguments as a script here has at most.
 pub(super) type Args<'a> = ArrayVec<Arg<'a>, 13>;
@@ -59,9 +56,9 @@ impl Sides {
     /// Sends the acquire of a side. The advice beside the lock is left out where it could be in the way of a slot that moves.
     pub(super) fn ask(
         &self,
-        by: Asking,
+        by: &'static InModes,
         keys: &[&str],
-        first: [Arg<'_>; 4],
+        own: [Arg<'_>; 3],
         tenure: &Tenure,
         manner: Manner<'_>,
         limits: Limits<'_>,
@@ -69,16 +66,14 @@ impl Sides {
         let key = tenure.key();
         let advice = if self.is_apart(key) { NO_ADVICE } else { self.advice(key, manner) };
         let quiet = self.keys.quiet_args();
-        let strict = usize::from(quiet.is_some());
-        let mut args = Args::from_iter(first);
-        args.extend(quiet.into_iter().flatten());
-        args.extend(advice);
-        match self.keys.attempt(by[strict], keys, &args, limits, Some(takes), false) {
+        let first = std::iter::once(Arg::Deadline);
+        let args: Args<'_> = first.clone().chain(quiet.into_iter().flatten()).chain(own).chain(advice).collect();
+        match self.keys.attempt(by.of(quiet.is_some()), keys, &args, limits, Some(takes), false) {
             Err(failure) if failure.is_on_its_way() => match self.keys.quiet_on_its_way() {
                 Some(quiet) => Ok(quiet),
                 None => {
-                    let args: Args<'_> = first.into_iter().chain(NO_ADVICE).collect();
-                    self.keys.attempt(by[0], keys, &args, limits, Some(takes), true)
+                    let args: Args<'_> = first.chain(own).chain(NO_ADVICE).collect();
+                    self.keys.attempt(&by.plain, keys, &args, limits, Some(takes), true)
                 }
             },
             answer => answer,

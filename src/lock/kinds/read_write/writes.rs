@@ -1,12 +1,13 @@
 //! The side of the writer.
 
-use super::sides::{Args, Asking, Sides, TURN};
+use super::sides::{Args, Sides, TURN};
 use crate::base::key::{Key, Side};
 use crate::base::script::Count::{AtLeast, Exactly};
 use crate::base::script::scripts;
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Lease, Moment};
 use crate::lease::tenure::Tenure;
+use crate::lock::keys::QUARANTINE;
 use crate::lock::primitive::{Primitive, Renewed, Take};
 use crate::lock::queue::Manner;
 use crate::registry::registry;
@@ -16,14 +17,10 @@ use std::time::Duration;
 
 scripts! {
     /// Reply: nil (acquired) or for how many ms it is not to be had.
-    ACQUIRE_WRITE = "writes/acquire.lua", Exactly(1), AtLeast(4);
-    /// Reply: that of acquire, or an array with the ms left of the quarantine.
-    ACQUIRE_WRITE_STRICT = "../../keys/quarantine.lua" / "writes/acquire.lua", Exactly(1), AtLeast(7);
+    ACQUIRE_WRITE = "writes/acquire.lua", Exactly(1), Exactly(9), strict: QUARANTINE;
     /// Reply: that of [`Keys::freed`](crate::lock::keys::Keys::freed) for each lock.
     RELEASE_WRITE = "writes/release.lua", AtLeast(1), AtLeast(10);
 }
-
-static BY: Asking = [&ACQUIRE_WRITE, &ACQUIRE_WRITE_STRICT];
 
 pub(super) struct Writes {
     sides: Sides,
@@ -74,8 +71,8 @@ impl Primitive for Writes {
             tenure.may_last(limits.answer_by.plus(Duration::from_millis(self.sides.waits)));
         }
         registry().shut(readers, key.full());
-        let first = [Arg::Deadline, Arg::Number(lease.millis()), Arg::Parts(tenure.field()), Arg::Number(1)];
-        let answer = self.sides.ask(BY, &[key.full()], first, tenure, manner, limits)?;
+        let own = [Arg::Number(lease.millis()), Arg::Parts(tenure.field()), Arg::Number(1)];
+        let answer = self.sides.ask(&ACQUIRE_WRITE, &[key.full()], own, tenure, manner, limits)?;
         registry().shut(readers, key.full());
         match &answer.reply {
             Reply::Nil => Ok(self.sides.keys.granted(tenure, manner, &answer)),

@@ -81,10 +81,10 @@ fn who_finds_no_memory_waits_without_a_place() {
 
 /// Strict mode, in turn.
 fn strict(server: &Server, ask: Ask<'_>, run_id: &str, quarantine: &str) -> RedisResult<Value> {
-    let script = lua::script("quarantine+asked+acquire+in_turn");
+    let script = lua::script("quarantine+in_turn+acquire");
     let mut command = redis::cmd("EVAL");
     command.arg(script).arg(1).arg("n");
-    command.arg(&[&*ahead(server), "60000", "me", "1", "epoch", run_id, quarantine]).arg(&ask.more()[..]);
+    command.arg(&[&*ahead(server), "epoch", run_id, quarantine]).arg(&ask.more()[..]).arg(&["60000", "me", "1"]);
     command.query(&mut server.connection())
 }
 

@@ -7,17 +7,16 @@
 -- ARGV[2]  lease, ms
 -- ARGV[3]  owner field
 -- ARGV[4]  field of the write hold of the same thread; empty: it has none
--- The last five of ARGV, behind those of the quarantine:
---          the mark of writers: zset, as in the prelude writer_left; empty: it is left out
---          the turn of readers: string, 'waiting' or 'turn'
---          what the ears of clients begin with; empty: it is not counted here who listens
---          for how long it is kept that somebody waits, and for how long it counts at most, ms
---          1: it waits; 0: it does not
+-- ARGV[5]  the mark of writers: zset, as in the prelude writer_left; empty: it is left out
+-- ARGV[6]  the turn of readers: string, 'waiting' or 'turn'
+-- ARGV[7]  what the ears of clients begin with; empty: it is not counted here who listens
+-- ARGV[8]  for how long it is kept that somebody waits, and for how long it counts at most, ms
+-- ARGV[9]  1: it waits; 0: it does not
 -- reply    nil: acquired; integer: for how many ms it is not to be had (-1: no end); error STALE <server us>
 local lock, timeout = KEYS[1], KEYS[2]
 local lease, owner, proof = tonumber(ARGV[2]), ARGV[3], ARGV[4]
-local marks, turn, ears = ARGV[#ARGV - 4], ARGV[#ARGV - 3], ARGV[#ARGV - 2]
-local span, waits = tonumber(ARGV[#ARGV - 1]), ARGV[#ARGV] == '1'
+local marks, turn, ears = ARGV[5], ARGV[6], ARGV[7]
+local span, waits = tonumber(ARGV[8]), ARGV[9] == '1'
 
 -- The next writer that leaves gives this one a turn.
 local function waits_for_writer()

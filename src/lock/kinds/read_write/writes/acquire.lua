@@ -6,17 +6,16 @@
 -- ARGV[2]  lease, ms
 -- ARGV[3]  field of the write hold
 -- ARGV[4]  hold count, absolute
--- The last five of ARGV, behind those of the quarantine:
---          the mark of writers: zset, as in the prelude writer_left; empty: it is left out
---          the turn of readers: string, 'waiting' or 'turn'
---          what the ears of clients begin with; empty: it is not counted here who listens
---          for how long it is kept that somebody waits, and for how long it counts at most, ms
---          1: it waits; 0: it does not
+-- ARGV[5]  the mark of writers: zset, as in the prelude writer_left; empty: it is left out
+-- ARGV[6]  the turn of readers: string, 'waiting' or 'turn'
+-- ARGV[7]  what the ears of clients begin with; empty: it is not counted here who listens
+-- ARGV[8]  for how long it is kept that somebody waits, and for how long it counts at most, ms
+-- ARGV[9]  1: it waits; 0: it does not
 -- reply    nil: acquired; integer: for how many ms it is not to be had (-1: no end); error STALE <server us>
 local lock = KEYS[1]
 local lease, owner, count = tonumber(ARGV[2]), ARGV[3], ARGV[4]
-local marks, turn, ears = ARGV[#ARGV - 4], ARGV[#ARGV - 3], ARGV[#ARGV - 2]
-local span, minds = tonumber(ARGV[#ARGV - 1]), marks ~= '' and ARGV[#ARGV] == '1'
+local marks, turn, ears = ARGV[5], ARGV[6], ARGV[7]
+local span, minds = tonumber(ARGV[8]), marks ~= '' and ARGV[9] == '1'
 local at = now / 1000
 
 -- Waits for its turn among writers, and keeps new readers out, unless it is theirs, for how many ms. An arrival in the future is of
