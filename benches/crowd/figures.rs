@@ -5,14 +5,16 @@ use crate::support::turns::{MILLI, hand_offs, jain};
 use crate::support::{Samples, cell};
 
 /// Titles, and digits after the point.
-const COLUMNS: [(&str, usize); 10] = [
+const COLUMNS: [(&str, usize); 12] = [
     ("pairs/s", 0),
     ("Jain", 2),
     ("longest wait, ms", 1),
     ("wait p99, ms", 1),
     ("passed on", 2),
     ("hand-off p50, µs", 0),
+    ("hand-off p99, µs", 0),
     ("scripts a pair", 2),
+    ("commands a pair", 1),
     ("publishes a pair", 2),
     ("server, µs a pair", 0),
     ("processes, µs a pair", 0),
@@ -39,7 +41,9 @@ pub(crate) fn figures(round: &Round) -> Figures {
         waits.quantile(0.99),
         passed,
         passes.p50() / 1_000.0,
+        passes.quantile(0.99) / 1_000.0,
         round.scripts / pairs,
+        round.commands / pairs,
         round.publishes / pairs,
         round.server_micros / pairs,
         round.micros_a_pair,

@@ -3,7 +3,7 @@
 use crate::setting::{Disturbance, Harm, Setting};
 use crate::support::floor::Name;
 use crate::support::turns::{Owned, Turn, read};
-use crate::support::{Outcome, command_stats, connect, monotonic, sleep_until};
+use crate::support::{Outcome, command_counts, connect, monotonic, sleep_until};
 use crate::worker::Order;
 use redis::Connection;
 use rustix::process::{Pid, Signal, kill_process};
@@ -109,6 +109,8 @@ pub(crate) struct Round {
     /// Those that were not disturbed.
     pub(crate) living: Vec<usize>,
     pub(crate) scripts: f64,
+    /// Those inside of scripts, too.
+    pub(crate) commands: f64,
     pub(crate) publishes: f64,
     /// Processor time: of the server in that span, of the processes for each of their pairs in the whole round.
     pub(crate) server_micros: f64,
@@ -154,8 +156,8 @@ impl Stage {
         let (mut turns, micros_a_pair) = crowd.reports(&victims)?;
         turns.retain(|(_, turn)| turn.held >= from);
         turns.sort_by_key(|(_, turn)| turn.held);
-        let Usage { scripts, publishes, micros: server_micros } = used;
-        Ok(Round { turns, from, end, living, scripts, publishes, server_micros, micros_a_pair })
+        let Usage { scripts, commands, publishes, micros: server_micros } = used;
+        Ok(Round { turns, from, end, living, scripts, commands, publishes, server_micros, micros_a_pair })
     }
 }
 
@@ -271,6 +273,7 @@ impl Crowd {
 /// What the server has done so far.
 struct Usage {
     scripts: f64,
+    commands: f64,
     publishes: f64,
     /// Of processor time.
     micros: f64,
@@ -278,17 +281,19 @@ struct Usage {
 
 impl Usage {
     fn now(probe: &mut Connection) -> Outcome<Self> {
-        let mut calls =
-            |command| Ok::<_, Box<dyn std::error::Error + Send + Sync>>(command_stats(probe, command)?.calls);
-        let (scripts, publishes) = (calls("evalsha")? + calls("eval")?, calls("publish")?);
+        let counts = command_counts(probe)?;
+        let calls = |wanted: &[&str]| counts.iter().filter(|(name, _)| wanted.contains(&&**name)).map(|(_, n)| n).sum();
+        let (scripts, publishes) = (calls(&["evalsha", "eval"]), calls(&["publish"]));
+        let commands = counts.iter().map(|(_, calls)| calls).sum();
         let info: String = redis::cmd("INFO").arg("cpu").query(probe)?;
         let spent = |front| info.lines().find_map(|line| line.strip_prefix(front)?.parse::<f64>().ok()).unwrap_or(0.0);
-        Ok(Self { scripts, publishes, micros: (spent("used_cpu_sys:") + spent("used_cpu_user:")) * 1e6 })
+        Ok(Self { scripts, commands, publishes, micros: (spent("used_cpu_sys:") + spent("used_cpu_user:")) * 1e6 })
     }
 
     fn since(self, before: &Self) -> Self {
         Self {
             scripts: self.scripts - before.scripts,
+            commands: self.commands - before.commands,
             publishes: self.publishes - before.publishes,
             micros: self.micros - before.micros,
         }
