@@ -1,4 +1,5 @@
-//! Scripts: Lua files that lie beside the Rust file that runs them, joined with what several of them begin with.
+//! Scripts: Lua files that lie beside the Rust file that runs them. They are joined with what several of them begin with, and with
+//! the wrappers around them.
 
 mod preludes;
 
@@ -18,19 +19,19 @@ pub(crate) struct Script {
     by_sha: [OnceCell<String>; 2],
 }
 
-/// A Lua file that runs another one as `inner`, and takes so many arguments of its own: right behind the deadline.
+/// A Lua file that runs another one as `inner`. It has so many arguments of its own, right behind the deadline.
 pub(crate) struct Wrapper {
     pub(crate) file: &'static str,
     pub(crate) args: usize,
 }
 
 /// A script, and in strict mode the same in a wrapper.
-pub(crate) struct InModes {
+pub(crate) struct Modes {
     pub(crate) plain: Script,
     pub(crate) strict: Script,
 }
 
-impl InModes {
+impl Modes {
     pub(crate) fn of(&self, strict: bool) -> &Script {
         if strict { &self.strict } else { &self.plain }
     }
@@ -94,10 +95,10 @@ macro_rules! scripts {
     };
     (@one $(#[$doc:meta])* $id:ident = $file:literal, $keys:expr, $args:expr, strict: $strict:path) => {
         $(#[$doc])*
-        static $id: $crate::base::script::InModes = {
-            use $crate::base::script::{InModes, Script};
+        static $id: $crate::base::script::Modes = {
+            use $crate::base::script::{Modes, Script};
             let (plain, strict) = (stringify!($id), concat!(stringify!($id), "_STRICT"));
-            InModes {
+            Modes {
                 plain: Script::new(plain, &[], include_str!($file), $keys, $args),
                 strict: Script::new(strict, &[&$strict], include_str!($file), $keys, $args),
             }
@@ -125,6 +126,10 @@ impl Script {
 
     pub(crate) fn name(&self) -> &'static str {
         self.name
+    }
+
+    pub(crate) fn is_wrapped(&self) -> bool {
+        !self.wrappers.is_empty()
     }
 
     pub(crate) fn text(&self, dialect: Dialect) -> &str {
@@ -179,7 +184,7 @@ pub(crate) mod tests {
         }
     }
 
-    impl Checked for InModes {
+    impl Checked for Modes {
         fn check(&self) {
             self.plain.check();
             self.strict.check();
@@ -199,12 +204,18 @@ pub(crate) mod tests {
                 script.name
             );
             assert_eq!(in_body(wrapper.file), 1 + wrapper.args, "body of a wrapper of {}", script.name);
+            let keys = highest(wrapper.file, "KEYS[", body);
+            assert!(keys <= least(script.keys), "keys of a wrapper of {}", script.name);
+            let runs = format!("inner(KEYS, inside(ARGV, {}))", wrapper.args);
+            assert!(wrapper.file.contains(&runs), "a wrapper of {} has no {runs}", script.name);
         }
         assert_eq!(highest(script.file, "ARGV[", header), least(script.args), "header of {}", script.name);
         if let Exactly(keys) = script.keys {
             assert_eq!(highest(script.file, "KEYS[", header), keys, "header of {}", script.name);
             assert_eq!(highest(script.file, "KEYS[", body), keys, "body of {}", script.name);
-            assert_eq!(in_body(script.file), least(script.args), "body of {}", script.name);
+        }
+        if let Exactly(args) = script.args {
+            assert_eq!(in_body(script.file), args, "body of {}", script.name);
         }
         let replies = script.files().iter().all(|file| file.contains("\n-- reply "));
         assert!(replies, "{} does not say its reply", script.name);
@@ -217,13 +228,15 @@ pub(crate) mod tests {
     }
 
     /// A file that begins with the stale check says so among its arguments, and no file looks at the clock by itself, but for a
-    /// release that leaves the lock to a writer until then.
+    /// release that leaves the lock to a writer until then. A wrapper hands its deadline on, so all files of a script have one.
     fn a_deadline_comes_first(script: &Script) {
         let says = |text: &str| text.lines().any(|line| line.starts_with("-- ARGV[1]  deadline of this attempt"));
         let asks = script.text(Dialect::Plain).matches("'TIME'").count();
         let leaves = script.text(Dialect::Plain).contains("function leave_to_next_writer");
         assert!(asks <= 1, "{} asks for the time more than once", script.name);
-        assert_eq!(script.files().into_iter().any(says) || leaves, asks == 1, "deadline of {}", script.name);
+        let all_say = script.files().into_iter().all(says);
+        assert_eq!(all_say || leaves, asks == 1, "deadline of {}", script.name);
+        assert!(all_say || !script.is_wrapped(), "deadline of the files of {}", script.name);
     }
 
     #[test]
@@ -241,7 +254,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_inside_is_a_function_of_its_own() {
-        let joined = preludes::join(&["outer\n", "middle\n", "inmost\n"]);
+        let joined = preludes::join(&["outer\n", "middle", "inmost\n"]);
         let function = |body| format!("local inner = function(KEYS, ARGV)\n{body}\nend\n");
         assert_eq!(joined, [&function("inmost"), &function("middle"), "outer\n"].concat());
     }

@@ -13,7 +13,7 @@ use crate::base::config::Config;
 use crate::base::key::{EPOCH, Key};
 use crate::base::say::say;
 use crate::base::script::Count::{AtLeast, Exactly};
-use crate::base::script::{InModes, Script, Wrapper, scripts};
+use crate::base::script::{Modes, Script, Wrapper, scripts};
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Lease, Moment};
 use crate::client::Space;
@@ -29,11 +29,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Strict mode, around an acquire.
+/// Strict mode, around an acquire. Reply: that of what is inside, or an array with the ms left.
 pub(super) static QUARANTINE: Wrapper = Wrapper { file: include_str!("keys/quarantine.lua"), args: 3 };
 /// Strict mode, around what prolongs: it writes which process serves.
 pub(super) static SERVING: Wrapper = Wrapper { file: include_str!("keys/serving.lua"), args: 3 };
-/// Around an acquire that waits among processes.
+/// Around an acquire that waits among processes. Reply: what is inside grants, or an array of five, for [`Queue::not_won_in_turn`].
 pub(super) static IN_TURN: Wrapper = Wrapper { file: include_str!("keys/in_turn.lua"), args: 6 };
 
 asks! {
@@ -62,7 +62,7 @@ scripts! {
     RELEASE_GROUP = "keys/release_group.lua", AtLeast(1), AtLeast(2);
 }
 
-static REENTRANTLY: Acquire = Acquire { by: &ACQUIRE, last: 1, beside: None };
+static REENTRANTLY: Acquire = Acquire { forms: &ACQUIRE, last: 1, beside: None };
 
 /// As many arguments as a re-entry has at most.
 pub(super) type ProlongArgs<'a> = ArrayVec<Arg<'a>, 7>;
@@ -130,7 +130,7 @@ impl Keys {
         self.store.attempt(lane, &request, limits)
     }
 
-    /// Sends the acquire of a kind: its own script, in strict mode behind the quarantine.
+    /// Sends the acquire of a kind: its own script, in strict mode inside the quarantine.
     pub(super) fn acquire(
         &self,
         by: &Acquire,
@@ -161,16 +161,12 @@ impl Keys {
         let key = tenure.key();
         let queue = self.queue(key).filter(|queue| queue.matters(key, manner));
         let member = queue.map_or_else(String::new, |queue| queue.member(manner));
-        let mut args = AcquireArgs::new();
         let own = [Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(by.last)];
         let beside = by.beside.map(|name| name(key));
         let keys: ArrayVec<&str, 2> = std::iter::once(key.full()).chain(beside.as_deref()).collect();
-        args.extend(std::iter::once(Arg::Deadline).chain(self.quiet_args().into_iter().flatten()));
-        let strict = self.epoch.is_some();
         let at_once = || {
-            let args: AcquireArgs<'_> = args.iter().copied().chain(own).collect();
-            // What is wrapped touches keys that it does not name.
-            self.attempt(by.by.at_once.of(strict), &keys, &args, limits, Some(takes), !strict)
+            let args: AcquireArgs<'_> = self.opening().chain(own).collect();
+            self.ask_for(by.forms.of(false, self.is_strict()), &keys, &args, limits, takes)
         };
         let Some(queue) = queue else { return at_once() };
         if queue.goes_on(key, manner) {
@@ -180,8 +176,8 @@ impl Keys {
                 return Ok(answer);
             }
         }
-        args.extend(queue.asking(key, manner, &member).into_iter().chain(own));
-        let answer = self.attempt(by.by.in_turn.of(strict), &keys, &args, limits, Some(takes), false)?;
+        let args: AcquireArgs<'_> = self.opening().chain(queue.asking(key, manner, &member)).chain(own).collect();
+        let answer = self.ask_for(by.forms.of(true, self.is_strict()), &keys, &args, limits, takes)?;
         queue.answered(key, &answer, takes(&answer.reply));
         Ok(answer)
     }
@@ -231,11 +227,8 @@ impl Keys {
     }
 
     /// Of scripts that prolong, the one for this client, and its first arguments, which are for all of its keys.
-    pub(super) fn prolonging(&self, by: &'static InModes, lease: Lease) -> (&'static Script, ProlongArgs<'_>) {
-        let quiet = self.quiet_args();
-        let args =
-            std::iter::once(Arg::Deadline).chain(quiet.into_iter().flatten()).chain([Arg::Number(lease.millis())]);
-        (by.of(quiet.is_some()), args.collect())
+    pub(super) fn prolonging(&self, by: &'static Modes, lease: Lease) -> (&'static Script, ProlongArgs<'_>) {
+        (by.of(self.is_strict()), self.opening().chain([Arg::Number(lease.millis())]).collect())
     }
 
     /// Sends one to several keys, with so many arguments for all of them.
@@ -247,8 +240,7 @@ impl Keys {
         (shared, args): (usize, &[Arg<'_>]),
         limits: Limits<'_>,
     ) -> Result<Answers, Failure> {
-        // More than a deadline and a lease is of the epoch, which is beside the keys.
-        let (grants, may_ask) = (Some(prolongs as Grants), shared == 2);
+        let (grants, may_ask) = (Some(prolongs as Grants), may_ask(script));
         let request = Request { grants, may_ask, ..Request::new(Verb::Script(script), keys, args) };
         self.store.attempt_all(lane, &request, shared, limits)
     }
@@ -266,11 +258,17 @@ impl Keys {
         self.store.attempt_all(Lane::Releases, &request, shared, Limits::any_time(answer_by))
     }
 
-    /// Strict mode: what a wrapper needs to know of the epoch.
-    pub(super) fn quiet_args(&self) -> Option<[Arg<'_>; 3]> {
-        let (epoch, quarantine) = self.epoch.as_ref()?;
-        let key = if self.in_cluster { Arg::InSlot(epoch) } else { Arg::Text(epoch) };
-        Some([key, Arg::RunId, Arg::Number(*quarantine)])
+    pub(super) fn is_strict(&self) -> bool {
+        self.epoch.is_some()
+    }
+
+    /// The deadline, and in strict mode what a wrapper needs to know of the epoch.
+    pub(super) fn opening(&self) -> impl Iterator<Item = Arg<'_>> {
+        let quiet = self.epoch.as_ref().map(|(epoch, quarantine)| {
+            let key = if self.in_cluster { Arg::InSlot(epoch) } else { Arg::Text(epoch) };
+            [key, Arg::RunId, Arg::Number(*quarantine)]
+        });
+        std::iter::once(Arg::Deadline).chain(quiet.into_iter().flatten())
     }
 
     pub(super) fn ask(&self, command: &'static str, key: &str, answer_by: Moment) -> Result<Reply, Failure> {
@@ -380,7 +378,7 @@ impl Primitive for Keys {
 
     /// In strict mode each acquire looks at the epoch too, one lock at a time.
     fn group(&self) -> Option<&dyn GroupPrimitive> {
-        if self.epoch.is_none() { Some(self) } else { None }
+        if self.is_strict() { None } else { Some(self) }
     }
 
     /// HLEN comes first because it refuses a key of another type, which PTTL would call a lock.

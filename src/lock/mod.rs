@@ -38,8 +38,10 @@
 //!   it grants nothing. A key beside the lock that it needs (`Acquire::beside`) is not always at the same node: `fenced.rs`. It hands on `sweep_all` too, or a shutdown frees one lock a round trip; but not `group`, if its
 //!   acquire does anything that the script of groups does not do. What an acquire brings back besides the time of sending
 //!   is noted at the tenure, in a field of its own there, as a quorum notes its nodes.
-//! * Its scripts, declared there (`scripts!`, and by `asks!` an acquire that may wait among processes), in a folder of its name
-//!   beside it. Each is written once: wrappers add the quarantine and the queue. Tests find them.
+//! * Its scripts, declared there (`scripts!`), in a folder of its name beside it. Tests find them. An acquire is one Lua file: its
+//!   `ARGV[1]` to `[3]` are deadline, lease and owner, `ARGV[4]` is `Acquire::last`. It answers an integer if it grants nothing,
+//!   else nil or text. `asks!` declares it and adds queue and quarantine. A script that only needs strict mode says
+//!   `strict: QUARANTINE` (around what grants) or `strict: SERVING` (around what prolongs) in `scripts!`.
 //! * The public type, which asks its client for the engine of its kind (`Client::of_kind`) and has it answer the verbs by
 //!   one line (`answered_by!`). A kind that adds to the answers writes its verbs out, as `local.rs` does.
 //!

@@ -25,8 +25,8 @@ pub fn with_preludes(file: &str) -> String {
     preludes::join(&[file])
 }
 
-/// The text of a script as the library sends it, by the names of its files: `acquire`, or `quarantine+acquire`. Without its
-/// folder a name is of `keys`.
+/// The text of a script as the library sends it, by the names of its files: `acquire`, or `quarantine+acquire`. Names run from
+/// the outermost in. Without its folder a name is of `keys`.
 pub fn script(names: &str) -> String {
     let files = files();
     let texts: Vec<_> = names.split('+').map(|name| the_one(&files, name)).collect();

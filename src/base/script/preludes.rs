@@ -1,5 +1,5 @@
-//! What several scripts begin with, each said once. A Lua file names what it needs in the line `-- preludes` of its
-//! header. The tests and benches join files by this very code, so this file uses no other.
+//! What several scripts begin with, each said once, and how wrappers go around a script. A Lua file names what it needs in the line
+//! `-- preludes` of its header. The tests and benches join files by this very code, so this file uses no other.
 
 const PRELUDES: &[(&str, &str)] = &[
     ("stale", include_str!("preludes/stale.lua")),
@@ -16,21 +16,22 @@ const PRELUDES: &[(&str, &str)] = &[
     ("tell_first", include_str!("preludes/tell_first.lua")),
 ];
 
-/// The text of a script that consists of these files, each but the last a wrapper that runs the next one as `inner`. First comes what
-/// they need, once and in the order in which they name it, because the quarantine and the acquire inside ask for one time.
+/// Joins files to one script. Each but the last is a wrapper and runs the next as `inner`. Preludes come first, each once, so that all
+/// files share one time.
 ///
 /// Each file is the whole body of a function of KEYS and ARGV, and the first one is the script itself. A wrapper hands arguments on, so
 /// all files count them from 1.
 pub(crate) fn join(files: &[&str]) -> String {
-    let mut text = String::new();
+    let mut preludes = Vec::new();
     for prelude in files.iter().flat_map(|file| needs(file)).map(prelude) {
-        if !text.contains(prelude) {
-            text += prelude;
+        if !preludes.contains(&prelude) {
+            preludes.push(prelude);
         }
     }
+    let mut text = preludes.concat();
     for file in files.iter().skip(1).rev() {
         // Not `local function`, in which `inner` would be the function itself.
-        text = text + "local inner = function(KEYS, ARGV)\n" + file + "end\n";
+        text = text + "local inner = function(KEYS, ARGV)\n" + file.trim_end_matches('\n') + "\nend\n";
     }
     text + files.first().copied().unwrap_or_default()
 }

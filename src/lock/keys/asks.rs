@@ -3,12 +3,12 @@
 //! A kind writes one file. What goes around it is the same for all: the queue of processes, and the quarantine of strict clients.
 
 use crate::base::key::Key;
-use crate::base::script::InModes;
+use crate::base::script::{Modes, Script};
 
-/// The script by which a kind acquires: its keys and arguments are those of `acquire.lua`, but for the last, and its reply is an integer
-/// if it grants nothing, and else nil or a text.
+/// The acquire of a kind. It has the keys and arguments of `acquire.lua`, but for the last. Its reply is an integer if it grants
+/// nothing, else nil or text.
 pub(in crate::lock) struct Acquire {
-    pub(in crate::lock) by: &'static Asks,
+    pub(in crate::lock) forms: &'static Forms,
     /// The depth, or what else a kind says there.
     pub(in crate::lock) last: u64,
     /// A second key that it names. Where it is not at one node with the lock, the lock is taken as by a kind that has none, and
@@ -16,31 +16,37 @@ pub(in crate::lock) struct Acquire {
     pub(in crate::lock) beside: Option<fn(&Key) -> String>,
 }
 
-/// The script by which a kind acquires, alone and in turn.
-pub(in crate::lock) struct Asks {
-    pub(in crate::lock) at_once: InModes,
-    pub(in crate::lock) in_turn: InModes,
+/// The script by which a kind acquires, at once and in turn.
+pub(in crate::lock) struct Forms {
+    pub(in crate::lock) at_once: Modes,
+    pub(in crate::lock) in_turn: Modes,
+}
+
+impl Forms {
+    pub(super) fn of(&self, in_turn: bool, strict: bool) -> &Script {
+        if in_turn { self.in_turn.of(strict) } else { self.at_once.of(strict) }
+    }
 }
 
 /// Declares those of a module: `NAME = "file.lua", keys, args;`, once in it.
 macro_rules! asks {
     ($($(#[$doc:meta])* $id:ident = $file:literal, $keys:expr, $args:expr;)*) => {
         $($(#[$doc])*
-        static $id: $crate::lock::keys::asks::Asks = {
-            use $crate::base::script::{InModes, Script};
-            use $crate::lock::keys::asks::Asks;
+        static $id: $crate::lock::keys::asks::Forms = {
+            use $crate::base::script::{Modes, Script};
+            use $crate::lock::keys::asks::Forms;
             use $crate::lock::keys::{IN_TURN, QUARANTINE};
             let names = [
                 [stringify!($id), concat!(stringify!($id), "_STRICT")],
                 [concat!(stringify!($id), "_IN_TURN"), concat!(stringify!($id), "_IN_TURN_STRICT")],
             ];
             let text = include_str!($file);
-            Asks {
-                at_once: InModes {
+            Forms {
+                at_once: Modes {
                     plain: Script::new(names[0][0], &[], text, $keys, $args),
                     strict: Script::new(names[0][1], &[&QUARANTINE], text, $keys, $args),
                 },
-                in_turn: InModes {
+                in_turn: Modes {
                     plain: Script::new(names[1][0], &[&IN_TURN], text, $keys, $args),
                     strict: Script::new(names[1][1], &[&QUARANTINE, &IN_TURN], text, $keys, $args),
                 },

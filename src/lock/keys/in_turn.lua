@@ -11,7 +11,7 @@
 -- ARGV[6]  TTL of the queue, ms
 -- ARGV[7]  how long the turn is left to the head of the queue, ms
 -- inner    the acquire, with the arguments behind these
--- reply    what `inner` grants; else array of five: the holder's PTTL, ms (-1: none, -2: it is free); rank in
+-- reply    what `inner` grants, or its error; else array of five: the holder's PTTL, ms (-1: none, -2: it is free); rank in
 --          the queue (-1: not in it); ms for which the turn is another's (0: it is not); arrival; 1: the holder is none of
 --          ours (0: it is, or is not known)
 local lock = KEYS[1]

@@ -12,12 +12,12 @@ use crate::base::time::{Clock, Lease};
 use crate::lease::tenure::Tenure;
 use crate::store::node::{Answer, Arg, Failure, GRACE, Lane, Limits, Reply, Request, Verb};
 
-/// Scripts that touch more keys than they name, besides those that acquire or renew.
-static BESIDE: [&Script; 3] = [&REENTER.strict, &RELEASE_IN_TURN, &LEAVE];
+/// Scripts that touch more keys than they name, besides those with a wrapper and those of read-write locks.
+static BESIDE: [&Script; 2] = [&RELEASE_IN_TURN, &LEAVE];
 
-/// Whether a script may be sent to where its slot is on its way.
+/// Whether a script may be sent to where its slot is on its way. A wrapper touches keys that the call does not name.
 pub(super) fn may_ask(script: &'static Script) -> bool {
-    !BESIDE.iter().any(|beside| std::ptr::eq(*beside, script))
+    !script.is_wrapped() && !BESIDE.iter().any(|beside| std::ptr::eq(*beside, script))
 }
 
 impl Keys {

@@ -38,7 +38,7 @@ scripts! {
 
 /// With a token, from a counter that lives for so long.
 const fn acquire(ttl: u64) -> Acquire {
-    Acquire { by: &ACQUIRE_FENCED, last: ttl, beside: Some(counter_of) }
+    Acquire { forms: &ACQUIRE_FENCED, last: ttl, beside: Some(counter_of) }
 }
 
 fn counter_of(key: &Key) -> String {

@@ -2,7 +2,7 @@
 
 use crate::base::key::{Key, Side};
 use crate::base::script::Count::Exactly;
-use crate::base::script::{InModes, Script, scripts};
+use crate::base::script::{Modes, Script, scripts};
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::Moment;
 use crate::client::Space;
@@ -56,7 +56,7 @@ impl Sides {
     /// Sends the acquire of a side. The advice beside the lock is left out where it could be in the way of a slot that moves.
     pub(super) fn ask(
         &self,
-        by: &'static InModes,
+        by: &'static Modes,
         keys: &[&str],
         own: [Arg<'_>; 3],
         tenure: &Tenure,
@@ -65,14 +65,12 @@ impl Sides {
     ) -> Result<Answer, Failure> {
         let key = tenure.key();
         let advice = if self.is_apart(key) { NO_ADVICE } else { self.advice(key, manner) };
-        let quiet = self.keys.quiet_args();
-        let first = std::iter::once(Arg::Deadline);
-        let args: Args<'_> = first.clone().chain(quiet.into_iter().flatten()).chain(own).chain(advice).collect();
-        match self.keys.attempt(by.of(quiet.is_some()), keys, &args, limits, Some(takes), false) {
+        let args: Args<'_> = self.keys.opening().chain(own).chain(advice).collect();
+        match self.keys.attempt(by.of(self.keys.is_strict()), keys, &args, limits, Some(takes), false) {
             Err(failure) if failure.is_on_its_way() => match self.keys.quiet_on_its_way() {
                 Some(quiet) => Ok(quiet),
                 None => {
-                    let args: Args<'_> = first.chain(own).chain(NO_ADVICE).collect();
+                    let args: Args<'_> = std::iter::once(Arg::Deadline).chain(own).chain(NO_ADVICE).collect();
                     self.keys.attempt(&by.plain, keys, &args, limits, Some(takes), true)
                 }
             },
