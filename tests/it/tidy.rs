@@ -6,7 +6,7 @@ use crate::lua;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-const LONGEST_FILE: usize = 450;
+const LONGEST_FILE: usize = 700;
 const MEDIAN_FUNCTION: usize = 8;
 
 fn root() -> PathBuf {
