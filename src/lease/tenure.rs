@@ -21,6 +21,7 @@ use crate::base::time::{Clock, Lease, Moment};
 use crate::lease::nodes::Nodes;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use token::Token;
 
 mod commands;
@@ -92,6 +93,8 @@ pub(crate) struct Tenure {
     word: AtomicU64,
     watches: AtomicU32,
     renewed: AtomicU64,
+    /// The lease of the grant or renewal that its deadline is of, ms.
+    granted_for: AtomicU64,
     suspect: AtomicBool,
     announced: AtomicBool,
     acquire_sent: AtomicU64,
@@ -121,6 +124,7 @@ impl Tenure {
             word: AtomicU64::new(PENDING),
             watches: AtomicU32::new(0),
             renewed: AtomicU64::new(0),
+            granted_for: AtomicU64::new(0),
             suspect: AtomicBool::new(false),
             announced: AtomicBool::new(false),
             acquire_sent: AtomicU64::new(u64::MAX),
@@ -181,7 +185,14 @@ impl Tenure {
         self.clock.now()
     }
 
-    /// When the acquire that took the key was sent.
+    /// It was acquired then, if not before. What a release gave was acquired when that was known: its deadline counts from the ask.
+    pub(crate) fn note_acquired(&self, at: Moment) {
+        for began in [&self.acquire_sent, &self.hold_began] {
+            let _ = began.compare_exchange(u64::MAX, at.0, SeqCst, SeqCst);
+        }
+    }
+
+    /// When the acquire that took the key was sent, or when it was known that a release gave it.
     pub(crate) fn acquire_sent(&self) -> Moment {
         Moment(self.acquire_sent.load(SeqCst))
     }
@@ -253,14 +264,25 @@ impl Tenure {
             };
             match self.word.compare_exchange(old, new, SeqCst, SeqCst) {
                 Ok(_) if new == LOST => return false,
+                Ok(_) if new == until => break self.granted_for.store(lease.millis(), SeqCst),
                 Ok(_) => break,
                 Err(changed) => old = changed,
             }
         }
-        self.acquire_sent.fetch_min(sent.0, SeqCst);
-        let _ = self.hold_began.compare_exchange(u64::MAX, sent.0, SeqCst, SeqCst);
+        self.note_acquired(sent);
         self.suspect.store(false, SeqCst);
         true
+    }
+
+    /// How much longer than until its deadline the server has it, counted from when it was asked.
+    pub(crate) fn margin(&self) -> Duration {
+        let lease = Lease::clamped(self.granted_for());
+        lease.span() - lease.validity()
+    }
+
+    /// The lease of the grant or renewal that its deadline is of.
+    pub(crate) fn granted_for(&self) -> Duration {
+        Duration::from_millis(self.granted_for.load(SeqCst))
     }
 
     /// Whether the lock is still surely held: one load and one look at the clock, no lock, no round trip.
@@ -406,7 +428,7 @@ impl Tenure {
     /// When what unanswered attempts may have left can be swept for good; `None` when every attempt was answered.
     pub(crate) fn sweep_due(&self) -> Option<Moment> {
         // The server executes an attempt up to and within its last millisecond.
-        self.open_until().map(|open| open.plus(std::time::Duration::from_millis(1)))
+        self.open_until().map(|open| open.plus(Duration::from_millis(1)))
     }
 
     /// Until when an unanswered attempt may still be executed; `None` when every attempt was answered.

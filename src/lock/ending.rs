@@ -252,7 +252,7 @@ impl Engine {
         self.sweep_at(tenure, self.space.clock.now());
     }
 
-    fn sweep_at(&self, tenure: &Arc<Tenure>, due: Moment) {
+    pub(super) fn sweep_at(&self, tenure: &Arc<Tenure>, due: Moment) {
         if let Some(keeper) = self.strong_keeper() {
             self.space.sweeper.sweep(tenure, keeper, due);
         }

@@ -192,9 +192,13 @@ impl Keeper for Engine {
     fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause) {
         if tenure.standing() == Standing::Lost {
             self.space.watchdog.forget(tenure);
+            let is_gone = cause == LossCause::Removed;
             // Its key does not end with its lease, or it may have waited: a master that knows nothing of the hold may have the mark.
-            if tenure.lease_until() == Moment::MAX || self.primitive.leaves_marks() {
+            if tenure.lease_until() == Moment::MAX || is_gone && self.primitive.leaves_marks() {
                 self.sweep_now(tenure);
+            } else if self.primitive.leaves_marks() {
+                // No sooner than the lease is over at the server: it lasts as long as was asked for.
+                self.sweep_at(tenure, self.space.clock.now().plus(tenure.margin()));
             }
             self.sweep_open(tenure);
             self.announce(tenure, cause);

@@ -199,6 +199,20 @@ fn a_writer_that_lost_its_lock_by_a_failover_keeps_nobody_out_after_it() {
     });
 }
 
+/// As at a master that did not hear that it has the lock: it is in the mark there, and its lease ends before that is seen.
+#[test]
+fn a_writer_whose_lease_ended_is_taken_out_of_the_mark() {
+    let server = Server::start();
+    let locks = ReadWriteLock::new(&server.builder().build().unwrap());
+    let guard = locks.write().request("n").lease(WATCHED).guard().unwrap().unwrap();
+    let hold = guard.hold();
+    let field = format!("{}:write", hold.owner());
+    server.ask::<i64>(&["DEL", "n"]);
+    server.ask::<i64>(&["ZADD", "redlatch_writer:{n}", "1", &field, "9e15", &format!("+{field}")]);
+    eventually(WATCHED + 2 * SOON, "it is out", || server.ask::<i64>(&["EXISTS", "redlatch_writer:{n}"]) == 0);
+    assert!(!hold.is_valid());
+}
+
 #[test]
 fn strict_clients_have_both_sides_after_the_quarantine() {
     let server = Server::start();
