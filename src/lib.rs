@@ -168,6 +168,7 @@
 // | seat, kept, shared | who of this process has a lock; released, for the next thread of it; several threads have it. `seat.rs` has the table |
 // | line, head, parked | who of this process waits; the one that contends at the store; the others, in order of arrival |
 // | queue, ticket, rank | the processes that wait, in order of arrival, at the store; one wait in it; how many are before it |
+// | offer, name, give | for how long a waiting call may have the lock before it asks again; what it is in the queue since its last ask; what a release does |
 // | ear, members | the channel on which a client alone is told; that on which ours are counted. *Foreigners* listen to a lock and are not among them |
 // | mark, promise | says that a free lock is left to the head of the queue, or to foreigners, for some ms |
 // | company, bystanders | others that may wait for a lock, as far as this client saw; who listens and never waits |

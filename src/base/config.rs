@@ -32,13 +32,20 @@ pub enum Reentry {
 /// four times as often, for four times as long.
 ///
 /// Processes that wait for a [`ReentrantLock`](crate::ReentrantLock) queue, and are served in the order in which they
-/// came: an unlock on the wire wakes the first of them, and for some milliseconds nobody else of them takes the lock but by a
-/// try. Within a `turn` from when it came first a process may be faster and take it again. One that was stopped or is
-/// gone is passed over within milliseconds. Programs on Redisson, which know no queue, are left the turn now and then,
-/// four times `give_way` long.
+/// came. An unlock on the wire gives the lock to the first of them and tells it, so the lock is not free in between. A process
+/// that is gone is passed over. One that is stopped in that moment keeps the lock for 1.5 s, or for its lease if that is
+/// shorter. A hold that was given so has 1.5 s at first; the watchdog prolongs it to its lease 25 ms later.
+///
+/// To some an unlock gives nothing. It tells them that the lock is free, and for some milliseconds nobody else of those who wait
+/// takes it. These are calls with a lease of their own that is not renewed, and a [`FencedLock`](crate::FencedLock). These are
+/// also clients that are strict, have `sync_replicas`, or a `max_hold` shorter than two leases. Within a `turn` a process may be
+/// faster than they are and take the lock again. One of them that was stopped is passed over within milliseconds.
+///
+/// Programs on Redisson, which know no queue, are left the turn now and then, four times `give_way` long. So are tries and
+/// groups: one unlock in 32 leaves the lock free.
 ///
 /// Only locks that the watchdog renews are passed on, none that is Suspect, has less than half of `watchdog_timeout`
-/// left, or was taken or extended for longer than that.
+/// left, or of what it was given, or was taken or extended for longer than that.
 ///
 /// After a force unlock by another process passes may go on until these bounds.
 ///
@@ -93,8 +100,8 @@ impl HandOff {
         Self { within: span, ..self }
     }
 
-    /// For so long a running thread may take the lock again though others wait: of its process, or of others in the queue,
-    /// which are told each time and may be faster.
+    /// For so long a running thread may take the lock again though others wait: of its process, or of others that are only told
+    /// of its unlock. What an unlock gives to another process is not its own any more.
     pub fn turn(self, span: Duration) -> Self {
         Self { turn: span, ..self }
     }

@@ -32,6 +32,12 @@ pub(crate) enum Mutant {
     TokensForgetTheClock,
     /// The head of the queue does not ask when it is told.
     HeadNeverAsks,
+    /// Who is given a lock believes in it from when it is told of it.
+    BelievesWhenTold,
+    /// Who is given a lock believes in it though it asked again after that.
+    BelievesAnyName,
+    /// The lock is given to the head of the queue, whether it lives or not.
+    GivesToTheDead,
     /// The mark that leaves the turn to the head of the queue stays, and is believed, until somebody takes the lock.
     MarkNeverEnds,
     /// A ticket of a process that is gone stays in the queue, and counts as told.
@@ -114,6 +120,9 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "release_needs_memory" => Mutant::ReleaseNeedsMemory,
         "tokens_forget_the_clock" => Mutant::TokensForgetTheClock,
         "head_never_asks" => Mutant::HeadNeverAsks,
+        "believes_when_told" => Mutant::BelievesWhenTold,
+        "believes_any_name" => Mutant::BelievesAnyName,
+        "gives_to_the_dead" => Mutant::GivesToTheDead,
         "mark_never_ends" => Mutant::MarkNeverEnds,
         "dead_never_skipped" => Mutant::DeadNeverSkipped,
         "counts_by_subscribers" => Mutant::CountsBySubscribers,
@@ -201,11 +210,16 @@ const CHANGES: &[Change] = &[
     ),
     (Mutant::MarkNeverEnds, TELL_FIRST, &[("'PX', turn", "'PX', 86400000")]),
     (Mutant::MarkNeverEnds, ASK_IN_TURN, &[(" or left > 1000", "")]),
-    (Mutant::DeadNeverSkipped, TELL_FIRST, &[("ticket .. ' ' .. rank) > 0", "ticket .. ' ' .. rank) >= 0")]),
+    (Mutant::DeadNeverSkipped, TELL_FIRST, &[("(news or rank)) > 0", "(news or rank)) >= 0")]),
     (
         Mutant::DeadNeverSkipped,
         ASK_IN_TURN,
         &[("redis.call('ZREMRANGEBYRANK', queue, 0, rank)", "redis.call('ZREM', queue, ticket)\n  passed = {}")],
+    ),
+    (
+        Mutant::GivesToTheDead,
+        &["RELEASE_IN_TURN"],
+        &[("'NUMSUB', ear)[2] > 0", "'NUMSUB', ear)[2] >= 0"), ("told > 0", "told >= 0")],
     ),
     (
         Mutant::CountsBySubscribers,

@@ -107,7 +107,7 @@ impl Shutdown {
 
 /// Listens to a channel. It is called by the thread that reads for all: it must not block, nor come back to its subscriber.
 pub(crate) trait Ear: Send + Sync {
-    /// A message came. Whoever may publish can send one, so it is a hint and never a proof.
+    /// A message came. Whoever may publish can send one, so it is a hint, but for what a ticket is given by its name.
     fn hear(&self, payload: &[u8]);
 
     /// Messages may have been missed until now: the subscription has just begun, or was cut.

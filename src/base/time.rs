@@ -73,6 +73,11 @@ impl Lease {
         Self(whole_millis(span.clamp(Self::MIN, Self::MAX)))
     }
 
+    /// For constants, which are inside the bounds.
+    pub(crate) const fn of_millis(millis: u64) -> Self {
+        Self(millis)
+    }
+
     pub(crate) fn span(self) -> Duration {
         Duration::from_millis(self.millis())
     }

@@ -197,7 +197,8 @@ impl Hold {
         self.inner.end.load(SeqCst) == OPEN && self.inner.tenure.is_valid()
     }
 
-    /// How long the hold is still surely valid if it is not renewed; zero when it is not valid.
+    /// How long the hold is still surely valid if it is not renewed; zero when it is not valid. After a wait it may be less than 1.5 s at
+    /// first, until the watchdog has prolonged it: see [`HandOff`](crate::HandOff).
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let deadline = self.inner.tenure.deadline().filter(|_| self.inner.end.load(SeqCst) == OPEN);

@@ -29,6 +29,9 @@ const SHORT: usize = 1;
 /// Threads that renew, by lane; there are as many connections for them.
 const WORKERS: [usize; LANES] = [2, 1];
 
+/// How soon a tenure is prolonged that was given for less than its lease. A hold that is shorter costs nothing.
+const YOUNG: Duration = Duration::from_millis(25);
+
 /// With less than this left of a lease no renewal is begun: its answer would come too late.
 const TOO_LATE: Duration = Duration::from_millis(5);
 
@@ -127,7 +130,7 @@ impl Watchdog {
     /// When the timer thread cannot be started.
     pub(crate) fn keep(&self, tenure: &Arc<Tenure>, keeper: Arc<dyn Keeper>) -> std::io::Result<()> {
         self.shared.start(&mut self.shared.schedule.lock())?;
-        self.shared.plan(tenure, keeper, Next::Renew(self.shared.interval(tenure)), tenure.acquire_sent());
+        self.shared.plan(tenure, keeper, Next::Renew(self.shared.first_interval(tenure)), tenure.acquire_sent());
         Ok(())
     }
 
@@ -136,6 +139,11 @@ impl Watchdog {
     pub(crate) fn alarm(&self) -> Alarm {
         let shared: Weak<Shared> = Arc::downgrade(&self.shared);
         Arc::new(move |is_meant| shared.upgrade().into_iter().for_each(|shared| shared.alarm(is_meant)))
+    }
+
+    /// Whether that was since then.
+    pub(crate) fn was_alarmed_since(&self, moment: Moment) -> bool {
+        self.shared.schedule.lock().alarmed_at >= moment
     }
 
     /// Forgets a tenure that ended.
@@ -173,9 +181,20 @@ impl Shared {
         self.lease_of(tenure) / 3
     }
 
+    /// The same from its acquire on. What was given for less than its lease is prolonged soon: its holder may be stopped for a while.
+    fn first_interval(&self, tenure: &Tenure) -> Duration {
+        if self.is_young(tenure) { YOUNG } else { self.interval(tenure) }
+    }
+
+    /// Whether it has been given for less than its lease, and not prolonged yet.
+    fn is_young(&self, tenure: &Tenure) -> bool {
+        tenure.granted_for() < self.lease_of(tenure)
+    }
+
     /// How much earlier than due a renewal may go, to share a command with others.
     fn slack(&self, tenure: &Tenure) -> Duration {
-        self.lease_of(tenure) / 60
+        // One that was given is not asked for early: most are over by then.
+        if self.is_young(tenure) { Duration::ZERO } else { self.lease_of(tenure) / 60 }
     }
 
     /// How soon a failed renewal is tried again.

@@ -94,7 +94,7 @@ impl Engine {
         match take {
             Ok(None) => Ok(Together::Busy(0)),
             Ok(Some((TakeAll::Acquired(sent), _))) => {
-                self.book_all(tenures.iter().map(|tenure| self.hold(tenure, sent, asked, forced)).collect())
+                self.book_all(tenures.iter().map(|tenure| self.hold(tenure, (sent, lease), asked, forced)).collect())
             }
             Ok(Some((TakeAll::Busy(taken), _))) => Ok(self.group_busy(taken)),
             Ok(Some((TakeAll::Apart, _))) => Ok(Together::Apart),

@@ -66,6 +66,13 @@ impl Engine {
         self.space.ground(self.kind.shared)
     }
 
+    /// For how long a release may give the lock to a call that waits and has not asked again: only what is renewed, and soon.
+    pub(super) fn offer(&self, asked: Asked) -> Option<Lease> {
+        let (config, lease) = (&self.space.config, self.space.config.length(asked));
+        let is_renewed = asked.is_renewed() && !is_ending() && config.max_hold >= lease.span().saturating_mul(2);
+        is_renewed.then(|| self.primitive.offer(lease)).flatten()
+    }
+
     /// The names of a lock.
     ///
     /// # Errors
@@ -94,7 +101,10 @@ impl Engine {
         match take {
             Take::Busy(left) => Ok(Outcome::Busy(left)),
             Take::Left(left) => Ok(Outcome::Left(left)),
-            Take::Acquired(sent) => Ok(self.hold(tenure, sent, asked, forced)?.map_or(Outcome::Again, Outcome::Won)),
+            Take::Acquired(sent) => {
+                let lease = self.space.config.length(asked);
+                Ok(self.hold(tenure, (sent, lease), asked, forced)?.map_or(Outcome::Again, Outcome::Won))
+            }
         }
     }
 
@@ -119,10 +129,16 @@ impl Engine {
         Ok(take?.map(|(take, _)| take))
     }
 
-    /// Books an acquired tenure as a hold of the current thread; `None` when it cannot be believed: its validity was
-    /// over on arrival, or a force unlock of this process ended meanwhile.
-    pub(super) fn hold(&self, tenure: &Arc<Tenure>, sent: Moment, asked: Asked, forced: u64) -> Result<Option<Hold>> {
-        if !tenure.confirm(sent, self.space.config.length(asked)) {
+    /// Books an acquired tenure as a hold of the current thread, which has it for so long from then on; `None` when it cannot be believed:
+    /// its validity was over on arrival, or a force unlock of this process ended meanwhile.
+    pub(super) fn hold(
+        &self,
+        tenure: &Arc<Tenure>,
+        (sent, lease): (Moment, Lease),
+        asked: Asked,
+        forced: u64,
+    ) -> Result<Option<Hold>> {
+        if !tenure.confirm(sent, lease) {
             tenure.end();
             self.sweep_now(tenure);
             self.sweep_open(tenure);

@@ -4,6 +4,7 @@ use super::engine::Engine;
 use super::primitive::Renewed;
 use super::queue::{Ticket, stays};
 use crate::base::error::Result;
+use crate::base::key::Key;
 use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::time::{Lease, Moment};
@@ -26,11 +27,15 @@ impl Engine {
         }
     }
 
-    /// When the answer to a renewal is not waited for any more. That of a short lease has to come before the next is due.
-    fn renewal_ends(&self, lease: Lease) -> Moment {
-        let third = lease.span() / 3;
-        let short = lease < self.space.config.watchdog_lease;
-        if short { self.space.one_answer().min(self.space.clock.now().plus(third)) } else { self.space.one_answer() }
+    /// When the answer to a renewal is not waited for any more. That of a short lease has to come before the next is due, and that of a
+    /// hold that was given for less than its lease while there is time for another.
+    fn renewal_ends(&self, batch: &[Arc<Tenure>], lease: Lease) -> Moment {
+        let (now, third) = (self.space.clock.now(), lease.span() / 3);
+        let short = (lease < self.space.config.watchdog_lease).then_some(third);
+        let young = batch.iter().filter(|tenure| tenure.granted_for() < lease.span());
+        let left = young.filter_map(|tenure| tenure.deadline()).map(|deadline| deadline.since(now) / 2).min();
+        let spans = short.into_iter().chain(left);
+        spans.map(|span| now.plus(span)).fold(self.space.one_answer(), Moment::min)
     }
 
     fn book_renewal(&self, tenure: &Arc<Tenure>, answer: Option<Moment>, lease: Lease) {
@@ -40,7 +45,9 @@ impl Engine {
         if let Some(deadline) = tenure.deadline().filter(|_| answer.is_some()) {
             self.space.counters.renewals.add(1);
             let now = self.space.clock.now();
-            let share = deadline.since(now).as_secs_f64() / lease.span().as_secs_f64();
+            // Of what it had: a hold that was given has less than a lease at first.
+            let had = lease.span().min(tenure.granted_for());
+            let share = deadline.since(now).as_secs_f64() / had.as_secs_f64();
             self.space.counters.note_margin(share, now);
         }
         let _ = self.book(tenure, answer, lease);
@@ -87,21 +94,39 @@ impl Engine {
     }
 }
 
-/// A place in a queue whose call has ended.
+/// What a call that goes leaves in a queue.
+pub(super) struct Departure {
+    key: Key,
+    /// As what it may be there: its last name, and those before it.
+    names: [String; 2],
+    /// To whom the lock may be given as long as it is.
+    owner: Option<Arc<Tenure>>,
+}
+
+impl Departure {
+    /// That of a ticket, as it is now.
+    pub(super) fn of(ticket: &Ticket, owner: Option<&Arc<Tenure>>) -> Self {
+        Self { key: ticket.key().clone(), names: ticket.names(), owner: owner.map(Arc::clone) }
+    }
+}
+
+/// Gives a place up, and then what was given to its owner: in the other order a release in between could give the lock to nobody.
 struct Leave {
     /// Kept until then: a client may be dropped as soon as its last call has ended.
     engine: Arc<Engine>,
-    ticket: Arc<Ticket>,
+    departure: Departure,
     until: Moment,
 }
 
 impl Chore for Leave {
     fn run(&self) -> Result<()> {
-        match self.engine.primitive.leave(&self.ticket, self.engine.space.one_answer()) {
-            Err(failure) if failure.may_pass() => Err(failure.into_error(self.ticket.key().resource())),
+        let Departure { key, names, owner } = &self.departure;
+        match self.engine.primitive.leave(key, names, self.engine.space.one_answer()) {
+            Err(failure) if failure.may_pass() => return Err(failure.into_error(key.resource())),
             // Refused for good: the place ends with the queue, or was never had.
-            _ => Ok(()),
+            _ => {}
         }
+        owner.iter().try_for_each(|owner| self.engine.sweep(owner))
     }
 
     fn until(&self) -> Moment {
@@ -109,23 +134,23 @@ impl Chore for Leave {
     }
 
     fn whereabouts(&self) -> String {
-        format!("a place in the queue of lock {:?}", self.ticket.key().full())
+        format!("a place in the queue of lock {:?}", self.departure.key.full())
     }
 }
 
 impl Engine {
-    /// Has a ticket taken out of the queue at `due`, if there is reason to.
-    pub(super) fn leave_queue(&self, ticket: &Arc<Ticket>, due: Option<Moment>) {
-        if let (Some(engine), Some(due)) = (self.strong(), due) {
+    /// Has a place given up at `due`.
+    pub(super) fn leave_queue(&self, departure: Departure, due: Moment) {
+        if let Some(engine) = self.strong() {
             let until = stays(&self.space.config, due);
-            self.space.sweeper.run_at(Box::new(Leave { engine, ticket: Arc::clone(ticket), until }), due);
+            self.space.sweeper.run_at(Box::new(Leave { engine, departure, until }), due);
         }
     }
 }
 
 impl Engine {
     fn renew_by(&self, batch: &[Arc<Tenure>], lease: Lease) {
-        match self.primitive.renew(Lane::Renewals, batch, lease, self.renewal_ends(lease)) {
+        match self.primitive.renew(Lane::Renewals, batch, lease, self.renewal_ends(batch, lease)) {
             Ok(renewed) => {
                 let usual = self.space.config.watchdog_lease;
                 let booked = if mutant::is(Mutant::BooksUsualLease) { usual } else { lease };

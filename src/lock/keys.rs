@@ -8,7 +8,7 @@ mod spread;
 mod telling;
 
 use super::primitive::{GroupPrimitive, Primitive, Renewed, Take, heard};
-use super::queue::{Manner, Queue, Ticket};
+use super::queue::{Manner, OFFER, Queue};
 use crate::base::config::Config;
 use crate::base::key::{EPOCH, Key};
 use crate::base::say::say;
@@ -34,7 +34,7 @@ pub(super) static QUARANTINE: Wrapper = Wrapper { file: include_str!("keys/quara
 /// Strict mode, around what prolongs: it writes which process serves.
 pub(super) static SERVING: Wrapper = Wrapper { file: include_str!("keys/serving.lua"), args: 3 };
 /// Around an acquire that waits among processes. Reply: what is inside grants, or an array of five, for [`Queue::not_won_in_turn`].
-pub(super) static IN_TURN: Wrapper = Wrapper { file: include_str!("keys/in_turn.lua"), args: 6 };
+pub(super) static IN_TURN: Wrapper = Wrapper { file: include_str!("keys/in_turn.lua"), args: 7 };
 
 asks! {
     /// Reply: nil (acquired) or the holder's PTTL in ms.
@@ -52,8 +52,8 @@ scripts! {
     RELEASE = "keys/release.lua", Exactly(1), Exactly(3);
     /// Reply: that of [`Freed::of`], or an array of three, for [`Queue::told`].
     RELEASE_IN_TURN = "keys/release_in_turn.lua", Exactly(1), Exactly(10);
-    /// Reply: 1 or 0 (it was not there).
-    LEAVE = "keys/leave.lua", Exactly(1), Exactly(4);
+    /// Reply: how many places were left.
+    LEAVE = "keys/leave.lua", Exactly(1), Exactly(5);
     /// Reply: that of [`Freed::of`].
     FORCE_UNLOCK = "keys/force_unlock.lua", Exactly(1), Exactly(1);
     /// Reply: 0 (acquired) or the number of a key that is taken, from 1.
@@ -68,7 +68,7 @@ static REENTRANTLY: Acquire = Acquire { forms: &ACQUIRE, last: 1, beside: None }
 pub(super) type ProlongArgs<'a> = ArrayVec<Arg<'a>, 7>;
 
 /// As many arguments as an acquire has at most.
-type AcquireArgs<'a> = ArrayVec<Arg<'a>, 13>;
+type AcquireArgs<'a> = ArrayVec<Arg<'a>, 14>;
 
 /// The commands of a lock's kind at a store, alone or as a node of a quorum.
 pub(super) struct Keys {
@@ -77,6 +77,8 @@ pub(super) struct Keys {
     /// the quarantine in ms.
     epoch: Option<(String, u64)>,
     in_cluster: bool,
+    /// Replicas have to confirm what is granted.
+    is_confirmed: bool,
     /// A publish was refused, and that was said.
     unheard: AtomicBool,
     /// A quarantine is going on, and that was said.
@@ -89,7 +91,7 @@ impl Keys {
         let epoch = || ([&config.key_prefix, EPOCH].concat(), config.watchdog_lease.millis());
         let (unheard, quiet) = (AtomicBool::new(false), AtomicBool::new(false));
         let (epoch, in_cluster) = (config.strict.then(epoch), config.in_cluster);
-        Self { store, epoch, in_cluster, unheard, quiet, queue: None }
+        Self { store, epoch, in_cluster, is_confirmed: config.replicas.is_some(), unheard, quiet, queue: None }
     }
 
     /// The same with a queue for the processes that wait, unless the client wants none.
@@ -160,7 +162,7 @@ impl Keys {
     ) -> Result<Answer, Failure> {
         let key = tenure.key();
         let queue = self.queue(key).filter(|queue| queue.matters(key, manner));
-        let member = queue.map_or_else(String::new, |queue| queue.member(manner));
+        let members = queue.map_or_else(Default::default, |queue| queue.members(manner));
         let own = [Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(by.last)];
         let beside = by.beside.map(|name| name(key));
         let keys: ArrayVec<&str, 2> = std::iter::once(key.full()).chain(beside.as_deref()).collect();
@@ -176,7 +178,7 @@ impl Keys {
                 return Ok(answer);
             }
         }
-        let args: AcquireArgs<'_> = self.opening().chain(queue.asking(key, manner, &member)).chain(own).collect();
+        let args: AcquireArgs<'_> = self.opening().chain(queue.asking(key, manner, &members)).chain(own).collect();
         let answer = self.ask_for(by.forms.of(true, self.is_strict()), &keys, &args, limits, takes)?;
         queue.answered(key, &answer, takes(&answer.reply));
         Ok(answer)
@@ -398,10 +400,16 @@ impl Primitive for Keys {
         self.queue.as_ref().filter(|_| self.counts_listeners(key))
     }
 
-    fn leave(&self, ticket: &Ticket, answer_by: Moment) -> Result<(), Failure> {
+    fn leave(&self, key: &Key, names: &[String; 2], answer_by: Moment) -> Result<(), Failure> {
         let Some(queue) = &self.queue else { return Ok(()) };
-        let (key, member) = (ticket.key(), queue.member_of(ticket));
-        self.call(&LEAVE, key, &queue.leaving(key, &member), answer_by).map(drop)
+        let members = queue.members_of(key, names);
+        self.call(&LEAVE, key, &queue.leaving(key, &members), answer_by).map(drop)
+    }
+
+    /// What a release gives cannot be confirmed by replicas, and says nothing of the epoch of a strict client.
+    fn offer(&self, lease: Lease) -> Option<Lease> {
+        let gives = self.epoch.is_none() && !self.is_confirmed;
+        gives.then(|| lease.min(OFFER))
     }
 
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {

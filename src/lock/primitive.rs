@@ -1,6 +1,6 @@
 //! The contract of a kind with the engine: what one command does at its store.
 
-use super::queue::{Manner, Queue, Ticket};
+use super::queue::{Manner, Queue};
 use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::base::say::say;
@@ -133,8 +133,14 @@ pub(crate) trait Primitive: Send + Sync {
         None
     }
 
-    /// Takes a ticket out of the queue.
-    fn leave(&self, _: &Ticket, _: Moment) -> Result<(), Failure> {
+    /// For how long a call that waits may have the lock before it asks for it, of a kind whose release gives it to the head of its
+    /// queue.
+    fn offer(&self, _: Lease) -> Option<Lease> {
+        None
+    }
+
+    /// Takes a ticket out of the queue, by its names.
+    fn leave(&self, _: &Key, _: &[String; 2], _: Moment) -> Result<(), Failure> {
         Ok(())
     }
 

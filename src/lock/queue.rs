@@ -1,7 +1,7 @@
 //! The queue of processes beside a lock (docs/protocol.md, 8): who waits, in order, and whose turn it is.
 //!
 //! It is advice among clients of ours. Who holds the lock is said by the lock's own key alone, so that whatever happens to
-//! the queue costs time, and never safety.
+//! the queue costs time, and never safety. A release may write the first of the queue there: the message of that names its ticket.
 
 mod company;
 mod ears;
@@ -15,7 +15,7 @@ use crate::base::config::Config;
 use crate::base::key::Key;
 use crate::base::say::say;
 use crate::base::signal::{Deaf, Listening, Semaphore};
-use crate::base::time::{Clock, Moment};
+use crate::base::time::{Clock, Lease, Moment};
 use crate::lease::tenure::Tenure;
 use crate::store::Store;
 use crate::store::node::{Answer, Arg, Failure, Reply};
@@ -53,14 +53,12 @@ pub(crate) struct Queue {
     ears: Arc<Ears>,
     /// In a cluster of shards those of each lock that is waited for, by its key.
     ears_of: Mutex<HashMap<SmolStr, Arc<Ears>>>,
-    tickets: AtomicU64,
     /// TTL of a queue that nobody joins any more, ms.
     ttl: u64,
     /// As in [`HandOff`](crate::HandOff), ms.
     give_way: u64,
     /// So long a process may take the lock again, also as there.
     turn: Duration,
-    releases: AtomicU64,
     /// What a round trip takes lately, us.
     trip: AtomicU64,
     /// The server refuses the queue, and that was said.
@@ -70,6 +68,10 @@ pub(crate) struct Queue {
 /// Whoever waits looks at the lock once a poll cap, and so joins again: after so many of them nobody waits.
 const POLL_CAPS: u32 = 3;
 
+/// For how long the head of the queue has a lock that was given to it, and has not asked for. A machine that stands still for .6 s keeps
+/// what it was given; whoever was given a lock and is stopped keeps the others waiting for so long.
+pub(super) const OFFER: Lease = Lease::of_millis(1_500);
+
 /// How long the turn is left to the head of the queue, besides two round trips; and at most, ms.
 const TURN: u64 = 2;
 const LONGEST_TURN: u64 = 50;
@@ -77,17 +79,19 @@ const LONGEST_TURN: u64 = 50;
 /// So many times as long as another process of ours may need to come is left to a JVM.
 const FOREIGN: u64 = 4;
 
-/// One release in turn of so many is told to all.
+/// One release in turn of so many is told to all, and gives the lock to nobody: it is counted by lock, or of two that are always taken
+/// together one would never be free.
 const TO_ALL: u64 = 32;
 
 /// What an ask in turn and a release in turn hand over besides what the plain scripts get.
-pub(super) type Asking<'a> = [Arg<'a>; 6];
+pub(super) type Asking<'a> = [Arg<'a>; 7];
 pub(super) type Releasing<'a> = [Arg<'a>; 7];
 
 /// What PTTL says of a lock that is free.
 const FREE: i64 = -2;
 
 /// What a release in turn says instead of how many were told.
+const GIVEN: i64 = 2;
 const LEFT_TO_FOREIGNERS: i64 = -1;
 const REFUSED: i64 = -2;
 
@@ -110,12 +114,10 @@ impl Queue {
             client,
             ears: Arc::new(Ears::new(client)),
             ears_of: Mutex::default(),
-            tickets: AtomicU64::new(1),
             ttl: u64::try_from(ttl).unwrap_or(u64::MAX).min(LONGEST_TTL),
             give_way: u64::try_from(give_way).unwrap_or(u64::MAX).min(LONGEST_GIVE_WAY),
             // A turn in memory ends with `within`, whatever its length: this one is no longer.
             turn: config.hand_off.turn.min(config.hand_off.within),
-            releases: AtomicU64::new(0),
             trip: AtomicU64::new(0),
             refused: AtomicBool::new(false),
         }
@@ -123,8 +125,7 @@ impl Queue {
 
     /// A ticket for one wait, which may be told through this semaphore.
     pub(crate) fn ticket(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Arc<Ticket> {
-        let number = self.tickets.fetch_add(1, Relaxed);
-        let turn = self.company.turn(key);
+        let (number, turn) = (Uuid::new_v4().as_u64_pair().0, self.company.turn(key));
         Arc::new(Ticket::new(key.clone(), number, Arc::clone(semaphore), self.clock.clone(), turn))
     }
 
@@ -192,25 +193,29 @@ const LONGEST_TTL: u64 = 86_400_000;
 
 /// Asking.
 impl Queue {
-    /// A ticket as the queue has it.
-    pub(super) fn member_of(&self, ticket: &Ticket) -> String {
-        self.ears(ticket.key()).member(ticket)
+    /// A ticket as the queue has it, and the names that it may have there still.
+    pub(super) fn members_of(&self, key: &Key, [name, before]: &[String; 2]) -> [String; 2] {
+        [self.ears(key).member(name), before.clone()]
     }
 
     /// The same of a call; nothing for who has none.
-    pub(super) fn member(&self, manner: Manner<'_>) -> String {
-        if let Manner::Queued(ticket) = manner { self.member_of(ticket) } else { String::new() }
+    pub(super) fn members(&self, manner: Manner<'_>) -> [String; 2] {
+        match manner {
+            Manner::Queued(ticket) => self.members_of(ticket.key(), &ticket.names()),
+            Manner::Try | Manner::Newcomer => Default::default(),
+        }
     }
 
     /// The arguments of an ask in turn. A ticket joins once whatever it is told will be heard.
-    pub(super) fn asking<'a>(&self, key: &'a Key, manner: Manner<'_>, member: &'a str) -> Asking<'a> {
+    pub(super) fn asking<'a>(&self, key: &'a Key, manner: Manner<'_>, members: &'a [String; 2]) -> Asking<'a> {
         let arrival = match manner {
             Manner::Queued(ticket) => self.joining(ticket),
             Manner::Try | Manner::Newcomer => None,
         };
         let arrival = arrival.map_or(Arg::Text("-1"), Arg::Number);
         let (queue, mark) = (Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()));
-        [queue, mark, Arg::Text(member), arrival, Arg::Number(self.ttl), Arg::Number(self.head_turn())]
+        let [member, before] = members.each_ref().map(|member| Arg::Text(member));
+        [queue, mark, member, before, arrival, Arg::Number(self.ttl), Arg::Number(self.head_turn())]
     }
 
     /// The arrival with which a ticket joins, if it may.
@@ -225,6 +230,11 @@ impl Queue {
         if let Manner::Queued(ticket) = manner {
             self.company.note_won(key, self.clock.now(), ticket.waited());
         }
+    }
+
+    /// The lock was given to a ticket, which has not asked for it.
+    pub(super) fn was_given(&self, ticket: &Ticket) {
+        self.company.note_won(ticket.key(), self.clock.now(), ticket.waited());
     }
 
     /// The lock was asked for and not granted, without a word of the queue.
@@ -288,7 +298,7 @@ impl Queue {
     pub(super) fn releasing<'a>(&self, tenure: &'a Tenure) -> Releasing<'a> {
         let (key, now) = (tenure.key(), self.clock.now());
         let (queue, mark) = (Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()));
-        let to_all = self.releases.fetch_add(1, Relaxed) % TO_ALL == TO_ALL - 1;
+        let to_all = self.company.count_release(key, now) % TO_ALL == TO_ALL - 1;
         let goes_on = self.company.is_in_turn(key, now, self.turn);
         let foreign_turn = if !goes_on && self.company.owes_foreigners(key, now) { self.foreign_turn() } else { 0 };
         let left_to_head = if goes_on { 0 } else { self.head_turn() };
@@ -306,9 +316,10 @@ impl Queue {
     }
 
     /// The arguments of a leave.
-    pub(super) fn leaving<'a>(&self, key: &'a Key, member: &'a str) -> [Arg<'a>; 4] {
+    pub(super) fn leaving<'a>(&self, key: &'a Key, members: &'a [String; 2]) -> [Arg<'a>; 5] {
         let (queue, mark) = (Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()));
-        [queue, mark, Arg::Number(self.head_turn()), Arg::Text(member)]
+        let [member, before] = members.each_ref().map(|member| Arg::Text(member));
+        [queue, mark, Arg::Number(self.head_turn()), member, before]
     }
 
     /// What a release in turn said.
@@ -322,6 +333,7 @@ impl Queue {
         match (queued, more) {
             (LEFT_TO_FOREIGNERS, Reply::Number(ours)) => self.company.note_left_to_foreigners(key, now, *ours),
             (0, _) => self.company.note_no_queue(key, now),
+            (GIVEN, _) => self.company.note_given(key, now),
             _ => self.company.note_queue(key, now, self.turn),
         }
         Ok(Told { all: all.number()?, in_order: queued > 0 || queued == LEFT_TO_FOREIGNERS })

@@ -5,16 +5,18 @@ mod bid;
 mod line;
 
 use super::engine::Engine;
+use super::keeping::Departure;
 use super::patience::{Patience, Terms};
 use super::primitive::heard;
 use super::queue::{Manner, Ticket};
 use crate::base::config::Asked;
 use crate::base::error::{Error, Result};
 use crate::base::key::Key;
+use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::stats::Contention;
-use crate::base::time::Moment;
+use crate::base::time::{Lease, Moment};
 use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
 use crate::registry::{Entered, Left, Lent, registry};
@@ -136,6 +138,10 @@ struct TenureBid<'a> {
     ticket: OnceCell<Arc<Ticket>>,
     /// When no attempt of it that was not answered can be executed any more, with whatever owner id, and join the queue.
     open_until: Option<Moment>,
+    /// For how long a release may give it the lock, if at all.
+    offer: Option<Lease>,
+    /// When the last ask began, and how many force unlocks had ended by then.
+    asked_at: (Moment, u64),
 }
 
 impl<'a> TenureBid<'a> {
@@ -149,7 +155,62 @@ impl<'a> TenureBid<'a> {
             is_endless: false,
             ticket: OnceCell::new(),
             open_until: None,
+            offer: engine.offer(asked),
+            asked_at: (Moment(0), 0),
         }
+    }
+}
+
+/// What was given by a release.
+impl TenureBid<'_> {
+    /// The lock, if it was given to the last ask, and that can be believed: the message has the name of that ask, so it was given after
+    /// `asked_at`, and for the whole offer. What is left of it has to be half at least, so that it can be prolonged in time. A force
+    /// unlock or another master since then may have taken it away. And of an owner id with an attempt that was not answered a release is
+    /// on its way.
+    ///
+    /// Whoever does not believe asks, and finds that it has the lock.
+    fn given(&mut self) -> Result<Option<Hold>> {
+        let (Some(ticket), Some(offer)) = (self.ticket.get(), self.offer) else { return Ok(None) };
+        let (space, (sent, forced)) = (&self.engine.space, self.asked_at);
+        if !ticket.takes_what_was_given() || !self.tenure.is_unused() {
+            return Ok(None);
+        }
+        // Before the look at the alarm: one that comes after it is later than this, and the watchdog verifies the hold.
+        let now = space.clock.now();
+        let sent = if mutant::is(Mutant::BelievesWhenTold) { now } else { sent };
+        let is_late = now >= sent.plus(offer.span() / 2);
+        if is_late || space.forced() != forced || space.watchdog.was_alarmed_since(sent) {
+            return Ok(None);
+        }
+        self.tenure.note_acquired(now);
+        // At the server it lasts from when it was given.
+        self.tenure.may_last(now.plus(offer.span()));
+        let hold = self.engine.hold(&self.tenure, (sent, offer), self.asked, forced)?;
+        if hold.is_some() {
+            self.engine.primitive.queue(self.key).into_iter().for_each(|queue| queue.was_given(ticket));
+        }
+        Ok(hold)
+    }
+
+    /// Asks, as an owner to whom a release may give the lock.
+    fn attempt(&mut self) -> Result<Outcome<Hold>> {
+        if !self.tenure.is_unused() {
+            self.tenure = self.engine.space.tenure(self.key);
+        }
+        if let (Some(ticket), Some(offer)) = (self.ticket.get(), self.offer) {
+            ticket.offers(self.tenure.owner(), offer);
+        }
+        self.asked_at = (self.engine.space.clock.now(), self.engine.space.forced());
+        self.ticket.get().into_iter().for_each(|ticket| ticket.looks());
+        let manner = self.ticket.get().map_or(Manner::Newcomer, Manner::Queued);
+        let outcome = self.engine.try_take(&mut self.tenure, self.asked, manner, self.patience);
+        self.open_until = self.open_until.max(self.tenure.sweep_due());
+        // Executed late it joins, and may be given the lock: as its owner, unless that has it now.
+        if let (Some(ticket), Some(_), Some(due)) = (self.ticket.get(), self.offer, self.tenure.sweep_due()) {
+            let owner = if matches!(outcome, Ok(Outcome::Won(_))) { None } else { Some(&self.tenure) };
+            self.engine.leave_queue(Departure::of(ticket, owner), due);
+        }
+        outcome
     }
 }
 
@@ -163,22 +224,33 @@ impl TenureBid<'_> {
     }
 }
 
+impl TenureBid<'_> {
+    /// Leaves the place that an ask of a ticket without an offer may get which was not answered; one with an offer has left it already.
+    fn leave_when_over(&self, ticket: &Arc<Ticket>) {
+        if let (None, Some(due)) = (self.offer, self.open_until) {
+            self.engine.leave_queue(Departure::of(ticket, None), due);
+        }
+    }
+}
+
 impl Bid for TenureBid<'_> {
     type Won = Hold;
 
     fn ask(&mut self) -> Result<Outcome<Hold>> {
-        if !self.tenure.is_unused() {
-            self.tenure = self.engine.space.tenure(self.key);
+        if let Some(hold) = self.given()? {
+            return Ok(Outcome::Won(hold));
         }
-        self.ticket.get().into_iter().for_each(|ticket| ticket.looks());
-        let manner = self.ticket.get().map_or(Manner::Newcomer, Manner::Queued);
-        let outcome = self.engine.try_take(&mut self.tenure, self.asked, manner, self.patience);
-        self.open_until = self.open_until.max(self.tenure.sweep_due());
-        let outcome = outcome?;
+        let mut outcome = self.attempt()?;
+        // Its owner id is given up and its place will be: it asks as another one, which takes that place.
+        let is_busy = matches!(outcome, Outcome::Busy(_) | Outcome::Left(_)) && !self.tenure.is_unused();
+        if is_busy && self.offer.is_some() && self.ticket.get().is_some() && !self.patience.stop.is_over() {
+            outcome = self.attempt()?;
+        }
         if let (Outcome::Won(_), Some(ticket)) = (&outcome, self.ticket.get()) {
-            let left = ticket.leaves_a_place().then(|| self.engine.space.clock.now());
-            self.engine.leave_queue(ticket, left);
-            self.engine.leave_queue(ticket, self.open_until);
+            if ticket.leaves_a_place() {
+                self.engine.leave_queue(Departure::of(ticket, None), self.engine.space.clock.now());
+            }
+            self.leave_when_over(ticket);
         }
         if matches!(outcome, Outcome::Busy(None)) {
             self.say_endless();
@@ -210,8 +282,9 @@ impl Bid for TenureBid<'_> {
 
     fn withdraw(&mut self) {
         if let Some(ticket) = self.ticket.get().filter(|ticket| ticket.may_be_queued()) {
-            self.engine.leave_queue(ticket, Some(self.engine.space.clock.now()));
-            self.engine.leave_queue(ticket, self.open_until);
+            let owner = self.offer.map(|_| &self.tenure);
+            self.engine.leave_queue(Departure::of(ticket, owner), self.engine.space.clock.now());
+            self.leave_when_over(ticket);
         }
         if self.engine.primitive.leaves_marks() {
             self.engine.sweep_now(&self.tenure);

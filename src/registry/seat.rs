@@ -162,7 +162,7 @@ impl Seat {
         let is_sure = is_usual && tenure.is_watched() && tenure.standing() == Standing::Held;
         let is_done = tenure.commands_open_for().is_none();
         let left = tenure.deadline().map_or(Duration::ZERO, |deadline| deadline.since(now));
-        let lasts = (lease / 2..=lease).contains(&left);
+        let lasts = (lease.min(tenure.granted_for()) / 2..=lease).contains(&left);
         let stretch = if self.alone { ALONE } else { 1 };
         let is_early = (self.passes as usize) < bounds.passes.saturating_mul(stretch as usize)
             && now.since(tenure.acquire_sent()) < bounds.within.saturating_mul(stretch);

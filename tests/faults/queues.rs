@@ -6,15 +6,18 @@
 use crate::process::{Peer, alone, hear, tell, with_peer};
 use crate::proxy::numbers;
 use crate::server::Server;
-use crate::threads::{LONG, Mark, eventually, ms};
+use crate::threads::{LONG, Mark, SOON, eventually, finish, ms};
 use harness::queue::{
-    MARK, Over, QUEUE, assert_served, eventually_empty, holder, length, line, pass, patient, patient_at, queued,
+    MARK, Over, QUEUE, assert_served, eventually_empty, holder, length, line, pass, patient, patient_at, places, queued,
 };
 use redlatch::{RedLock, ReentrantLock};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::scope;
 use std::time::{Duration, Instant};
+
+/// For so long one that is stopped has what it is given.
+const OFFER: Duration = Duration::from_millis(1_500);
 
 /// How long a fault goes on.
 const DISTURBED: Duration = Duration::from_millis(1_500);
@@ -102,16 +105,17 @@ fn fault_59_a_process_that_is_stopped_while_it_waits_is_passed_and_comes_back() 
             let (holder, [other, later]) = (holder(&server), [(); 2].map(|()| patient(&server)));
             scope(|scope| {
                 let stopped = start_queued(&server, start);
-                let place = line(&server).swap_remove(0);
+                let place = places(&server).swap_remove(0);
                 stopped.freeze();
                 let waiter = queued(scope, &server, || pass(&other));
                 let unlocked = Mark::now();
                 holder.unlock("n").unwrap();
-                assert_served(waiter, unlocked);
+                let (got, when) = finish(waiter);
+                assert!(got && when - unlocked <= OFFER + SOON, "served after {:?}", when - unlocked);
                 assert!(holder.try_lock_for("n", LONG).unwrap());
                 let later = queued(scope, &server, || pass(&later));
                 stopped.thaw();
-                eventually(LONG, "it is queued where it was", || line(&server)[0] == place);
+                eventually(LONG, "it is queued where it was", || places(&server)[0] == place);
                 let unlocked = Mark::now();
                 holder.unlock("n").unwrap();
                 assert_served(later, unlocked);
@@ -215,13 +219,18 @@ fn fault_63_those_who_come_after_a_step_back_of_the_clock_are_behind_those_befor
     scope(|scope| {
         let (before, after) = clients.split_at(3);
         let mut waiters: Vec<_> = before.iter().map(|locks| queued(scope, &server, || pass(locks))).collect();
-        for (ticket, arrival) in line(&server) {
-            server.ask::<i64>(&["ZADD", QUEUE, "XX", &(arrival + HOUR).to_string(), &ticket]);
-        }
-        let first = line(&server);
+        let now = line(&server)[2].1;
+        // One that asks again meanwhile has another ticket.
+        eventually(LONG, "all came in an hour", || {
+            for (ticket, arrival) in line(&server).into_iter().filter(|(_, arrival)| *arrival <= now) {
+                server.ask::<i64>(&["ZADD", QUEUE, "XX", &(arrival + HOUR).to_string(), &ticket]);
+            }
+            line(&server).iter().all(|(_, arrival)| *arrival > now)
+        });
+        let first = places(&server);
         for (place, locks) in after.iter().enumerate() {
             waiters.push(queued(scope, &server, || pass(locks)));
-            let line = line(&server);
+            let line = places(&server);
             assert_eq!(line[..3], first);
             assert!(line.is_sorted_by_key(|(_, arrival)| *arrival) && line.len() == 4 + place);
         }

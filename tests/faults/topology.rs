@@ -200,7 +200,7 @@ fn assert_in_redis_6_0(server: &Server, command: &str) {
 }
 
 /// What else scripts say in calls: options that Redis 6.0 has, and texts of their own.
-const WORDS: [&str; 14] = [
+const WORDS: [&str; 15] = [
     "PX",
     "WITHSCORES",
     "NUMSUB",
@@ -208,6 +208,7 @@ const WORDS: [&str; 14] = [
     "%.3f",
     "head",
     "foreign",
+    " given",
     "redlatch_ear:",
     "mode",
     "read",

@@ -41,6 +41,12 @@ pub fn length(server: &Server) -> usize {
     server.ask(&["ZCARD", QUEUE])
 }
 
+/// Who is where in it, and since when: a ticket without the number of its last ask.
+pub fn places(server: &Server) -> Vec<(String, u64)> {
+    let number = |ticket: &str| ticket.split('.').next().unwrap().to_owned();
+    line(server).into_iter().map(|(ticket, arrival)| (number(&ticket), arrival)).collect()
+}
+
 /// The channel on which the client of a ticket is told.
 pub fn ear_of(ticket: &str) -> String {
     format!("redlatch_ear:{}", ticket.split(':').next().unwrap())

@@ -9,6 +9,7 @@ mod ends;
 mod faults;
 mod foreign;
 mod forged;
+mod given;
 mod names;
 mod order;
 mod processes;

@@ -4,6 +4,7 @@
 use crate::history::record::{MS, now};
 use crate::nemesis::{Act, Step};
 use crate::plan::Plan;
+use crate::queue::{TO_BE_GIVEN, TO_BE_TOLD};
 use crate::rules::{cut_answers, hold_up, is_release, is_renewal, is_subscribe, is_while_held, keep_back};
 use crate::stage::{Servers, Setting, Stage};
 use crate::work::STAY;
@@ -248,7 +249,7 @@ fn scenes() -> Vec<Scene> {
         // Who is next sleeps on, and those behind it come first.
         Scene {
             mutant: "head_never_asks",
-            plan: Plan { hold: (15, 20), pause: (0, 1), ..plan() },
+            plan: Plan { lease: 600, hold: (15, 20), pause: (0, 1), ..plan() },
             workers: 4,
             servers: Servers::Lasting,
             set_up: rest,
@@ -257,7 +258,7 @@ fn scenes() -> Vec<Scene> {
         // One takes it again and again, for the others are told later than it asks.
         Scene {
             mutant: "turn_never_ends",
-            plan: Plan { hold: (25, 30), pause: (0, 0), ..plan() },
+            plan: Plan { lease: 600, hold: (25, 30), pause: (0, 0), ..plan() },
             workers: 3,
             servers: Servers::Lasting,
             set_up: |stage| stage.proxies[1..].iter().for_each(|proxy| proxy.delay(Duration::from_millis(5))),
@@ -266,7 +267,7 @@ fn scenes() -> Vec<Scene> {
         // Who is next is stopped, and what was left to it stays its own.
         Scene {
             mutant: "mark_never_ends",
-            plan: Plan { hold: (30, 50), pause: (0, 1), watchdog: 5_000, ..plan() },
+            plan: Plan { lease: 5_000, hold: (30, 50), pause: (0, 1), watchdog: 5_000, ..plan() },
             workers: 3,
             servers: Servers::Lasting,
             set_up: rest,
@@ -275,11 +276,38 @@ fn scenes() -> Vec<Scene> {
         // Many who are gone stand before those who wait, and each of them is given some ms before a living one comes unasked.
         Scene {
             mutant: "dead_never_skipped",
+            plan: Plan { lease: 5_000, hold: (15, 20), pause: (0, 1), watchdog: 5_000, ..plan() },
+            workers: 3,
+            servers: Servers::Lasting,
+            set_up: rest,
+            act: |stage| stage.leave_dead(200, TO_BE_TOLD),
+        },
+        // Who is next is stopped for longer than its offer, is given the lock meanwhile, and hears of it when it goes on.
+        Scene {
+            mutant: "believes_when_told",
+            plan: Plan { hold: (30, 50), pause: (0, 1), watchdog: 400, response: 200, ..plan() },
+            workers: 3,
+            servers: Servers::Lasting,
+            set_up: rest,
+            act: |stage| stop_the_next(stage, Duration::from_millis(900)),
+        },
+        // The same, but it asks again before it hears of it.
+        Scene {
+            mutant: "believes_any_name",
+            plan: Plan { hold: (30, 50), pause: (0, 1), watchdog: 400, response: 200, ..plan() },
+            workers: 3,
+            servers: Servers::Lasting,
+            set_up: rest,
+            act: |stage| stop_the_next(stage, Duration::from_millis(900)),
+        },
+        // Those who are gone stand before those who wait, and the lock is given to them.
+        Scene {
+            mutant: "gives_to_the_dead",
             plan: Plan { hold: (15, 20), pause: (0, 1), watchdog: 5_000, ..plan() },
             workers: 3,
             servers: Servers::Lasting,
             set_up: rest,
-            act: |stage| stage.leave_dead(200),
+            act: |stage| stage.leave_dead(3, TO_BE_GIVEN),
         },
         // Two who waited were killed, and their tickets stand for listeners that nobody tells: a JVM. The lock is given up
         // for a while.

@@ -11,11 +11,15 @@ pub(crate) fn tickets(server: &Server, name: u64) -> Vec<String> {
     server.ask(&["ZRANGE", &queue, "0", "-1"])
 }
 
+/// What ends a ticket that asks for nothing, and one that may be given the lock.
+pub(crate) const TO_BE_TOLD: &str = "";
+pub(crate) const TO_BE_GIVEN: &str = ".1.1.1.1500";
+
 /// Tickets of so many processes that are gone, before all others of a lock: their ears have no listeners.
-pub(crate) fn leave_dead(server: &Server, name: u64, count: u64) {
+pub(crate) fn leave_dead(server: &Server, name: u64, count: u64, end: &str) {
     let queue = format!("redlatch_queue:{{{}}}", resource(name as u8));
     for number in 0..count {
-        let _: u64 = server.ask(&["ZADD", &queue, "1", &dead(number)]);
+        let _: u64 = server.ask(&["ZADD", &queue, "1", &dead(number, end)]);
     }
 }
 
@@ -23,8 +27,9 @@ pub(crate) fn is_dead(ticket: &str) -> bool {
     ticket.starts_with(DEAD)
 }
 
-fn dead(number: u64) -> String {
-    format!("{DEAD}{number}:1")
+/// Its client is a number. What ends as an offer does could be given the lock.
+fn dead(number: u64, end: &str) -> String {
+    format!("{DEAD}{number}:1{end}")
 }
 
 /// What stands beside locks only while somebody waits: every queue and mark; and the time-outs of readers.

@@ -14,6 +14,7 @@ const PRELUDES: &[(&str, &str)] = &[
     ("writer_left", include_str!("preludes/writer_left.lua")),
     ("next_writer", include_str!("preludes/next_writer.lua")),
     ("tell_first", include_str!("preludes/tell_first.lua")),
+    ("give", include_str!("preludes/give.lua")),
 ];
 
 /// Joins files to one script. Each but the last is a wrapper and runs the next as `inner`. Preludes come first, each once, so that all

@@ -7,18 +7,33 @@
 -- ARGV[2]  the queue: zset, ticket -> arrival, us on the server's clock
 -- ARGV[3]  the mark: string, who has the turn, 'head' or 'foreign'; it ends by its PTTL
 -- ARGV[4]  ticket of this wait, empty: it has none
--- ARGV[5]  its arrival: 0: a newcomer; -1: it does not queue
--- ARGV[6]  TTL of the queue, ms
--- ARGV[7]  how long the turn is left to the head of the queue, ms
+-- ARGV[5]  its names before, by one of which it may be in the queue: what stands behind the last colon of a ticket, with spaces in between
+-- ARGV[6]  its arrival: 0: a newcomer; -1: it does not queue
+-- ARGV[7]  TTL of the queue, ms
+-- ARGV[8]  how long the turn is left to the head of the queue, ms
 -- inner    the acquire, with the arguments behind these
 -- reply    what `inner` grants, or its error; else array of five: the holder's PTTL, ms (-1: none, -2: it is free); rank in
 --          the queue (-1: not in it); ms for which the turn is another's (0: it is not); arrival; 1: the holder is none of
 --          ours (0: it is, or is not known)
 local lock = KEYS[1]
-local queue, mark, ticket = ARGV[2], ARGV[3], ARGV[4]
-local arrival, ttl, turn = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
+local queue, mark, ticket, before = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local arrival, ttl, turn = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 
 local returns = false
+
+-- Takes the place that it has by an earlier name.
+local function renamed()
+  for name in string.gmatch(before, '%S+') do
+    local old = string.match(ticket, '^.*:') .. name
+    local rank = redis.call('ZRANK', queue, old)
+    if rank then
+      local score = redis.call('ZRANGE', queue, rank, rank, 'WITHSCORES')[2]
+      -- In this order, so that the queue keeps its TTL if nobody else is in it.
+      redis.call('ZADD', queue, score, ticket)
+      redis.call('ZREM', queue, old)
+    end
+  end
+end
 
 -- Takes a place: at the end, or that of its earlier arrival.
 local function takes_place()
@@ -85,7 +100,7 @@ local function taken(marked)
   local passed = rank > 0 and redis.call('ZRANGE', queue, 0, rank - 1) or {}
   redis.call('ZREMRANGEBYRANK', queue, 0, rank)
   for _, other in ipairs(passed) do
-    redis.call('PUBLISH', 'redlatch_ear:' .. (string.match(other, '^(.*):') or ''), other .. ' -1')
+    redis.call('PUBLISH', 'redlatch_ear:' .. (string.match(other, '^(.*):') or ''), known(other) .. ' -1')
   end
 end
 
@@ -106,6 +121,7 @@ local function is_foreign()
 end
 
 local left, others, marked = -2, 0, false
+pcall(renamed)
 -- Whoever may acquire may ask for this.
 if redis.call('PTTL', lock) == -2 then
   local known, found = pcall(function()
@@ -116,7 +132,7 @@ if redis.call('PTTL', lock) == -2 then
   others = known and found or 0
 end
 if others == 0 then
-  left = inner(KEYS, inside(ARGV, 6))
+  left = inner(KEYS, inside(ARGV, 7))
   if type(left) ~= 'number' then
     if not (type(left) == 'table' and left.err) then
       pcall(taken, marked)

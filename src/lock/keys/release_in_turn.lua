@@ -1,7 +1,8 @@
--- Gives up one level of a hold; with the last level the lock is freed, and those who queue for it are told in turn.
+-- Gives up one level of a hold; with the last level the lock is given to the head of its queue, or freed and those who queue for it
+-- are told in turn.
 -- Whatever fails after that is nothing but news that is told to all: the release is done.
 --
--- preludes held, tell, tell_first
+-- preludes held, tell, tell_first, give
 -- KEYS[1]  the lock: hash, owner field -> hold count
 -- ARGV[1]  owner field
 -- ARGV[2]  hold count that is left, absolute; 0 frees the lock
@@ -12,10 +13,10 @@
 -- ARGV[7]  channel that each of our clients listens to beside that of the lock
 -- ARGV[8]  how long the turn is left to foreigners, if any listen, ms; 0: it is not
 -- ARGV[9]  1: everybody is told, whatever the counts say: they see nobody who listens at a replica
--- ARGV[10] 1: the second of the queue is told, too
+-- ARGV[10] 1: the second of the queue is told, too, or that the first was given the lock
 -- reply    1: a level was given up; 0: not held by this owner; else array of three: what tell returns (1: it was not
---          asked); 1: the head of the queue was told, 0: there is none, -1: the turn is the foreigners', -2: the server
---          refuses the queue; then for -1 how many of ours listen, for -2 the error
+--          asked); 2: the head of the queue has the lock, 1: it was told, 0: there is none, -1: the turn is the foreigners',
+--          -2: the server refuses the queue; then for -1 how many of ours listen, for -2 the error
 local lock = KEYS[1]
 local owner, left, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local queue, mark, turn, members = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
@@ -46,6 +47,15 @@ local function in_turn()
       redis.call('SET', mark, 'foreign', 'PX', foreign_turn)
       return { tell(channel), -1, ours }
     end
+  end
+  -- Now and then the lock is free for a moment: for tries, for groups, and for who listens at a replica.
+  local given = not to_all and give(lock, queue)
+  if given then
+    -- Whoever has it may be stopped, and the next sleeps by what turns were like.
+    if second then
+      pcall(tell_rank, queue, 0, 'after:' .. given)
+    end
+    return { 1, 2, 0 }
   end
   if not tell_first(queue, mark, turn, second) then
     return { tell(channel), 0, 0 }

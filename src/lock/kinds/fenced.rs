@@ -16,7 +16,7 @@ use crate::lock::engine::Engine;
 use crate::lock::forward::answered_by;
 use crate::lock::keys::{Acquire, Keys, asks};
 use crate::lock::primitive::{Primitive, Renewed, Take};
-use crate::lock::queue::{Manner, Queue, Ticket};
+use crate::lock::queue::{Manner, Queue};
 use crate::lock::{Command, RedLock};
 use crate::store::node::{Arg, Failure, Lane, Limits, Reply};
 use std::sync::Arc;
@@ -269,8 +269,8 @@ impl Primitive for Fenced {
         self.keys.queue(key)
     }
 
-    fn leave(&self, ticket: &Ticket, answer_by: Moment) -> Result<(), Failure> {
-        self.keys.leave(ticket, answer_by)
+    fn leave(&self, key: &Key, names: &[String; 2], answer_by: Moment) -> Result<(), Failure> {
+        self.keys.leave(key, names, answer_by)
     }
 
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {

@@ -46,6 +46,8 @@ struct Seen {
     foreigners: Foreigners,
     /// When the turn began that this process has or had last: then it took the lock in turn.
     began: Option<Moment>,
+    /// Releases in turn so far.
+    releases: u64,
 }
 
 fn is_late(seen: Option<Moment>, now: Moment) -> bool {
@@ -97,6 +99,16 @@ impl Company {
     /// How long a turn took in the last wait for the lock; zero if that is not known.
     pub(super) fn turn(&self, key: &Key) -> Duration {
         self.of(key).map_or(Duration::ZERO, |seen| seen.turn)
+    }
+
+    /// How many releases in turn there were before this one.
+    pub(super) fn count_release(&self, key: &Key, now: Moment) -> u64 {
+        let mut count = 0;
+        self.note(key, now, |seen| {
+            count = seen.releases;
+            seen.releases += 1;
+        });
+        count
     }
 
     /// Whether its last wait was slower than it had expected, as may be that of those who wait still.
@@ -166,6 +178,14 @@ impl Company {
             if !seen.is_in_turn(now, turn) {
                 seen.foreigners.note_queue();
             }
+        });
+    }
+
+    /// The head of the queue was given the lock, which ends the turn of this process.
+    pub(super) fn note_given(&self, key: &Key, now: Moment) {
+        self.note(key, now, |seen| {
+            (seen.told, seen.bystanders, seen.began) = (Some(now), None, None);
+            seen.foreigners.note_queue();
         });
     }
 

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 use uuid::Uuid;
 
 #[cfg(test)]
@@ -34,12 +35,31 @@ struct Channel {
     listening: Option<Box<dyn Listening>>,
 }
 
-/// A message: the ticket, and its rank; -1: it was passed over. What nobody of ours published is nothing.
-fn understood(payload: &[u8]) -> Option<(&str, u64, Option<u32>)> {
-    let (ticket, rank) = std::str::from_utf8(payload).ok()?.rsplit_once(' ')?;
-    let (client, number) = ticket.rsplit_once(':')?;
-    let rank = if rank == "-1" { None } else { Some(rank.parse().ok()?) };
-    Some((client, number.parse().ok()?, rank))
+/// What a ticket is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum News {
+    /// The lock is free, and this is its rank.
+    Rank(u32),
+    /// It was passed over.
+    Passed,
+    /// It has the lock.
+    Given,
+    /// The one before it has the lock, for so long.
+    After(Duration),
+}
+
+/// A message: the client, the name of the ticket, its number, and the news. What nobody of ours published is nothing.
+fn understood(payload: &[u8]) -> Option<(&str, &str, u64, News)> {
+    let (ticket, news) = std::str::from_utf8(payload).ok()?.rsplit_once(' ')?;
+    let (client, name) = ticket.rsplit_once(':')?;
+    let number = name.split_once('.').map_or(name, |(number, _)| number);
+    let news = match news {
+        "-1" => News::Passed,
+        "given" => News::Given,
+        news if news.starts_with("after:") => News::After(Duration::from_millis(news["after:".len()..].parse().ok()?)),
+        rank => News::Rank(rank.parse().ok()?),
+    };
+    Some((client, name, u64::from_str_radix(number, 16).ok()?, news))
 }
 
 impl Ears {
@@ -56,9 +76,9 @@ impl Ears {
         Self { client, tickets: Mutex::default(), channel: Mutex::default(), refused: AtomicBool::default() }
     }
 
-    /// The ticket as the queue has it.
-    pub(super) fn member(&self, ticket: &Ticket) -> String {
-        format!("{}:{}", self.client, ticket.number())
+    /// A ticket of that name as the queue has it.
+    pub(super) fn member(&self, name: &str) -> String {
+        format!("{}:{name}", self.client)
     }
 
     /// From now on the ticket hears what is told to it.
@@ -113,9 +133,14 @@ impl Ear for Ears {
     }
 
     fn hear(&self, payload: &[u8]) {
-        let Some((client, number, rank)) = understood(payload) else { return };
+        let Some((client, name, number, news)) = understood(payload) else { return };
         let ticket = self.tickets.lock().get(&number).filter(|_| client == self.client).map(Arc::clone);
-        ticket.into_iter().for_each(|ticket| ticket.hear_rank(rank));
+        ticket.into_iter().for_each(|ticket| match news {
+            News::Rank(rank) => ticket.hear_rank(Some(rank)),
+            News::Passed => ticket.hear_rank(None),
+            News::Given => ticket.hear_given(name),
+            News::After(span) => ticket.hear_after(span),
+        });
     }
 
     fn missed(&self) {

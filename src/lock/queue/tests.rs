@@ -148,8 +148,8 @@ fn queue() -> (Queue, Arc<Channels>) {
 
 /// The arrival with which a ticket asks now; -1: it does not join.
 fn arrival(queue: &Queue, ticket: &Arc<Ticket>) -> String {
-    let (key, member) = (key(), queue.member_of(ticket));
-    let [_, _, _, arrival, _, _] = queue.asking(&key, Manner::Queued(ticket), &member);
+    let (key, member) = (key(), queue.members_of(ticket.key(), &ticket.names()));
+    let [_, _, _, _, arrival, _, _] = queue.asking(&key, Manner::Queued(ticket), &member);
     match arrival {
         Arg::Number(arrival) => arrival.to_string(),
         Arg::Text(text) => text.to_owned(),

@@ -3,14 +3,16 @@
 use crate::base::key::Key;
 use crate::base::mutant::{self, Mutant};
 use crate::base::signal::{Ear, Listening, Semaphore};
-use crate::base::time::{Clock, Moment};
+use crate::base::time::{Clock, Lease, Moment};
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool,
     Ordering::{Relaxed, SeqCst},
 };
 use std::time::Duration;
+use uuid::Uuid;
 
 #[cfg(test)]
 mod tests;
@@ -33,8 +35,23 @@ pub(crate) struct Ticket {
     /// The server answered to both subscriptions, that of everybody and that of its own client.
     answered: [AtomicBool; 2],
     place: Mutex<Place>,
+    offer: Mutex<Offer>,
     /// On the channel by which ours are counted.
     counted: Mutex<Option<Box<dyn Listening>>>,
+}
+
+/// As what a release may give the lock to it.
+///
+/// Each ask has a name of its own with 62 random bits, which are in the queue and in the message that gives, and nowhere else. So who is
+/// told that this name was given the lock knows that this was after that ask had been sent.
+#[derive(Default)]
+struct Offer {
+    name: String,
+    /// An ask with this name was sent, so that it may be in the queue.
+    sent: bool,
+    /// Such names before it. The last one need not be there: that ask may have been executed by no master, or by one that was replaced.
+    before: VecDeque<String>,
+    given: bool,
 }
 
 #[derive(Default)]
@@ -94,6 +111,9 @@ const UNTAKEN: Duration = Duration::from_millis(25);
 /// Told, like everybody, that the lock is free, a ticket gives those before it so long, four times as long for each rank.
 const STEP: Duration = Duration::from_millis(2);
 const LAST_STEP: u32 = 4;
+
+/// So many earlier names are kept in mind: each look of a wait has another one.
+const NAMES: usize = 8;
 
 /// A mark of so many ms on the server may live for one more.
 pub(super) const ROUNDING: Duration = Duration::from_millis(1);
@@ -176,6 +196,7 @@ impl Ticket {
             outside: AtomicBool::default(),
             answered: Default::default(),
             place,
+            offer: Mutex::new(Offer { name: format!("{number:x}"), ..Offer::default() }),
             counted: Mutex::default(),
         }
     }
@@ -188,6 +209,47 @@ impl Ticket {
         self.number
     }
 
+    /// The next ask is for a lock that may be given to this owner, for so long.
+    pub(crate) fn offers(&self, owner: &str, lease: Lease) {
+        let owner = owner.split(':').skip(1).collect::<Vec<_>>().join(".");
+        let (nobody_knows, mut offer) = (Uuid::new_v4().as_u64_pair().1, self.offer.lock());
+        let name = format!("{:x}.{nobody_knows:x}.{owner}.{}", self.number, lease.millis());
+        let last = std::mem::replace(&mut offer.name, name);
+        if std::mem::take(&mut offer.sent) {
+            offer.before.truncate(NAMES - 1);
+            offer.before.push_front(last);
+        }
+        offer.given = false;
+    }
+
+    /// As what the queue has it, and as what it may have it still: any number of names, with spaces in between.
+    pub(crate) fn names(&self) -> [String; 2] {
+        let offer = self.offer.lock();
+        [offer.name.clone(), offer.before.iter().map(String::as_str).collect::<Vec<_>>().join(" ")]
+    }
+
+    /// Whether the lock was given to the last ask. True once.
+    pub(crate) fn takes_what_was_given(&self) -> bool {
+        std::mem::take(&mut self.offer.lock().given)
+    }
+
+    /// Told on the ear of its client that the lock was given to a name of it. That of an earlier ask is no proof, for its owner may have
+    /// been given up since: it is a reason to ask.
+    pub(super) fn hear_given(&self, name: &str) {
+        let mut offer = self.offer.lock();
+        offer.given |= offer.name == name || mutant::is(Mutant::BelievesAnyName);
+        drop(offer);
+        self.hear_that(Place::look_at);
+    }
+
+    /// Told that the lock was given to the one before it, for so long: if that one is stopped, it is free then.
+    pub(super) fn hear_after(&self, span: Duration) {
+        self.hear_that(|place, now| {
+            (place.rank, place.idle) = (Some(0), 0);
+            place.look_at(now.plus(span + ROUNDING));
+        });
+    }
+
     /// When it came to the queue; zero before.
     pub(super) fn arrival(&self) -> u64 {
         self.place.lock().arrival
@@ -197,6 +259,7 @@ impl Ticket {
     pub(super) fn asks(&self, joins: bool) {
         self.joined.fetch_or(joins, Relaxed);
         self.joins.store(joins, Relaxed);
+        self.offer.lock().sent = true;
     }
 
     /// It was answered, and has no place. If it asked for one, it gets none.

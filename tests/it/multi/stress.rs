@@ -1,12 +1,13 @@
 //! Threads on groups that overlap, in random order, on members of several kinds, servers and clients.
 
 use super::Any;
+use crate::harness::queue::Over;
 use crate::proxy::numbers;
 use crate::server::Server;
 use crate::threads::{LONG, if_answered};
 use redlatch::{CancelToken, LocalRedLock, MultiLock, RedLock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 const THREADS: usize = 8;
@@ -116,4 +117,29 @@ fn overlapping_groups_in_random_order_neither_deadlock_nor_overlap() {
         assert_eq!(server.ask::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
     }
     assert!(NAMES.iter().all(|name| !local.is_locked(name).unwrap()));
+}
+
+/// Processes that hand both members on among themselves leave each of them free now and then.
+#[test]
+fn a_group_gets_in_beside_processes_that_hand_its_members_on() {
+    let (server, over) = (Server::start(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for name in ["a", "a", "a", "b", "b", "b"] {
+            let (locks, over) = (server.locks(), &over);
+            scope.spawn(move || {
+                while !over.load(SeqCst) {
+                    locks.lock(name).unwrap();
+                    std::thread::sleep(Duration::from_micros(200));
+                    locks.unlock(name).unwrap();
+                }
+            });
+        }
+        let _over = Over(&over);
+        let locks = server.locks();
+        let group: MultiLock<'_> = [(&locks as &dyn RedLock, "a"), (&locks, "b")].into_iter().collect();
+        for _ in 0..20 {
+            assert!(group.try_lock_for(LONG).unwrap(), "others never leave a gap");
+            group.unlock().unwrap();
+        }
+    });
 }

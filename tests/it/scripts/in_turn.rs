@@ -19,6 +19,8 @@ pub(super) const TURN: &str = "900";
 #[derive(Clone, Copy)]
 pub(super) struct Ask<'a> {
     pub(super) ticket: &'a str,
+    /// Its names before.
+    pub(super) before: &'a str,
     /// 0: a newcomer; -1: it does not queue.
     pub(super) arrival: i64,
     pub(super) ttl: i64,
@@ -33,7 +35,7 @@ pub(super) enum Said {
 
 impl<'a> Ask<'a> {
     pub(super) fn newcomer(ticket: &'a str) -> Self {
-        Self { ticket, arrival: 0, ttl: 15_000 }
+        Self { ticket, before: "", arrival: 0, ttl: 15_000 }
     }
 
     fn back(ticket: &'a str, arrival: i64) -> Self {
@@ -42,13 +44,14 @@ impl<'a> Ask<'a> {
 
     /// One who has not had to wait yet.
     pub(super) fn at_once() -> Self {
-        Self { ticket: "", arrival: -1, ttl: 15_000 }
+        Self { arrival: -1, ..Self::newcomer("") }
     }
 
     /// The arguments before those of the plain script, behind the deadline.
-    fn more(self) -> [String; 6] {
+    fn more(self) -> [String; 7] {
         let (arrival, ttl) = (self.arrival.to_string(), self.ttl.to_string());
-        [QUEUE.to_owned(), MARK.to_owned(), self.ticket.to_owned(), arrival, ttl, TURN.to_owned()]
+        let [queue, mark, ticket, before, turn] = [QUEUE, MARK, self.ticket, self.before, TURN].map(str::to_owned);
+        [queue, mark, ticket, before, arrival, ttl, turn]
     }
 
     pub(super) fn by(self, connection: &mut redis::Connection, deadline: &str, lease: &str) -> RedisResult<Value> {

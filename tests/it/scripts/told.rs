@@ -29,21 +29,21 @@ pub(super) fn heard(server: &Server, channels: &[&str], act: impl FnOnce()) -> V
 
 /// How a release is made.
 #[derive(Clone, Copy)]
-struct Release {
-    left: &'static str,
-    foreign_turn: &'static str,
-    to_all: &'static str,
-    second: &'static str,
+pub(super) struct Release {
+    pub(super) left: &'static str,
+    pub(super) foreign_turn: &'static str,
+    pub(super) to_all: &'static str,
+    pub(super) second: &'static str,
 }
 
-const LAST: Release = Release { left: "0", foreign_turn: "0", to_all: "0", second: "1" };
+pub(super) const LAST: Release = Release { left: "0", foreign_turn: "0", to_all: "0", second: "1" };
 
 impl Release {
-    fn args(self) -> [&'static str; 10] {
+    pub(super) fn args(self) -> [&'static str; 10] {
         ["me", self.left, CHANNEL, QUEUE, MARK, "900", MEMBERS, self.foreign_turn, self.to_all, self.second]
     }
 
-    fn at(self, server: &Server) -> RedisResult<Value> {
+    pub(super) fn at(self, server: &Server) -> RedisResult<Value> {
         run(server, "release_in_turn", &["n"], &self.args())
     }
 
@@ -264,7 +264,11 @@ fn a_forged_queue_keeps_no_lock_from_being_released_or_taken() {
 }
 
 fn leave(server: &Server, ticket: &str) -> i64 {
-    number(run(server, "leave", &["n"], &[QUEUE, MARK, "900", ticket]))
+    leave_as(server, ticket, "")
+}
+
+fn leave_as(server: &Server, ticket: &str, before: &str) -> i64 {
+    number(run(server, "leave", &["n"], &[QUEUE, MARK, "900", ticket, before]))
 }
 
 #[test]
@@ -300,6 +304,19 @@ fn who_was_not_there_tells_nobody() {
     let heard = heard(&server, &EARS, || assert_eq!(leave(&server, "a:1"), 0));
     assert_eq!(heard, [""; 0]);
     clean(&server);
+}
+
+/// Whether its last ask came to the server is not known: it is in the queue by one of its names.
+#[test]
+fn who_leaves_does_so_by_all_of_its_names() {
+    let server = Server::start();
+    for queued in ["a:1.1", "a:1.2"] {
+        put(&server, "n", "other", "1", "40000");
+        line_up(&server, &[queued, "b:1"]);
+        assert_eq!(leave_as(&server, "a:1.2", "1.0 1.1"), 1);
+        assert_eq!(line(&server), ["b:1"]);
+        clean(&server);
+    }
 }
 
 #[test]

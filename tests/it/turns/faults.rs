@@ -2,7 +2,7 @@
 
 use super::{
     CHANNEL, MEMBERS, MINUTE, QUEUE, assert_served, ear_of, eventually_empty, holder, length, line, locks_of, pass,
-    patient, queued,
+    patient, places, queued,
 };
 use crate::server::Server;
 use crate::threads::{LATE, LONG, Mark, SOON, eventually, finish, ms, spawn_asleep};
@@ -17,11 +17,11 @@ fn who_loses_its_subscriber_comes_again_with_its_old_arrival() {
     let (holder, clients) = (holder(&server), [(); 3].map(|()| patient(&server)));
     scope(|scope| {
         let waiters: Vec<_> = clients.iter().map(|locks| queued(scope, &server, || pass(locks))).collect();
-        let before = line(&server);
+        let before = places(&server);
         server.ask::<i64>(&["DEL", QUEUE]);
         server.ask::<i64>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         eventually(LONG, "all are queued again", || length(&server) == 3);
-        assert_eq!(line(&server), before);
+        assert_eq!(places(&server), before);
         eventually(LONG, "all listen again", || {
             before.iter().all(|(ticket, _)| server.subscribers(&ear_of(ticket)) == 1)
         });

@@ -1,6 +1,9 @@
-//! Whoever may publish can tell a waiter anything, and whoever may write can change the queue: that costs time at most.
+//! Whoever may publish can tell a waiter anything but the name of its ticket, and whoever may write can change the queue: that costs
+//! time at most.
 
-use super::{CHANNEL, MARK, QUEUE, assert_served, ear_of, eventually_empty, holder, line, pass, patient, queued};
+use super::{
+    CHANNEL, MARK, QUEUE, assert_served, ear_of, eventually_empty, holder, line, pass, patient, places, queued,
+};
 use crate::proxy::numbers;
 use crate::server::Server;
 use crate::threads::{LONG, Mark, SOON, eventually, ms};
@@ -129,13 +132,13 @@ fn a_message_of_more_than_64_kib_on_an_ear_costs_no_place() {
     let (holder, other) = (holder(&server), patient(&server));
     scope(|scope| {
         let waiter = queued(scope, &server, || pass(&other));
-        let ((ear, _), before) = (ear(&server), line(&server));
+        let ((ear, _), before) = (ear(&server), places(&server));
         for round in 1..=2 {
             server.ask::<i64>(&["PUBLISH", &ear, &"x".repeat(64 * 1024 + 1)]);
             eventually(LONG, "it has another connection", || other.client().stats().reconnects == round);
             eventually(LONG, "it listens again", || server.subscribers(&ear) == 1 && server.subscribers(CHANNEL) >= 1);
         }
-        assert_eq!(line(&server), before);
+        assert_eq!(places(&server), before);
         let unlocked = Mark::now();
         holder.unlock("n").unwrap();
         assert_served(waiter, unlocked);

@@ -5,7 +5,7 @@
 
 use super::{CHANNEL, MARK, MINUTE, Over, QUEUE, eventually_empty, holder, line, locks_of, pass, patient, queued};
 use crate::server::Server;
-use crate::threads::{LONG, Mark, eventually, finish, ms};
+use crate::threads::{LONG, Mark, SOON, eventually, finish, ms};
 use redlatch::{Client, HandOff, RedLock, RedLockExt, ReentrantLock};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -198,7 +198,7 @@ fn every_form_of_a_wait_queues() {
         scope(|scope| {
             let waiter = queued(scope, &server, || {
                 form();
-                assert!(server.pttl("n") > 30_000);
+                eventually(SOON, "it has its lease", || server.pttl("n") > 30_000);
                 other.unlock("n").is_ok()
             });
             std::thread::sleep(ms(1));

@@ -1,10 +1,15 @@
--- Tells a ticket on its ear what rank it has. One whose ear has no listener is of a process that is gone: it is removed,
+-- What others may know of a ticket. What stands behind it is known to its client alone: who knows that can say that the lock is given.
+local function known(ticket)
+  return string.match(ticket, '^.*:[^.]*') or ticket
+end
+
+-- Tells a ticket on its ear what rank it has, or other news. One whose ear has no listener is of a process that is gone: it is removed,
 -- and the next is told in its place. Whether there is one.
-local function tell_rank(queue, rank)
+local function tell_rank(queue, rank, news)
   local ticket = redis.call('ZRANGE', queue, rank, rank)[1]
   while ticket do
     local ear = 'redlatch_ear:' .. (string.match(ticket, '^(.*):') or '')
-    if redis.call('PUBLISH', ear, ticket .. ' ' .. rank) > 0 then
+    if redis.call('PUBLISH', ear, known(ticket) .. ' ' .. (news or rank)) > 0 then
       return true
     end
     redis.call('ZREM', queue, ticket)

@@ -26,10 +26,13 @@ fn is_woken(semaphore: &Semaphore) -> bool {
 
 #[test]
 fn only_what_ours_publish_is_understood() {
-    assert_eq!(understood(b"c:1 0"), Some(("c", 1, Some(0))));
-    assert_eq!(understood(b"c:18446744073709551615 4294967295"), Some(("c", u64::MAX, Some(u32::MAX))));
-    assert_eq!(understood(b"c:1 -1"), Some(("c", 1, None)));
-    let garbage: [&[u8]; 14] = [
+    assert_eq!(understood(b"c:1 0"), Some(("c", "1", 1, News::Rank(0))));
+    let last = "ffffffffffffffff";
+    assert_eq!(understood(b"c:ffffffffffffffff 4294967295"), Some(("c", last, u64::MAX, News::Rank(u32::MAX))));
+    assert_eq!(understood(b"c:1 -1"), Some(("c", "1", 1, News::Passed)));
+    assert_eq!(understood(b"t:c:1f.2.3.4.5 given"), Some(("t:c", "1f.2.3.4.5", 0x1f, News::Given)));
+    assert_eq!(understood(b"c:1 after:7"), Some(("c", "1", 1, News::After(Duration::from_millis(7)))));
+    let garbage: [&[u8]; 18] = [
         b"",
         b"0",
         b" ",
@@ -39,7 +42,11 @@ fn only_what_ours_publish_is_understood() {
         b"c:1 ",
         b"c:1 -2",
         b"c:1 4294967296",
-        b"c:18446744073709551616 0",
+        b"c:10000000000000000 0",
+        b"c:1 Given",
+        b"c:1 after:",
+        b"c:1 after:-1",
+        b"c:.1 given",
         b"c 1:0",
         b"c:1  0",
         b"c:-1 0",
@@ -52,7 +59,7 @@ fn only_what_ours_publish_is_understood() {
 
 #[test]
 fn a_ticket_is_named_after_its_client() {
-    assert_eq!(ears().member(&ticket(7).0), format!("{CLIENT}:7"));
+    assert_eq!(ears().member(&ticket(7).0.names()[0]), format!("{CLIENT}:7"));
 }
 
 #[test]
