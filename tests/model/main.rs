@@ -29,6 +29,7 @@ mod source {
 use source::{base, lease};
 
 mod belief;
+mod given;
 mod mutants;
 mod protocol;
 mod queue;
