@@ -2,7 +2,7 @@
 
 use super::{MINUTE, Scene};
 use crate::proxy::Flow;
-use crate::threads::{LONG, eventually, finish, ms, spawn_asleep};
+use crate::threads::{LONG, SOON, eventually, finish, ms, spawn_asleep};
 use redlatch::{CancelToken, Error, Hold, HoldState, RedLock, Result};
 use std::time::{Duration, Instant};
 
@@ -130,7 +130,9 @@ fn a_wait_that_ends_while_the_lock_becomes_free_holds_or_leaves_nothing() {
             finish(waiting).0
         });
         match got {
-            Ok(got) => assert!(!scene.has_key(), "{got}"),
+            Ok(true) => assert!(!scene.has_key()),
+            // It may have been given the lock as it went: that is freed, and does not last for the offer of 1.5 s.
+            Ok(false) => eventually(SOON, "it is freed", || !scene.has_key()),
             // On a busy machine the last answer may not come within the wait.
             Err(error) => {
                 assert!(matches!(error, Error::OutcomeUnknown { .. } | Error::Unavailable { .. }), "{error:?}");
