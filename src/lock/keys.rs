@@ -408,7 +408,7 @@ impl Primitive for Keys {
 
     /// What a release gives cannot be confirmed by replicas, and says nothing of the epoch of a strict client.
     fn offer(&self, lease: Lease) -> Option<Lease> {
-        let gives = self.epoch.is_none() && !self.is_confirmed;
+        let gives = !self.is_strict() && !self.is_confirmed;
         gives.then(|| lease.min(OFFER))
     }
 

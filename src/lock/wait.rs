@@ -215,20 +215,18 @@ impl TenureBid<'_> {
 }
 
 impl TenureBid<'_> {
+    /// Leaves the place that an ask of a ticket without an offer may get which was not answered; one with an offer has left it already.
+    fn leave_when_over(&self, ticket: &Arc<Ticket>) {
+        if let (None, Some(due)) = (self.offer, self.open_until) {
+            self.engine.leave_queue(Departure::of(ticket, None), due);
+        }
+    }
+
     /// Once a wait.
     fn say_endless(&mut self) {
         if !std::mem::replace(&mut self.is_endless, true) {
             let (lock, address) = (self.key.full(), self.engine.health.address_of(self.key.resource()));
             say!(warn, "lock {lock:?} at {address} is a key without TTL: it is polled until someone deletes it");
-        }
-    }
-}
-
-impl TenureBid<'_> {
-    /// Leaves the place that an ask of a ticket without an offer may get which was not answered; one with an offer has left it already.
-    fn leave_when_over(&self, ticket: &Arc<Ticket>) {
-        if let (None, Some(due)) = (self.offer, self.open_until) {
-            self.engine.leave_queue(Departure::of(ticket, None), due);
         }
     }
 }

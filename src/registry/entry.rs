@@ -112,8 +112,8 @@ impl ThreadEntry {
 
     /// Passes the tenure of a hold that its thread gives up on to a parked thread, or leaves it to those who share it.
     /// False when the release has to go to the wire: nobody is parked who can take it, the bounds of passing on are
-    /// reached, or less than half of the watchdog's `lease`, or of what it was given, is left; or more than all of it, for the next thread did not
-    /// ask for so much.
+    /// reached, or less than half of the watchdog's `lease`, or of what it was given, is left; or more than all of it, for
+    /// the next thread did not ask for so much.
     pub(super) fn pass_on(&mut self, hold: &Hold, bounds: &HandOff, lease: Duration) -> bool {
         if self.seat.leave_or_shut(hold) {
             return true;
