@@ -77,7 +77,7 @@
 //! * **Fairness has limits.** Waiting threads and processes get the lock in order of arrival, with these exceptions:
 //!   * A `try_lock` can take a free lock, even if other threads or processes wait.
 //!   * A process may keep a lock for some milliseconds for its own threads: [`HandOff`].
-//!   * If a waiting process is stopped, its turn goes to the next process.
+//!   * A waiting process that is stopped when it is given the lock keeps it for 1.5 s, once, or for its lease if that is shorter.
 //!   * Programs on Redisson do not queue. A [`QuorumLock`] has no queue.
 //! * **A forked child has no locks.** Its operations return [`Error::Closed`]. A program can also make a child by a direct
 //!   system call `fork` or `clone`, without the C library. redlatch does not notice such a child.
@@ -168,11 +168,10 @@
 // | seat, kept, shared | who of this process has a lock; released, for the next thread of it; several threads have it. `seat.rs` has the table |
 // | line, head, parked | who of this process waits; the one that contends at the store; the others, in order of arrival |
 // | queue, ticket, rank | the processes that wait, in order of arrival, at the store; one wait in it; how many are before it |
-// | offer, name, give | for how long a waiting call may have the lock before it asks again; what it is in the queue since its last ask; what a release does |
+// | offer, name, give | for how long a waiting call may have the lock before it asks again; what it is in the queue since its last ask; write the first of the queue into a free lock, and tell it |
 // | ear, members | the channel on which a client alone is told; that on which ours are counted. *Foreigners* listen to a lock and are not among them |
-// | mark, promise | says that a free lock is left to the head of the queue, or to foreigners, for some ms |
+// | mark, promise | says that a free lock is left to foreigners for some ms; how many are left. Read-write locks have marks of their own |
 // | company, bystanders | others that may wait for a lock, as far as this client saw; who listens and never waits |
-// | armed | of a ticket: it comes unasked, for those before it may not |
 // | grant | in memory: give the first parked one the tenure. Of a server it is a plain word |
 // | pass on, give way | hand a tenure to another thread in memory; let other processes ask first |
 // | bid, call, stop | what a wait is for; who waits; what ends its wait |

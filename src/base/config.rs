@@ -25,29 +25,22 @@ pub enum Reentry {
 
 /// How a lock is passed on in memory between threads of one process, without a word to the server.
 ///
-/// A thread that unlocks while another one of its process waits for the same lock passes its tenure on. Within a
-/// `turn` the running thread may take it again, as with a parking_lot mutex; then it goes to the thread that waits
-/// longest. When the tenure was passed on `passes` times, or was acquired `within` ago, it is released on the wire,
-/// so that other processes get their turn. If nobody else was told of the release before, the next tenure may be passed on
-/// four times as often, for four times as long.
+/// A thread that unlocks passes its tenure on if another thread of its process waits for the same lock. For half a
+/// millisecond the running thread may take it again, as with a parking_lot mutex. Then it goes to the thread that waits longest. After
+/// 10,000 passes, or `within` after its acquire, the tenure is released at the server, and other processes can have the lock. If nobody else was told of
+/// the release before, both bounds are four times as great.
 ///
-/// Processes that wait for a [`ReentrantLock`](crate::ReentrantLock) queue, and are served in the order in which they
-/// came. An unlock on the wire gives the lock to the first of them and tells it, so the lock is not free in between. A process
-/// that is gone is passed over. One that is stopped in that moment keeps the lock for 1.5 s, or for its lease if that is
-/// shorter. A hold that was given so has 1.5 s at first; the watchdog prolongs it to its lease 25 ms later.
+/// Processes whose calls wait for a [`ReentrantLock`](crate::ReentrantLock) or a [`FencedLock`](crate::FencedLock) queue in order of
+/// arrival. A release at the server gives the lock to the first of them, so it is not free in between. A process that is gone is
+/// skipped. One that is stopped when it is given the lock keeps it for 1.5 s, or for its lease if that is shorter, once. A hold that was
+/// given has 1.5 s at first; the watchdog prolongs it to its lease 25 ms later.
 ///
-/// To some an unlock gives nothing. It tells them that the lock is free, and for some milliseconds nobody else of those who wait
-/// takes it. These are calls with a lease of their own that is not renewed, and a [`FencedLock`](crate::FencedLock). These are
-/// also clients that are strict, have `sync_replicas`, or a `max_hold` shorter than two leases. Within a `turn` a process may be
-/// faster than they are and take the lock again. One of them that was stopped is passed over within milliseconds.
+/// One release in 32 leaves the lock free, for tries and groups. Programs on Redisson do not queue: now and then the lock is left to
+/// them, for four times `give_way`.
 ///
-/// Programs on Redisson, which know no queue, are left the turn now and then, four times `give_way` long. So are tries and
-/// groups: one unlock in 32 leaves the lock free.
-///
-/// Only locks that the watchdog renews are passed on, none that is Suspect, has less than half of `watchdog_timeout`
-/// left, or of what it was given, or was taken or extended for longer than that.
-///
-/// After a force unlock by another process passes may go on until these bounds.
+/// Only locks that the watchdog renews are passed on in memory, and none that is Suspect, or was taken or extended for longer than
+/// `watchdog_timeout`. At least half of that, or of what the lock was given for, has to be left. After a force unlock by another process
+/// passes may go on until the bounds.
 ///
 /// ```
 /// use redlatch::{Client, HandOff};
@@ -63,6 +56,7 @@ pub enum Reentry {
 pub struct HandOff {
     pub(crate) passes: usize,
     pub(crate) within: Duration,
+    /// For so long a running thread may take the lock again though other threads of its process wait.
     pub(crate) turn: Duration,
     pub(crate) give_way: Duration,
     /// Processes queue for a lock.
@@ -70,7 +64,7 @@ pub struct HandOff {
 }
 
 impl Default for HandOff {
-    /// 10,000 passes within 5 ms, in turns of 0.5 ms; others get 1 ms to ask first.
+    /// 10,000 passes within 5 ms, in turns of 0.5 ms; a `give_way` of 1 ms.
     fn default() -> Self {
         let (within, turn, give_way) = (Duration::from_millis(5), Duration::from_micros(500), Duration::from_millis(1));
         Self { passes: 10_000, within, turn, give_way, queues: true }
@@ -78,8 +72,8 @@ impl Default for HandOff {
 }
 
 impl HandOff {
-    /// Every unlock goes to the server, and whoever waits asks at once: nothing is passed on or shared, and nobody queues, also
-    /// when other settings are changed after that. Beside processes that queue it is served as a foreigner, as JVMs are.
+    /// Every unlock goes to the server: nothing is passed on or shared, and nobody queues, whatever is set after that. Beside processes
+    /// that queue it is served as a JVM is.
     pub fn off() -> Self {
         Self { passes: 0, give_way: Duration::ZERO, queues: false, ..Self::default() }
     }
@@ -88,41 +82,26 @@ impl HandOff {
         self.passes > 0
     }
 
-    /// At most so many passes between an acquire on the wire and the release on the wire; four times as many if nobody
+    /// No pass later than this after the acquire at the server: so long may other processes have to wait. Four times this if nobody
     /// else was told of the release before.
-    pub fn passes(self, passes: usize) -> Self {
-        Self { passes, ..self }
-    }
-
-    /// No pass later than this after the acquire on the wire, so long may others have to wait; four times this if nobody
-    /// else was told of the release before: who comes then waits that long once.
     pub fn within(self, span: Duration) -> Self {
         Self { within: span, ..self }
     }
 
-    /// For so long a running thread may take the lock again though others wait: of its process, or of others that are only told
-    /// of its unlock. What an unlock gives to another process is not its own any more.
-    pub fn turn(self, span: Duration) -> Self {
-        Self { turn: span, ..self }
-    }
-
-    /// How long others may need to come for what was given up on the wire for them. Zero: nothing is left to anybody.
+    /// How long others may need to take what is left to them. Zero: nothing is left to anybody.
     ///
-    /// Where processes queue it is for those who cannot, such as JVMs: now and then nobody who queues takes the lock for four
-    /// times as long, at most 800 ms; each 4 ms while they take it, ever more seldom while they only listen.
+    /// Where processes queue, it is for those who do not, such as JVMs: now and then a free lock is left to them for four times as long,
+    /// at most 800 ms. That is each 4 ms while they take it, and ever more seldom while they only listen.
     ///
-    /// With a [`QuorumLock`](crate::QuorumLock), or a server that refuses the queue, the thread that waits longest in this
-    /// process waits for so long before it asks, if others were told of the release: being awake already it would mostly be
-    /// first. A thread that was not parked, and a try, ask at once. At most the response time-out, for nothing ends it early.
-    /// Told are all subscribers of the channel, also those who do not wait: a client for 2 s after its last wait, a monitor. If
-    /// nobody takes the lock in that time, it is lost, once in `within`.
+    /// A [`QuorumLock`](crate::QuorumLock) has no queue, and a server may refuse it. Then the next thread of this process waits for so long
+    /// before it asks, if others were told of the release: at most for the response time-out.
     pub fn give_way(self, span: Duration) -> Self {
         Self { give_way: span, ..self }
     }
 
     /// Strict order of arrival: each pass goes to the thread that waits longest.
     pub fn in_order(self) -> Self {
-        self.turn(Duration::ZERO)
+        Self { turn: Duration::ZERO, ..self }
     }
 }
 

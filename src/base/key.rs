@@ -151,7 +151,7 @@ impl Key {
         self.ours("redlatch_queue:{")
     }
 
-    /// The mark that says whose turn it is.
+    /// The mark that leaves a free lock to foreigners.
     pub(crate) fn mark_parts(&self) -> [&str; 3] {
         self.ours("redlatch_turn:{")
     }

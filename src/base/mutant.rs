@@ -30,23 +30,19 @@ pub(crate) enum Mutant {
     ReleaseNeedsMemory,
     /// Tokens are counted on by one, whatever the clock says.
     TokensForgetTheClock,
-    /// The head of the queue does not ask when it is told.
-    HeadNeverAsks,
     /// Who is given a lock believes in it from when it is told of it.
     BelievesWhenTold,
     /// Who is given a lock believes in it though it asked again after that.
     BelievesAnyName,
-    /// The lock is given to the head of the queue, whether it lives or not.
+    /// The lock is given to the first of the queue, whether it lives or not.
     GivesToTheDead,
-    /// The mark that leaves the turn to the head of the queue stays, and is believed, until somebody takes the lock.
+    /// A fenced lock is given with the token of the last hold.
+    GivesAnOldToken,
+    /// The mark that leaves the lock to foreigners stays, and is believed, until somebody takes the lock.
     MarkNeverEnds,
-    /// A ticket of a process that is gone stays in the queue, and counts as told.
-    DeadNeverSkipped,
     /// A release tells those who have no place in the queue only if more listen than the queue has tickets, those of the
     /// dead among them.
     CountsBySubscribers,
-    /// The turn in which a process may take the lock again has no end.
-    TurnNeverEnds,
     /// A strict client is granted locks at once by a server that another process was before.
     NoQuarantineAfterFailover,
     /// A renewal counts though fewer replicas confirmed it than have to.
@@ -119,14 +115,12 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "never_rouses" => Mutant::NeverRouses,
         "release_needs_memory" => Mutant::ReleaseNeedsMemory,
         "tokens_forget_the_clock" => Mutant::TokensForgetTheClock,
-        "head_never_asks" => Mutant::HeadNeverAsks,
         "believes_when_told" => Mutant::BelievesWhenTold,
         "believes_any_name" => Mutant::BelievesAnyName,
         "gives_to_the_dead" => Mutant::GivesToTheDead,
+        "gives_an_old_token" => Mutant::GivesAnOldToken,
         "mark_never_ends" => Mutant::MarkNeverEnds,
-        "dead_never_skipped" => Mutant::DeadNeverSkipped,
         "counts_by_subscribers" => Mutant::CountsBySubscribers,
-        "turn_never_ends" => Mutant::TurnNeverEnds,
         "no_quarantine_after_failover" => Mutant::NoQuarantineAfterFailover,
         "believes_without_replicas" => Mutant::BelievesWithoutReplicas,
         "renewal_writes_nothing" => Mutant::RenewalWritesNothing,
@@ -208,18 +202,13 @@ const CHANGES: &[Change] = &[
         &["RENEW_READ", "RENEW_READ_STRICT"],
         &[("is_its_own and", "false and"), ("math.max(redis.call('PTTL', key), lease)) or 0", "lease) and 1 or 0")],
     ),
-    (Mutant::MarkNeverEnds, TELL_FIRST, &[("'PX', turn", "'PX', 86400000")]),
-    (Mutant::MarkNeverEnds, ASK_IN_TURN, &[(" or left > 1000", "")]),
-    (Mutant::DeadNeverSkipped, TELL_FIRST, &[("(news or rank)) > 0", "(news or rank)) >= 0")]),
+    (Mutant::MarkNeverEnds, &["RELEASE_IN_TURN"], &[("'PX', foreign_turn", "'PX', 86400000")]),
+    (Mutant::MarkNeverEnds, ASK_IN_TURN, &[("left > 0 and left <= 1000 and left or 0", "math.max(left, 0)")]),
+    (Mutant::GivesToTheDead, GIVES, &[("'NUMSUB', ear)[2] == 0", "'NUMSUB', ear)[2] < 0")]),
     (
-        Mutant::DeadNeverSkipped,
-        ASK_IN_TURN,
-        &[("redis.call('ZREMRANGEBYRANK', queue, 0, rank)", "redis.call('ZREM', queue, ticket)\n  passed = {}")],
-    ),
-    (
-        Mutant::GivesToTheDead,
+        Mutant::GivesAnOldToken,
         &["RELEASE_IN_TURN"],
-        &[("'NUMSUB', ear)[2] > 0", "'NUMSUB', ear)[2] >= 0"), ("told > 0", "told >= 0")],
+        &[("return next_token(counter, ttl,", "return redis.call('GET', counter) or next_token(counter, ttl,")],
     ),
     (
         Mutant::CountsBySubscribers,
@@ -227,7 +216,7 @@ const CHANGES: &[Change] = &[
         &[
             ("local function listeners()", "local tickets = redis.call('ZCARD', queue)\nlocal function listeners()"),
             ("counts[2] - counts[4]", "counts[2] - tickets"),
-            ("return { tell(channel), 0, 0 }", "return { listeners() > 0 and tell(channel) or 1, 0, 0 }"),
+            ("return { tell(channel), queued", "return { listeners() > 0 and tell(channel) or 1, queued"),
         ],
     ),
     (
@@ -250,7 +239,7 @@ const MINTS: &[&str] =
     &["ACQUIRE_FENCED", "ACQUIRE_FENCED_STRICT", "ACQUIRE_FENCED_IN_TURN", "ACQUIRE_FENCED_IN_TURN_STRICT", "MINT"];
 const RELEASES: &[&str] = &["RELEASE", "RELEASE_IN_TURN"];
 const ASK_IN_TURN: &[&str] = &["ACQUIRE_IN_TURN", "ACQUIRE_IN_TURN_STRICT"];
-const TELL_FIRST: &[&str] = &["RELEASE_IN_TURN", "LEAVE", "ACQUIRE_IN_TURN", "ACQUIRE_IN_TURN_STRICT"];
+const GIVES: &[&str] = &["RELEASE_IN_TURN", "LEAVE", "ACQUIRE_IN_TURN", "ACQUIRE_IN_TURN_STRICT"];
 
 fn change(text: &str, from: &str, to: &str) -> String {
     assert!(text.contains(from), "the script has changed: mend its mutant");

@@ -66,11 +66,11 @@ impl Engine {
         self.space.ground(self.kind.shared)
     }
 
-    /// For how long a release may give the lock to a call that waits and has not asked again: only what is renewed, and soon.
-    pub(super) fn offer(&self, asked: Asked) -> Option<Lease> {
+    /// Whether a call that was given the lock need not ask for it. What is not renewed is asked for, so that its caller has all of it.
+    pub(super) fn believes_given(&self, tenure: &Tenure, asked: Asked, token: Option<u64>) -> bool {
         let (config, lease) = (&self.space.config, self.space.config.length(asked));
         let is_renewed = asked.is_renewed() && !is_ending() && config.max_hold >= lease.span().saturating_mul(2);
-        is_renewed.then(|| self.primitive.offer(lease)).flatten()
+        is_renewed && self.primitive.believes_given(tenure, token)
     }
 
     /// The names of a lock.

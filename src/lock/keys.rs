@@ -8,7 +8,7 @@ mod spread;
 mod telling;
 
 use super::primitive::{GroupPrimitive, Primitive, Renewed, Take, heard};
-use super::queue::{Manner, OFFER, Queue};
+use super::queue::{Manner, Queue};
 use crate::base::config::Config;
 use crate::base::key::{EPOCH, Key};
 use crate::base::say::say;
@@ -33,8 +33,8 @@ use std::time::Duration;
 pub(super) static QUARANTINE: Wrapper = Wrapper { file: include_str!("keys/quarantine.lua"), args: 3 };
 /// Strict mode, around what prolongs: it writes which process serves.
 pub(super) static SERVING: Wrapper = Wrapper { file: include_str!("keys/serving.lua"), args: 3 };
-/// Around an acquire that waits among processes. Reply: what is inside grants, or an array of five, for [`Queue::not_won_in_turn`].
-pub(super) static IN_TURN: Wrapper = Wrapper { file: include_str!("keys/in_turn.lua"), args: 7 };
+/// Around an acquire that waits among processes. Reply: what is inside grants, or an array of four, for [`Queue::not_won_in_turn`].
+pub(super) static IN_TURN: Wrapper = Wrapper { file: include_str!("keys/in_turn.lua"), args: 5 };
 
 asks! {
     /// Reply: nil (acquired) or the holder's PTTL in ms.
@@ -53,7 +53,7 @@ scripts! {
     /// Reply: that of [`Freed::of`], or an array of three, for [`Queue::told`].
     RELEASE_IN_TURN = "keys/release_in_turn.lua", Exactly(1), Exactly(10);
     /// Reply: how many places were left.
-    LEAVE = "keys/leave.lua", Exactly(1), Exactly(5);
+    LEAVE = "keys/leave.lua", Exactly(1), Exactly(3);
     /// Reply: that of [`Freed::of`].
     FORCE_UNLOCK = "keys/force_unlock.lua", Exactly(1), Exactly(1);
     /// Reply: 0 (acquired) or the number of a key that is taken, from 1.
@@ -68,7 +68,7 @@ static REENTRANTLY: Acquire = Acquire { forms: &ACQUIRE, last: 1, beside: None }
 pub(super) type ProlongArgs<'a> = ArrayVec<Arg<'a>, 7>;
 
 /// As many arguments as an acquire has at most.
-type AcquireArgs<'a> = ArrayVec<Arg<'a>, 14>;
+type AcquireArgs<'a> = ArrayVec<Arg<'a>, 12>;
 
 /// The commands of a lock's kind at a store, alone or as a node of a quorum.
 pub(super) struct Keys {
@@ -166,25 +166,15 @@ impl Keys {
         let own = [Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(by.last)];
         let beside = by.beside.map(|name| name(key));
         let keys: ArrayVec<&str, 2> = std::iter::once(key.full()).chain(beside.as_deref()).collect();
-        let at_once = || {
-            let args: AcquireArgs<'_> = self.opening().chain(own).collect();
-            self.ask_for(by.forms.of(false, self.is_strict()), &keys, &args, limits, takes)
-        };
-        let Some(queue) = queue else { return at_once() };
-        if queue.goes_on(key, manner) {
-            let answer = at_once()?;
-            // Else whoever was faster has it, and it has to be waited for: that is another ask.
-            if takes(&answer.reply) {
-                return Ok(answer);
-            }
-        }
-        let args: AcquireArgs<'_> = self.opening().chain(queue.asking(key, manner, &members)).chain(own).collect();
-        let answer = self.ask_for(by.forms.of(true, self.is_strict()), &keys, &args, limits, takes)?;
-        queue.answered(key, &answer, takes(&answer.reply));
+        let asking = queue.map(|queue| queue.asking(key, manner, &members));
+        let script = by.forms.of(queue.is_some(), self.is_strict());
+        let args: AcquireArgs<'_> = self.opening().chain(asking.into_iter().flatten()).chain(own).collect();
+        let answer = self.ask_for(script, &keys, &args, limits, takes)?;
+        queue.into_iter().for_each(|queue| queue.note_trip(&answer));
         Ok(answer)
     }
 
-    /// What a reply means that grants nothing: the holder's PTTL, or that the turn is another's, or in strict mode what is left
+    /// What a reply means that grants nothing: the holder's PTTL, or that the lock is left to foreigners, or in strict mode what is left
     /// of the quarantine.
     pub(super) fn not_granted(&self, tenure: &Tenure, manner: Manner<'_>, reply: &Reply) -> Result<Take, Failure> {
         if let Reply::Array(left) = reply
@@ -258,6 +248,31 @@ impl Keys {
     ) -> Result<Answers, Failure> {
         let request = Request { may_ask, ..Request::new(Verb::Script(script), keys, args) };
         self.store.attempt_all(Lane::Releases, &request, shared, Limits::any_time(answer_by))
+    }
+
+    /// Gives up a level. With the last one the lock may be given to another process, with a token if the kind has a counter of them,
+    /// which lives for so long.
+    pub(super) fn release_with(
+        &self,
+        tokens: Option<(&str, u64)>,
+        tenure: &Tenure,
+        left: usize,
+        answer_by: Moment,
+    ) -> Result<bool, Failure> {
+        let key = tenure.key();
+        let args = [Arg::Text(tenure.owner()), Arg::Number(left as u64), Arg::Parts(key.channel_parts())];
+        if let Some(queue) = self.queue(key).filter(|queue| left == 0 && queue.has_company(key)) {
+            match self.release_in_turn(queue, tenure, args, tokens, answer_by) {
+                Err(failure) if failure.is_on_its_way() => {}
+                released => return released,
+            }
+        }
+        let answer = self.call(&RELEASE, key, &args, answer_by)?;
+        let freed = self.freed(key, &answer, answer.reply.number()?);
+        if left == 0 {
+            self.note_audience(tenure, freed);
+        }
+        Ok(freed.is_done())
     }
 
     pub(super) fn is_strict(&self) -> bool {
@@ -352,20 +367,7 @@ impl Primitive for Keys {
     }
 
     fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
-        let key = tenure.key();
-        let args = [Arg::Text(tenure.owner()), Arg::Number(left as u64), Arg::Parts(key.channel_parts())];
-        if let Some(queue) = self.queue(key).filter(|queue| left == 0 && queue.has_company(key)) {
-            match self.release_in_turn(queue, tenure, args, answer_by) {
-                Err(failure) if failure.is_on_its_way() => {}
-                released => return released,
-            }
-        }
-        let answer = self.call(&RELEASE, key, &args, answer_by)?;
-        let freed = self.freed(key, &answer, answer.reply.number()?);
-        if left == 0 {
-            self.note_audience(tenure, freed);
-        }
-        Ok(freed.is_done())
+        self.release_with(None, tenure, left, answer_by)
     }
 
     fn sweep_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<(), Failure> {
@@ -406,10 +408,9 @@ impl Primitive for Keys {
         self.call(&LEAVE, key, &queue.leaving(key, &members), answer_by).map(drop)
     }
 
-    /// What a release gives cannot be confirmed by replicas, and says nothing of the epoch of a strict client.
-    fn offer(&self, lease: Lease) -> Option<Lease> {
-        let gives = !self.is_strict() && !self.is_confirmed;
-        gives.then(|| lease.min(OFFER))
+    /// What is given is not confirmed by replicas, and says nothing of the epoch of a strict client.
+    fn believes_given(&self, _: &Tenure, _: Option<u64>) -> bool {
+        !self.is_strict() && !self.is_confirmed
     }
 
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {

@@ -77,7 +77,7 @@ pub(crate) trait Primitive: Send + Sync {
     /// Takes the lock for the tenure, or confirms that it has it. A kind that ends a tenure which it could not take
     /// gets one with a new owner id for the next attempt.
     ///
-    /// A kind with a [queue](Self::queue) leaves the lock to others whose turn it is, unless it is a try.
+    /// A kind with a [queue](Self::queue) has a free lock given to the first there, unless it is a try.
     fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, limits: Limits<'_>)
     -> Result<Take, Failure>;
 
@@ -133,10 +133,10 @@ pub(crate) trait Primitive: Send + Sync {
         None
     }
 
-    /// For how long a call that waits may have the lock before it asks for it, of a kind whose release gives it to the head of its
-    /// queue.
-    fn offer(&self, _: Lease) -> Option<Lease> {
-        None
+    /// Whether a hold that a release wrote, with this token if any, is all that this kind needs. Else who was given it asks for the lock,
+    /// which is answered by what is missing.
+    fn believes_given(&self, _: &Tenure, _: Option<u64>) -> bool {
+        false
     }
 
     /// Takes a ticket out of the queue, by its names.

@@ -1,7 +1,7 @@
-//! The queue of processes beside a lock (docs/protocol.md, 8): who waits, in order, and whose turn it is.
+//! The queue of processes beside a lock (docs/protocol.md, 8): who waits, in order, and to whom the lock is given.
 //!
 //! It is advice among clients of ours. Who holds the lock is said by the lock's own key alone, so that whatever happens to
-//! the queue costs time, and never safety. A release may write the first of the queue there: the message of that names its ticket.
+//! the queue costs time, and never safety. A script that gives the lock writes the first of the queue there. Its message names the ticket.
 
 mod company;
 mod ears;
@@ -16,7 +16,6 @@ use crate::base::key::Key;
 use crate::base::say::say;
 use crate::base::signal::{Deaf, Listening, Semaphore};
 use crate::base::time::{Clock, Lease, Moment};
-use crate::lease::tenure::Tenure;
 use crate::store::Store;
 use crate::store::node::{Answer, Arg, Failure, Reply};
 use company::Company;
@@ -28,10 +27,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use ticket::{Channel, MARGIN, ROUNDING, Standing};
+use ticket::Channel;
 use uuid::Uuid;
 
-pub(crate) use ticket::Ticket;
+pub(crate) use ticket::{Given, Ticket};
 
 /// How a call comes to a lock.
 #[derive(Clone, Copy)]
@@ -57,8 +56,6 @@ pub(crate) struct Queue {
     ttl: u64,
     /// As in [`HandOff`](crate::HandOff), ms.
     give_way: u64,
-    /// So long a process may take the lock again, also as there.
-    turn: Duration,
     /// What a round trip takes lately, us.
     trip: AtomicU64,
     /// The server refuses the queue, and that was said.
@@ -68,13 +65,16 @@ pub(crate) struct Queue {
 /// Whoever waits looks at the lock once a poll cap, and so joins again: after so many of them nobody waits.
 const POLL_CAPS: u32 = 3;
 
-/// For how long the head of the queue has a lock that was given to it, and has not asked for. A machine that stands still for .6 s keeps
+/// For how long the first of the queue has a lock that was given to it, and has not asked for. A machine that stands still for .6 s keeps
 /// what it was given; whoever was given a lock and is stopped keeps the others waiting for so long.
-pub(super) const OFFER: Lease = Lease::of_millis(1_500);
+const OFFER: Lease = Lease::of_millis(1_500);
+/// A shorter one is none.
+const SHORTEST_OFFER: Lease = Lease::of_millis(10);
 
-/// How long the turn is left to the head of the queue, besides two round trips; and at most, ms.
-const TURN: u64 = 2;
-const LONGEST_TURN: u64 = 50;
+/// The offer of a call that wants the lock for so long.
+pub(super) fn offer(lease: Lease) -> Lease {
+    lease.min(OFFER).max(SHORTEST_OFFER)
+}
 
 /// So many times as long as another process of ours may need to come is left to a JVM.
 const FOREIGN: u64 = 4;
@@ -84,14 +84,13 @@ const FOREIGN: u64 = 4;
 const TO_ALL: u64 = 32;
 
 /// What an ask in turn and a release in turn hand over besides what the plain scripts get.
-pub(super) type Asking<'a> = [Arg<'a>; 7];
-pub(super) type Releasing<'a> = [Arg<'a>; 7];
+pub(super) type Asking<'a> = [Arg<'a>; 5];
+pub(super) type Releasing<'a> = [Arg<'a>; 5];
 
 /// What PTTL says of a lock that is free.
 const FREE: i64 = -2;
 
 /// What a release in turn says instead of how many were told.
-const GIVEN: i64 = 2;
 const LEFT_TO_FOREIGNERS: i64 = -1;
 const REFUSED: i64 = -2;
 
@@ -116,8 +115,6 @@ impl Queue {
             ears_of: Mutex::default(),
             ttl: u64::try_from(ttl).unwrap_or(u64::MAX).min(LONGEST_TTL),
             give_way: u64::try_from(give_way).unwrap_or(u64::MAX).min(LONGEST_GIVE_WAY),
-            // A turn in memory ends with `within`, whatever its length: this one is no longer.
-            turn: config.hand_off.turn.min(config.hand_off.within),
             trip: AtomicU64::new(0),
             refused: AtomicBool::new(false),
         }
@@ -125,8 +122,8 @@ impl Queue {
 
     /// A ticket for one wait, which may be told through this semaphore.
     pub(crate) fn ticket(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Arc<Ticket> {
-        let (number, turn) = (Uuid::new_v4().as_u64_pair().0, self.company.turn(key));
-        Arc::new(Ticket::new(key.clone(), number, Arc::clone(semaphore), self.clock.clone(), turn))
+        let number = Uuid::new_v4().as_u64_pair().0;
+        Arc::new(Ticket::new(key.clone(), number, Arc::clone(semaphore), self.clock.clone()))
     }
 
     /// Whether a call is likely to have to wait, and listens already: then it can join with its first ask.
@@ -147,7 +144,7 @@ impl Queue {
         Ok(Box::new(Subscribed { _own: own, all }))
     }
 
-    /// Where a client is told its turns of a lock.
+    /// Where a client is told that it was given a lock.
     fn ears(&self, key: &Key) -> Arc<Ears> {
         if !self.store.is_sharded() {
             return Arc::clone(&self.ears);
@@ -169,14 +166,7 @@ impl Queue {
         }
     }
 
-    /// Whether this process may take the lock again, for its turn is short so far: no mark keeps it out. Who has a place must
-    /// give it up with the same script.
-    pub(super) fn goes_on(&self, key: &Key, manner: Manner<'_>) -> bool {
-        let is_queued = matches!(manner, Manner::Queued(ticket) if ticket.may_be_queued());
-        !is_queued && self.company.is_in_turn(key, self.clock.now(), self.turn)
-    }
-
-    /// Whether others may wait for a lock, and are told in turn when it is given up.
+    /// Whether others may wait for a lock, so that it is given up in turn.
     pub(super) fn has_company(&self, key: &Key) -> bool {
         self.company.is_expected(key, self.clock.now())
     }
@@ -208,33 +198,30 @@ impl Queue {
 
     /// The arguments of an ask in turn. A ticket joins once whatever it is told will be heard.
     pub(super) fn asking<'a>(&self, key: &'a Key, manner: Manner<'_>, members: &'a [String; 2]) -> Asking<'a> {
-        let arrival = match manner {
-            Manner::Queued(ticket) => self.joining(ticket),
-            Manner::Try | Manner::Newcomer => None,
-        };
-        let arrival = arrival.map_or(Arg::Text("-1"), Arg::Number);
+        let joins = matches!(manner, Manner::Queued(ticket) if self.joins(ticket));
+        let ttl = Arg::Number(if joins { self.ttl } else { 0 });
         let (queue, mark) = (Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()));
         let [member, before] = members.each_ref().map(|member| Arg::Text(member));
-        [queue, mark, member, before, arrival, Arg::Number(self.ttl), Arg::Number(self.head_turn())]
+        [queue, mark, member, before, ttl]
     }
 
-    /// The arrival with which a ticket joins, if it may.
-    fn joining(&self, ticket: &Ticket) -> Option<u64> {
+    /// Whether a ticket joins with the ask that is about to be sent.
+    fn joins(&self, ticket: &Ticket) -> bool {
         let joins = self.ears(ticket.key()).are_open() && self.store.hears(&ticket.key().channel());
         ticket.asks(joins);
-        joins.then(|| ticket.arrival())
+        joins
     }
 
     /// The lock was asked for and granted.
     pub(super) fn won(&self, key: &Key, manner: Manner<'_>) {
-        if let Manner::Queued(ticket) = manner {
-            self.company.note_won(key, self.clock.now(), ticket.waited());
+        if let Manner::Queued(_) = manner {
+            self.company.note_wait(key, self.clock.now());
         }
     }
 
     /// The lock was given to a ticket, which has not asked for it.
     pub(super) fn was_given(&self, ticket: &Ticket) {
-        self.company.note_won(ticket.key(), self.clock.now(), ticket.waited());
+        self.company.note_wait(ticket.key(), self.clock.now());
     }
 
     /// The lock was asked for and not granted, without a word of the queue.
@@ -246,29 +233,25 @@ impl Queue {
 
     /// The lock was asked for in turn and not granted.
     pub(super) fn not_won_in_turn(&self, key: &Key, manner: Manner<'_>, said: &[Reply]) -> Result<Take, Failure> {
-        let [left, rank, promised, arrival, foreign] = said else { return Err(Failure::not_understood()) };
+        let [left, rank, promised, foreign] = said else { return Err(Failure::not_understood()) };
         let (left, promised) = (left.number()?, u64::try_from(promised.number()?).unwrap_or(0));
-        let standing = Standing {
-            rank: u32::try_from(rank.number()?).ok(),
-            promised: Duration::from_millis(promised),
-            arrival: u64::try_from(arrival.number()?).unwrap_or(0),
-        };
         if foreign.number()? == 1 {
             self.company.note_foreign_hold(key, self.clock.now());
         }
-        match manner {
-            Manner::Queued(ticket) => self.note_standing(ticket, standing),
-            _ if left == FREE => return Ok(Take::Left(standing.promised + ROUNDING)),
-            _ => {}
+        if let Manner::Queued(ticket) = manner {
+            self.note_rank(ticket, u32::try_from(rank.number()?).ok());
         }
         self.company.note_wait(key, self.clock.now());
-        // Who has a ticket knows when to come, and it is no lease that it waits for.
-        Ok(if left == FREE { Take::Busy(Some(Duration::MAX)) } else { Take::busy(left) })
+        let promised = Duration::from_millis(promised) + ROUNDING;
+        Ok(if left == FREE { Take::Left(promised) } else { Take::busy(left) })
     }
 }
 
+/// What a server says is left of so many ms may last for one more.
+const ROUNDING: Duration = Duration::from_millis(1);
+
 impl Queue {
-    /// One more of ours listens to a lock's channel, and can be told in turn. If it cannot, because it is refused to listen,
+    /// One more of ours listens to a lock's channel, and can be given the lock. If it cannot, because it is refused to listen,
     /// that may have been said before it counted.
     fn count(&self, ticket: &Ticket) {
         ticket.count_as(self.store.listen(&ticket.key().members(), Arc::new(Deaf(None))).ok());
@@ -277,11 +260,11 @@ impl Queue {
         }
     }
 
-    /// Who has a place is told in turn. Who has none, because the server refuses the queue or the ear, is told with everybody,
+    /// Who has a place is given the lock. Who has none, because the server refuses the queue or the ear, is told with everybody,
     /// and so must not be counted as one of ours.
-    fn note_standing(&self, ticket: &Ticket, standing: Standing) {
-        ticket.saw(standing);
-        match standing.rank {
+    fn note_rank(&self, ticket: &Ticket, rank: Option<u32>) {
+        ticket.saw(rank);
+        match rank {
             Some(_) if ticket.is_counted() => {}
             Some(_) => self.count(ticket),
             None => {
@@ -295,31 +278,18 @@ impl Queue {
 /// Giving up.
 impl Queue {
     /// The arguments of a release in turn.
-    pub(super) fn releasing<'a>(&self, tenure: &'a Tenure) -> Releasing<'a> {
-        let (key, now) = (tenure.key(), self.clock.now());
+    pub(super) fn releasing<'a>(&self, key: &'a Key) -> Releasing<'a> {
+        let now = self.clock.now();
         let (queue, mark) = (Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()));
         let to_all = self.company.count_release(key, now) % TO_ALL == TO_ALL - 1;
-        let goes_on = self.company.is_in_turn(key, now, self.turn);
-        let foreign_turn = if !goes_on && self.company.owes_foreigners(key, now) { self.foreign_turn() } else { 0 };
-        let left_to_head = if goes_on { 0 } else { self.head_turn() };
-        let (members, to_all) = (Arg::Parts(key.members_parts()), Arg::Number(u64::from(to_all)));
-        let second = now.since(tenure.acquire_sent()) >= MARGIN || self.company.was_slow(key);
-        [
-            queue,
-            mark,
-            Arg::Number(left_to_head),
-            members,
-            Arg::Number(foreign_turn),
-            to_all,
-            Arg::Number(u64::from(second)),
-        ]
+        let foreign_turn = if self.company.owes_foreigners(key, now) { self.foreign_turn() } else { 0 };
+        let to_all = Arg::Number(u64::from(to_all));
+        [queue, mark, Arg::Parts(key.members_parts()), Arg::Number(foreign_turn), to_all]
     }
 
     /// The arguments of a leave.
-    pub(super) fn leaving<'a>(&self, key: &'a Key, members: &'a [String; 2]) -> [Arg<'a>; 5] {
-        let (queue, mark) = (Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()));
-        let [member, before] = members.each_ref().map(|member| Arg::Text(member));
-        [queue, mark, Arg::Number(self.head_turn()), member, before]
+    pub(super) fn leaving<'a>(&self, key: &'a Key, [member, before]: &'a [String; 2]) -> [Arg<'a>; 3] {
+        [Arg::Parts(key.queue_parts()), Arg::Text(member), Arg::Text(before)]
     }
 
     /// What a release in turn said.
@@ -333,8 +303,7 @@ impl Queue {
         match (queued, more) {
             (LEFT_TO_FOREIGNERS, Reply::Number(ours)) => self.company.note_left_to_foreigners(key, now, *ours),
             (0, _) => self.company.note_no_queue(key, now),
-            (GIVEN, _) => self.company.note_given(key, now),
-            _ => self.company.note_queue(key, now, self.turn),
+            _ => self.company.note_queue(key, now),
         }
         Ok(Told { all: all.number()?, in_order: queued > 0 || queued == LEFT_TO_FOREIGNERS })
     }
@@ -361,12 +330,7 @@ impl Queue {
         }
     }
 
-    /// How long the head of the queue may need to come, ms.
-    fn head_turn(&self) -> u64 {
-        (TURN + self.trips()).min(LONGEST_TURN)
-    }
-
-    /// The same for foreigners; zero: they get no turns.
+    /// For how long the lock is left to foreigners, ms; zero: it is not.
     fn foreign_turn(&self) -> u64 {
         if self.give_way == 0 { 0 } else { self.give_way * FOREIGN + self.trips() }
     }
@@ -374,15 +338,6 @@ impl Queue {
     /// What two round trips take, ms.
     fn trips(&self) -> u64 {
         (2 * self.trip.load(Relaxed)).div_ceil(1_000)
-    }
-
-    /// An ask in turn was answered. If it got the lock, that begins a turn; what is taken again within it does not, or one turn
-    /// would follow upon the other.
-    pub(super) fn answered(&self, key: &Key, answer: &Answer, won: bool) {
-        self.note_trip(answer);
-        if won {
-            self.company.note_turn(key, self.clock.now());
-        }
     }
 
     /// An answer came: what a round trip takes follows, an eighth of the way each time.

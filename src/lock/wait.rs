@@ -8,7 +8,7 @@ use super::engine::Engine;
 use super::keeping::Departure;
 use super::patience::{Patience, Terms};
 use super::primitive::heard;
-use super::queue::{Manner, Ticket};
+use super::queue::{Given, Manner, Ticket, offer};
 use crate::base::config::Asked;
 use crate::base::error::{Error, Result};
 use crate::base::key::Key;
@@ -136,10 +136,8 @@ struct TenureBid<'a> {
     is_endless: bool,
     /// Where the kind has a queue, once it listens.
     ticket: OnceCell<Arc<Ticket>>,
-    /// When no attempt of it that was not answered can be executed any more, with whatever owner id, and join the queue.
-    open_until: Option<Moment>,
-    /// For how long a release may give it the lock, if at all.
-    offer: Option<Lease>,
+    /// For how long it is given the lock.
+    offer: Lease,
     /// When the last ask began, and how many force unlocks had ended by then.
     asked_at: (Moment, u64),
 }
@@ -154,14 +152,13 @@ impl<'a> TenureBid<'a> {
             tenure: engine.space.tenure(key),
             is_endless: false,
             ticket: OnceCell::new(),
-            open_until: None,
-            offer: engine.offer(asked),
+            offer: offer(engine.space.config.length(asked)),
             asked_at: (Moment(0), 0),
         }
     }
 }
 
-/// What was given by a release.
+/// What was given.
 impl TenureBid<'_> {
     /// The lock, if it was given to the last ask, and that can be believed: the message has the name of that ask, so it was given after
     /// `asked_at`, and for the whole offer. What is left of it has to be half at least, so that it can be prolonged in time. A force
@@ -170,16 +167,19 @@ impl TenureBid<'_> {
     ///
     /// Whoever does not believe asks, and finds that it has the lock.
     fn given(&mut self) -> Result<Option<Hold>> {
-        let (Some(ticket), Some(offer)) = (self.ticket.get(), self.offer) else { return Ok(None) };
-        let (space, (sent, forced)) = (&self.engine.space, self.asked_at);
-        if !ticket.takes_what_was_given() || !self.tenure.is_unused() {
+        let Some(ticket) = self.ticket.get() else { return Ok(None) };
+        let Some(Given { token }) = ticket.takes_what_was_given().filter(|_| self.tenure.is_unused()) else {
             return Ok(None);
-        }
+        };
+        let (space, offer, (sent, forced)) = (&self.engine.space, self.offer, self.asked_at);
         // Before the look at the alarm: one that comes after it is later than this, and the watchdog verifies the hold.
         let now = space.clock.now();
         let sent = if mutant::is(Mutant::BelievesWhenTold) { now } else { sent };
         let is_late = now >= sent.plus(offer.span() / 2);
         if is_late || space.forced() != forced || space.watchdog.was_alarmed_since(sent) {
+            return Ok(None);
+        }
+        if !self.engine.believes_given(&self.tenure, self.asked, token) {
             return Ok(None);
         }
         self.tenure.note_acquired(now);
@@ -192,21 +192,18 @@ impl TenureBid<'_> {
         Ok(hold)
     }
 
-    /// Asks, as an owner to whom a release may give the lock.
+    /// Asks, as the owner to whom the lock may be given.
     fn attempt(&mut self) -> Result<Outcome<Hold>> {
         if !self.tenure.is_unused() {
             self.tenure = self.engine.space.tenure(self.key);
         }
-        if let (Some(ticket), Some(offer)) = (self.ticket.get(), self.offer) {
-            ticket.offers(self.tenure.owner(), offer);
-        }
+        self.ticket.get().into_iter().for_each(|ticket| ticket.offers(self.tenure.owner(), self.offer));
         self.asked_at = (self.engine.space.clock.now(), self.engine.space.forced());
         self.ticket.get().into_iter().for_each(|ticket| ticket.looks());
         let manner = self.ticket.get().map_or(Manner::Newcomer, Manner::Queued);
         let outcome = self.engine.try_take(&mut self.tenure, self.asked, manner, self.patience);
-        self.open_until = self.open_until.max(self.tenure.sweep_due());
         // Executed late it joins, and may be given the lock: as its owner, unless that has it now.
-        if let (Some(ticket), Some(_), Some(due)) = (self.ticket.get(), self.offer, self.tenure.sweep_due()) {
+        if let (Some(ticket), Some(due)) = (self.ticket.get(), self.tenure.sweep_due()) {
             let owner = if matches!(outcome, Ok(Outcome::Won(_))) { None } else { Some(&self.tenure) };
             self.engine.leave_queue(Departure::of(ticket, owner), due);
         }
@@ -215,13 +212,6 @@ impl TenureBid<'_> {
 }
 
 impl TenureBid<'_> {
-    /// Leaves the place that an ask of a ticket without an offer may get which was not answered; one with an offer has left it already.
-    fn leave_when_over(&self, ticket: &Arc<Ticket>) {
-        if let (None, Some(due)) = (self.offer, self.open_until) {
-            self.engine.leave_queue(Departure::of(ticket, None), due);
-        }
-    }
-
     /// Once a wait.
     fn say_endless(&mut self) {
         if !std::mem::replace(&mut self.is_endless, true) {
@@ -241,14 +231,13 @@ impl Bid for TenureBid<'_> {
         let mut outcome = self.attempt()?;
         // Its owner id is given up and its place will be: it asks as another one, which takes that place.
         let is_busy = matches!(outcome, Outcome::Busy(_) | Outcome::Left(_)) && !self.tenure.is_unused();
-        if is_busy && self.offer.is_some() && self.ticket.get().is_some() && !self.patience.stop.is_over() {
+        if is_busy && self.ticket.get().is_some() && !self.patience.stop.is_over() {
             outcome = self.attempt()?;
         }
-        if let (Outcome::Won(_), Some(ticket)) = (&outcome, self.ticket.get()) {
-            if ticket.leaves_a_place() {
-                self.engine.leave_queue(Departure::of(ticket, None), self.engine.space.clock.now());
-            }
-            self.leave_when_over(ticket);
+        if let (Outcome::Won(_), Some(ticket)) = (&outcome, self.ticket.get())
+            && ticket.leaves_a_place()
+        {
+            self.engine.leave_queue(Departure::of(ticket, None), self.engine.space.clock.now());
         }
         if matches!(outcome, Outcome::Busy(None)) {
             self.say_endless();
@@ -280,9 +269,7 @@ impl Bid for TenureBid<'_> {
 
     fn withdraw(&mut self) {
         if let Some(ticket) = self.ticket.get().filter(|ticket| ticket.may_be_queued()) {
-            let owner = self.offer.map(|_| &self.tenure);
-            self.engine.leave_queue(Departure::of(ticket, owner), self.engine.space.clock.now());
-            self.leave_when_over(ticket);
+            self.engine.leave_queue(Departure::of(ticket, Some(&self.tenure)), self.engine.space.clock.now());
         }
         if self.engine.primitive.leaves_marks() {
             self.engine.sweep_now(&self.tenure);

@@ -134,6 +134,9 @@ fn namespaces_do_not_meet() {
 const FREELY: HandOff =
     HandOff { passes: usize::MAX, within: MINUTE, turn: Duration::ZERO, give_way: Duration::ZERO, queues: true };
 
+/// The same with a turn that does not end.
+const KEEPING: HandOff = HandOff { turn: MINUTE, ..FREELY };
+
 /// A lock that the current thread holds, and calls that are parked behind it.
 fn scene<const N: usize>(wanting: [bool; N]) -> (Uuid, &'static Registry, Hold, [Arc<Waiter>; N]) {
     let (space, map, hold) = (Uuid::new_v4(), registry(), held("n", true));
@@ -173,7 +176,7 @@ fn a_tenure_passes_to_the_parked_in_order_of_arrival() {
 #[test]
 fn within_a_turn_the_running_thread_may_come_again_and_a_parked_one_is_roused() {
     let (space, map, first, [second]) = scene([true]);
-    let bounds = FREELY.turn(MINUTE);
+    let bounds = KEEPING;
     assert!(map.pass_on(space, &first, &bounds, MINUTE));
     assert!(is_woken(&second));
     let Some(Entered::Granted(again)) = map.glance(space, "n", Some(&KIND)) else { panic!("it is kept") };
@@ -200,7 +203,7 @@ fn only_a_watched_tenure_passes_and_only_to_who_asks_for_no_lease() {
 fn nothing_passes_beyond_the_bounds() {
     let (space, map, hold, [waiter]) = scene([true]);
     for (bounds, lease) in [
-        (FREELY.passes(0), MINUTE),
+        (HandOff { passes: 0, ..FREELY }, MINUTE),
         (FREELY.within(Duration::ZERO), MINUTE),
         (FREELY, 3 * MINUTE),
         (FREELY, MINUTE / 2),
@@ -227,7 +230,7 @@ fn a_call_that_goes_though_it_was_granted_leaves_the_hold_to_be_released() {
 #[test]
 fn a_kept_tenure_that_nobody_can_take_any_more_ends() {
     let (space, map, first, [second, third]) = scene([true, false]);
-    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE));
+    assert!(map.pass_on(space, &first, &KEEPING, MINUTE));
     let Left::Unclaimed(hold) = map.leave(space, "n", &second) else { panic!("the last who could take it went") };
     assert!(hold.is(&first) && !hold.tenure().is_valid());
     assert!(map.glance(space, "n", Some(&KIND)).is_none(), "nobody gets it any more");
@@ -240,7 +243,7 @@ fn a_kept_tenure_that_nobody_can_take_any_more_ends() {
 #[test]
 fn a_kept_tenure_finds_another_taker() {
     let (space, map, first, [second, third]) = scene([true, true]);
-    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE));
+    assert!(map.pass_on(space, &first, &KEEPING, MINUTE));
     assert!(is_woken(&second) && !is_woken(&third));
     assert!(matches!(map.leave(space, "n", &second), Left::Nothing));
     assert!(is_woken(&third));
@@ -251,7 +254,7 @@ fn a_kept_tenure_finds_another_taker() {
 #[test]
 fn a_kept_tenure_is_nobodys_hold() {
     let (space, map, first, [second]) = scene([true]);
-    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE));
+    assert!(map.pass_on(space, &first, &KEEPING, MINUTE));
     assert!(map.find(space, "n", first.thread()).is_none());
     assert_eq!(map.census(space), (0, 1));
     first.tenure().lose();
@@ -280,7 +283,7 @@ fn a_hold_that_was_passed_on_does_not_count_for_its_thread_any_more() {
 #[test]
 fn who_was_roused_is_forgotten_with_the_tenure() {
     let (space, map, first, [second, third]) = scene([true, true]);
-    let bounds = FREELY.turn(MINUTE);
+    let bounds = KEEPING;
     assert!(map.pass_on(space, &first, &bounds, MINUTE));
     assert!(is_woken(&second));
     first.tenure().lose();
@@ -299,7 +302,7 @@ fn who_was_roused_is_forgotten_with_the_tenure() {
 #[test]
 fn who_was_granted_in_vain_can_be_roused_again() {
     let (space, map, first, [second]) = scene([true]);
-    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE));
+    assert!(map.pass_on(space, &first, &KEEPING, MINUTE));
     let Some(Entered::Granted(again)) = map.glance(space, "n", Some(&KIND)) else { panic!("it is kept") };
     assert!(map.pass_on(space, &again, &FREELY, MINUTE), "the turn is over");
     again.tenure().lose();
@@ -310,7 +313,7 @@ fn who_was_granted_in_vain_can_be_roused_again() {
     let next = held("n", true);
     map.settle(space, "n", &next);
     assert!(is_woken(&second) && matches!(map.enter(space, "n", &second), Entered::Parked));
-    assert!(map.pass_on(space, &next, &FREELY.turn(MINUTE), MINUTE));
+    assert!(map.pass_on(space, &next, &KEEPING, MINUTE));
     assert!(is_woken(&second), "else the tenure is kept and nobody comes");
     map.clear(space, &given(map, space, &second));
 }
@@ -319,7 +322,7 @@ fn who_was_granted_in_vain_can_be_roused_again() {
 #[test]
 fn who_is_granted_a_tenure_that_is_lost_stays_in_the_queue() {
     let (space, map, first, [second]) = scene([true]);
-    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE), "it is kept");
+    assert!(map.pass_on(space, &first, &KEEPING, MINUTE), "it is kept");
     first.tenure().lose();
     map.with(space, "n", ThreadEntry::grant_kept);
     assert!(is_woken(&second) && second.take_granted().is_none());

@@ -91,12 +91,15 @@ fn who_is_given_the_lock_asks_once() {
 fn a_wait_in_vain_is_few_commands() {
     let server = Server::start();
     let holder = holder(&server);
-    let commands = server.commands_during(|| {
+    let waits = || {
         // The self-test is counted elsewhere.
         let other = locks_of(server.builder().poll_cap(MINUTE).self_test(false));
         assert!(!other.try_lock_for("n", ms(300)).unwrap());
         eventually_empty(&server);
-    });
+    };
+    // Then the server knows all scripts.
+    waits();
+    let commands = server.commands_during(waits);
     let (scripts, listens) =
         (scripts(&commands), commands.iter().filter(|line| line.starts_with("\"subscribe\"")).count());
     println!("{scripts} scripts, {listens} channels");
@@ -105,7 +108,7 @@ fn a_wait_in_vain_is_few_commands() {
     holder.unlock("n").unwrap();
 }
 
-/// As long as nothing happens, who waits asks no more than once a poll cap.
+/// As long as nothing happens, who waits looks once an offer, and the first of them once a poll cap.
 #[test]
 fn those_who_wait_for_long_send_next_to_nothing() {
     const WAITING: usize = 6;
@@ -113,8 +116,6 @@ fn those_who_wait_for_long_send_next_to_nothing() {
     let (holder, clients) = (holder(&server), [(); WAITING].map(|()| patient(&server)));
     scope(|scope| {
         let waiters: Vec<_> = clients.iter().map(|locks| queued(scope, &server, || pass(locks))).collect();
-        // They look for those before them, each time after twice as long.
-        std::thread::sleep(ms(1_000));
         let commands = server.commands_during(|| std::thread::sleep(ms(2_000)));
         println!("{} scripts of {WAITING} that wait", scripts(&commands));
         assert!(scripts(&commands) <= 2 * WAITING, "{commands:#?}");

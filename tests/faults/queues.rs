@@ -95,7 +95,7 @@ fn fault_58_processes_that_are_killed_while_they_wait_are_skipped() {
 }
 
 #[test]
-fn fault_59_a_process_that_is_stopped_while_it_waits_is_passed_and_comes_back() {
+fn fault_59_a_process_that_is_stopped_while_it_waits_costs_an_offer_and_comes_last() {
     with_peer(
         |url| {
             wait_in_turn(url);
@@ -105,17 +105,20 @@ fn fault_59_a_process_that_is_stopped_while_it_waits_is_passed_and_comes_back() 
             let (holder, [other, later]) = (holder(&server), [(); 2].map(|()| patient(&server)));
             scope(|scope| {
                 let stopped = start_queued(&server, start);
-                let place = places(&server).swap_remove(0);
                 stopped.freeze();
                 let waiter = queued(scope, &server, || pass(&other));
                 let unlocked = Mark::now();
                 holder.unlock("n").unwrap();
                 let (got, when) = finish(waiter);
-                assert!(got && when - unlocked <= OFFER + SOON, "served after {:?}", when - unlocked);
+                assert!(
+                    got && when - unlocked >= OFFER - ms(10) && when - unlocked <= OFFER + SOON,
+                    "served after {:?}",
+                    when - unlocked
+                );
                 assert!(holder.try_lock_for("n", LONG).unwrap());
                 let later = queued(scope, &server, || pass(&later));
                 stopped.thaw();
-                eventually(LONG, "it is queued where it was", || places(&server)[0] == place);
+                eventually(LONG, "it is queued again", || length(&server) == 2);
                 let unlocked = Mark::now();
                 holder.unlock("n").unwrap();
                 assert_served(later, unlocked);

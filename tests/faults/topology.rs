@@ -206,7 +206,7 @@ const WORDS: [&str; 15] = [
     "NUMSUB",
     "%.0f",
     "%.3f",
-    "head",
+    "NX",
     "foreign",
     " given",
     "redlatch_ear:",

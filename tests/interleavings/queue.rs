@@ -172,7 +172,8 @@ impl Process {
 
     fn unlock(&self, hold: &Hold) {
         self.alone.fetch_sub(1, SeqCst);
-        let bounds = HandOff::default().passes(2).within(Duration::MAX).turn(self.bounds).give_way(Duration::ZERO);
+        let few = HandOff { passes: 2, turn: self.bounds, ..HandOff::default() };
+        let bounds = few.within(Duration::MAX).give_way(Duration::ZERO);
         if self.map.pass_on(self.space, hold, &bounds, Duration::from_secs(3)) {
             return;
         }

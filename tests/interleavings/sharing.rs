@@ -88,7 +88,8 @@ impl Process {
 
     fn unlock(&self, hold: &Hold) {
         self.ends(hold.tenure());
-        if self.map.pass_on(Uuid::nil(), hold, &HandOff::default().passes(2), Duration::from_secs(3)) {
+        let few = HandOff { passes: 2, ..HandOff::default() };
+        if self.map.pass_on(Uuid::nil(), hold, &few, Duration::from_secs(3)) {
             return;
         }
         assert!(hold.tenure().end(), "nobody lost it");

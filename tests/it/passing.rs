@@ -267,7 +267,7 @@ fn a_shutdown_ends_what_is_passed_on() {
 #[test]
 fn nobody_waits_long_behind_threads_that_run() {
     let server = Server::start();
-    let locks = passing(&server, HandOff::default().within(LONG).passes(usize::MAX));
+    let locks = passing(&server, HandOff::default().within(LONG));
     let over = std::sync::atomic::AtomicBool::new(false);
     scope(|scope| {
         for _ in 0..2 {

@@ -3,7 +3,6 @@
 //!
 //! Where it is the queue that must do it, lease and poll cap are a minute: nothing else could wake a waiter in time.
 
-mod again;
 mod alone;
 mod ends;
 mod faults;

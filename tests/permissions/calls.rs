@@ -3,8 +3,8 @@
 use crate::rows::{At, Of, Row};
 use harness::threads::{SOON, WATCHED, finish, ms, spawn_asleep};
 use redlatch::{
-    Command, FencedLock, Hold, LockGuard, MultiLock, QuorumLock, ReadWriteLock, RedLock, RedLockExt, ReentrantLock,
-    Result,
+    Client, Command, FencedLock, HandOff, Hold, LockGuard, MultiLock, QuorumLock, ReadWriteLock, RedLock, RedLockExt,
+    ReentrantLock, Result,
 };
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -35,12 +35,23 @@ impl Locks {
         if row.at == At::Servers {
             return Row::quorum(urls, self_test).build().map(Self::OfSeveral);
         }
-        let client = row.builder(urls, self_test).build()?;
-        Ok(match row.of {
-            Of::Plain => Self::Of(ReentrantLock::new(&client)),
-            Of::Fenced => Self::Fenced(FencedLock::new(&client)),
-            Of::Sides => Self::Sides(ReadWriteLock::new(&client), ReentrantLock::new(&client)),
-        })
+        Ok(Self::of(row, &row.builder(urls, self_test).build()?))
+    }
+
+    /// Of a client that does not queue.
+    fn connect_aside(row: &Row, urls: &[String]) -> Result<Self> {
+        if row.at == At::Servers {
+            return Self::connect(row, urls, false);
+        }
+        Ok(Self::of(row, &row.builder(urls, false).hand_off(HandOff::off()).build()?))
+    }
+
+    fn of(row: &Row, client: &Client) -> Self {
+        match row.of {
+            Of::Plain => Self::Of(ReentrantLock::new(client)),
+            Of::Fenced => Self::Fenced(FencedLock::new(client)),
+            Of::Sides => Self::Sides(ReadWriteLock::new(client), ReentrantLock::new(client)),
+        }
     }
 
     fn lock(&self) -> &dyn RedLock {
@@ -85,6 +96,8 @@ impl Locks {
 /// The clients of one user.
 struct Stage {
     clients: [Locks; 3],
+    /// Of one more, which does not queue.
+    aside: Locks,
     user: String,
     /// In a slot of a cluster that is on its way to another node.
     moving: Option<String>,
@@ -120,7 +133,8 @@ const CALLS: &[Call] = &[
 pub(crate) fn all(row: &Row, urls: &[String], user: &str, moving: &str) -> Vec<(&'static str, String)> {
     let clients = [(); 3].map(|()| Locks::connect(row, urls, false).unwrap());
     let moving = (!moving.is_empty()).then(|| moving.to_owned());
-    let stage = Stage { clients, user: user.to_owned(), moving };
+    let aside = Locks::connect_aside(row, urls).unwrap();
+    let stage = Stage { clients, aside, user: user.to_owned(), moving };
     let failed = CALLS.iter().filter_map(|(name, call)| Some((*name, call(&stage).err()?.to_string()))).collect();
     std::thread::sleep(LINGER);
     failed
@@ -179,7 +193,8 @@ fn wait_in_vain(stage: &Stage) -> Done {
     Ok(waited.map(drop)?)
 }
 
-/// All clients take a lock from each other again and again, and give up each second wait soon, from the middle of the queue.
+/// All clients take a lock from each other again and again, and give up each second wait soon, from the middle of the queue. Beside them
+/// one waits that does not queue, to which they leave the lock.
 fn crowd(stage: &Stage) -> Done {
     let name = stage.name("crowd");
     let turns = |locks: &Locks| {
@@ -198,7 +213,13 @@ fn crowd(stage: &Stage) -> Done {
         })
     };
     std::thread::scope(|scope| {
+        let aside = scope.spawn(|| {
+            let locks = stage.aside.lock();
+            let got = locks.try_lock_for_with_lease(&name, WAIT, LEASE)?;
+            if got { locks.unlock(&name) } else { Ok(()) }
+        });
         let each = stage.clients.each_ref().map(|locks| scope.spawn(move || turns(locks)));
+        finish(aside)?;
         let results: Vec<Result<()>> = each.into_iter().map(finish).collect();
         Ok(results.into_iter().collect::<Result<()>>()?)
     })

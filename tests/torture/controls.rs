@@ -4,7 +4,6 @@
 use crate::history::record::{MS, now};
 use crate::nemesis::{Act, Step};
 use crate::plan::Plan;
-use crate::queue::{TO_BE_GIVEN, TO_BE_TOLD};
 use crate::rules::{cut_answers, hold_up, is_release, is_renewal, is_subscribe, is_while_held, keep_back};
 use crate::stage::{Servers, Setting, Stage};
 use crate::work::STAY;
@@ -246,41 +245,23 @@ fn scenes() -> Vec<Scene> {
             set_up: rest,
             act: deliver_late,
         },
-        // Who is next sleeps on, and those behind it come first.
-        Scene {
-            mutant: "head_never_asks",
-            plan: Plan { lease: 600, hold: (15, 20), pause: (0, 1), ..plan() },
-            workers: 4,
-            servers: Servers::Lasting,
-            set_up: rest,
-            act: rest,
-        },
-        // One takes it again and again, for the others are told later than it asks.
-        Scene {
-            mutant: "turn_never_ends",
-            plan: Plan { lease: 600, hold: (25, 30), pause: (0, 0), ..plan() },
-            workers: 3,
-            servers: Servers::Lasting,
-            set_up: |stage| stage.proxies[1..].iter().for_each(|proxy| proxy.delay(Duration::from_millis(5))),
-            act: rest,
-        },
-        // Who is next is stopped, and what was left to it stays its own.
+        // The lock is left to a JVM that has had it, and goes for a while.
         Scene {
             mutant: "mark_never_ends",
-            plan: Plan { lease: 5_000, hold: (30, 50), pause: (0, 1), watchdog: 5_000, ..plan() },
+            plan: Plan { hold: (15, 20), pause: (0, 1), watchdog: 5_000, ..plan() },
             workers: 3,
             servers: Servers::Lasting,
-            set_up: rest,
-            act: |stage| stop_the_next(stage, Duration::from_millis(900)),
+            set_up: |stage| stage.invite_foreigner(20, 900),
+            act: rest,
         },
-        // Many who are gone stand before those who wait, and each of them is given some ms before a living one comes unasked.
+        // Fenced locks are given with the token that the holder before had.
         Scene {
-            mutant: "dead_never_skipped",
-            plan: Plan { lease: 5_000, hold: (15, 20), pause: (0, 1), watchdog: 5_000, ..plan() },
+            mutant: "gives_an_old_token",
+            plan: Plan { fenced: true, hold: (15, 20), pause: (0, 1), ..plan() },
             workers: 3,
             servers: Servers::Lasting,
             set_up: rest,
-            act: |stage| stage.leave_dead(200, TO_BE_TOLD),
+            act: rest,
         },
         // Who is next is stopped for longer than its offer, is given the lock meanwhile, and hears of it when it goes on.
         Scene {
@@ -307,7 +288,7 @@ fn scenes() -> Vec<Scene> {
             workers: 3,
             servers: Servers::Lasting,
             set_up: rest,
-            act: |stage| stage.leave_dead(3, TO_BE_GIVEN),
+            act: |stage| stage.leave_dead(3),
         },
         // Two who waited were killed, and their tickets stand for listeners that nobody tells: a JVM. The lock is given up
         // for a while.

@@ -11,15 +11,11 @@ pub(crate) fn tickets(server: &Server, name: u64) -> Vec<String> {
     server.ask(&["ZRANGE", &queue, "0", "-1"])
 }
 
-/// What ends a ticket that asks for nothing, and one that may be given the lock.
-pub(crate) const TO_BE_TOLD: &str = "";
-pub(crate) const TO_BE_GIVEN: &str = ".1.1.1.1500";
-
 /// Tickets of so many processes that are gone, before all others of a lock: their ears have no listeners.
-pub(crate) fn leave_dead(server: &Server, name: u64, count: u64, end: &str) {
+pub(crate) fn leave_dead(server: &Server, name: u64, count: u64) {
     let queue = format!("redlatch_queue:{{{}}}", resource(name as u8));
     for number in 0..count {
-        let _: u64 = server.ask(&["ZADD", &queue, "1", &dead(number, end)]);
+        let _: u64 = server.ask(&["ZADD", &queue, "1", &dead(number)]);
     }
 }
 
@@ -27,9 +23,9 @@ pub(crate) fn is_dead(ticket: &str) -> bool {
     ticket.starts_with(DEAD)
 }
 
-/// Its client is a number. What ends as an offer does could be given the lock.
-fn dead(number: u64, end: &str) -> String {
-    format!("{DEAD}{number}:1{end}")
+/// Its client is a number. It has an offer, so it could be given the lock.
+fn dead(number: u64) -> String {
+    format!("{DEAD}{number}:1.1.1.1.1500")
 }
 
 /// What stands beside locks only while somebody waits: every queue and mark; and the time-outs of readers.

@@ -13,7 +13,7 @@ const PRELUDES: &[(&str, &str)] = &[
     ("readers_turn", include_str!("preludes/readers_turn.lua")),
     ("writer_left", include_str!("preludes/writer_left.lua")),
     ("next_writer", include_str!("preludes/next_writer.lua")),
-    ("tell_first", include_str!("preludes/tell_first.lua")),
+    ("tell_head", include_str!("preludes/tell_head.lua")),
     ("give", include_str!("preludes/give.lua")),
 ];
 

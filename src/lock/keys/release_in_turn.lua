@@ -1,26 +1,26 @@
--- Gives up one level of a hold; with the last level the lock is given to the head of its queue, or freed and those who queue for it
--- are told in turn.
+-- Gives up one level of a hold; with the last level the lock is given to the first of its queue, or freed and all who wait are told.
 -- Whatever fails after that is nothing but news that is told to all: the release is done.
 --
--- preludes held, tell, tell_first, give
+-- preludes held, tell, tell_head, next_token, give
 -- KEYS[1]  the lock: hash, owner field -> hold count
 -- ARGV[1]  owner field
 -- ARGV[2]  hold count that is left, absolute; 0 frees the lock
 -- ARGV[3]  channel of the lock
 -- ARGV[4]  the queue: zset, ticket -> arrival, us on the server's clock
--- ARGV[5]  the mark: string, who has the turn, 'head' or 'foreign'; it ends by its PTTL
--- ARGV[6]  how long the turn is left to the head of the queue, ms; 0: it is told, and whoever comes first has it
--- ARGV[7]  channel that each of our clients listens to beside that of the lock
--- ARGV[8]  how long the turn is left to foreigners, if any listen, ms; 0: it is not
--- ARGV[9]  1: everybody is told, whatever the counts say: they see nobody who listens at a replica
--- ARGV[10] 1: the second of the queue is told, too, or that the first was given the lock
+-- ARGV[5]  the mark: while it is there, for 1 s at most, a lock that is free is left to foreigners
+-- ARGV[6]  channel that each of our clients listens to beside that of the lock
+-- ARGV[7]  how long the lock is left to foreigners, if any listen, ms; 0: it is not
+-- ARGV[8]  1: it is given to nobody, and everybody is told: for tries and groups, and for who listens at a replica, which no count sees
+-- ARGV[9]  the counter of the lock's tokens, from which who is given it gets one; empty: it gets none. As the queue it is no key
+-- ARGV[10] time to live of the counter, ms; 0: it stays for ever
 -- reply    1: a level was given up; 0: not held by this owner; else array of three: what tell returns (1: it was not
---          asked); 2: the head of the queue has the lock, 1: it was told, 0: there is none, -1: the turn is the foreigners',
---          -2: the server refuses the queue; then for -1 how many of ours listen, for -2 the error
+--          asked); 2: the first of the queue has the lock, 1: it was told, 0: there is none, -1: it is left to foreigners, -2: the
+--          server refuses the queue; then for -1 how many of ours listen, for -2 the error
 local lock = KEYS[1]
 local owner, left, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local queue, mark, turn, members = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-local foreign_turn, to_all, second = tonumber(ARGV[8]), ARGV[9] == '1', ARGV[10] == '1'
+local queue, mark, members = ARGV[4], ARGV[5], ARGV[6]
+local foreign_turn, to_all = tonumber(ARGV[7]), ARGV[8] == '1'
+local counter, ttl = ARGV[9], tonumber(ARGV[10])
 
 local ours, failed = held(lock, owner)
 if ours ~= 1 then
@@ -38,29 +38,26 @@ local function listeners()
   return math.max(counts[2] - counts[4], 0), counts[4]
 end
 
+local function minted()
+  local time = redis.call('TIME')
+  return next_token(counter, ttl, time[1] * 1000000 + time[2])
+end
+
 local function in_turn()
   if foreign_turn > 0 then
     local foreigners, ours = listeners()
     if foreigners > 0 then
-      -- The head is told all the same: it comes when they have not.
-      tell_first(queue, mark, turn, true)
+      -- The first of the queue is told all the same: it comes when they have not.
+      tell_head(queue)
       redis.call('SET', mark, 'foreign', 'PX', foreign_turn)
       return { tell(channel), -1, ours }
     end
   end
-  -- Now and then the lock is free for a moment: for tries, for groups, and for who listens at a replica.
-  local given = not to_all and give(lock, queue)
-  if given then
-    -- Whoever has it may be stopped, and the next sleeps by what turns were like.
-    if second then
-      pcall(tell_rank, queue, 0, 'after:' .. given)
-    end
+  if not to_all and give(lock, queue, counter ~= '' and minted or nil) then
     return { 1, 2, 0 }
   end
-  if not tell_first(queue, mark, turn, second) then
-    return { tell(channel), 0, 0 }
-  end
-  return { (to_all or listeners() > 0) and tell(channel) or 1, 1, 0 }
+  local queued = tell_head(queue)
+  return { tell(channel), queued and 1 or 0, 0 }
 end
 
 local done, said = pcall(in_turn)

@@ -67,10 +67,12 @@ impl Keys {
         queue: &Queue,
         tenure: &Tenure,
         args: [Arg<'_>; 3],
+        tokens: Option<(&str, u64)>,
         answer_by: Moment,
     ) -> Result<bool, Failure> {
-        let key = tenure.key();
-        let args = ArrayVec::<_, 10>::from_iter(args.into_iter().chain(queue.releasing(tenure)));
+        let (key, (counter, ttl)) = (tenure.key(), tokens.unwrap_or(("", 0)));
+        let tokens = [Arg::Text(counter), Arg::Number(ttl)];
+        let args = ArrayVec::<_, 10>::from_iter(args.into_iter().chain(queue.releasing(key)).chain(tokens));
         let answer = self.call(&RELEASE_IN_TURN, key, &args, answer_by)?;
         queue.note_trip(&answer);
         let Reply::Array(said) = &answer.reply else {

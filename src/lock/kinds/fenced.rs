@@ -250,7 +250,8 @@ impl Primitive for Fenced {
     }
 
     fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
-        self.keys.release(tenure, left, answer_by)
+        let (counter, ttl) = (counter_of(tenure.key()), self.ttl_after(Lease::clamped(tenure.granted_for())));
+        self.keys.release_with(Some((&counter, ttl)), tenure, left, answer_by)
     }
 
     fn sweep_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<(), Failure> {
@@ -267,6 +268,11 @@ impl Primitive for Fenced {
 
     fn queue(&self, key: &Key) -> Option<&Queue> {
         self.keys.queue(key)
+    }
+
+    fn believes_given(&self, tenure: &Tenure, token: Option<u64>) -> bool {
+        token.into_iter().for_each(|token| tenure.token().note(token));
+        token.is_some() && self.keys.believes_given(tenure, token)
     }
 
     fn leave(&self, key: &Key, names: &[String; 2], answer_by: Moment) -> Result<(), Failure> {

@@ -1,9 +1,7 @@
 //! Which locks others were lately seen to want: only those are asked for and given up in turn, which costs some more.
 
 use super::foreigners::Foreigners;
-use super::ticket::Waited;
 use crate::base::key::Key;
-use crate::base::mutant::{self, Mutant};
 use crate::base::time::Moment;
 use parking_lot::Mutex;
 use smol_str::SmolStr;
@@ -35,17 +33,11 @@ pub(super) struct Company {
 struct Seen {
     /// When it last found the lock busy.
     waited: Option<Moment>,
-    /// How long a turn took in its last wait.
-    turn: Duration,
-    /// Whether it asked in vain in it.
-    slow: bool,
     /// When it last told others that it had given the lock up.
     told: Option<Moment>,
     /// So many were told, and none of them waited.
     bystanders: Option<i64>,
     foreigners: Foreigners,
-    /// When the turn began that this process has or had last: then it took the lock in turn.
-    began: Option<Moment>,
     /// Releases in turn so far.
     releases: u64,
 }
@@ -57,10 +49,6 @@ fn is_late(seen: Option<Moment>, now: Moment) -> bool {
 impl Seen {
     fn is_over(&self, now: Moment) -> bool {
         !is_late(self.waited, now) && !is_late(self.told, now)
-    }
-
-    fn is_in_turn(&self, now: Moment, turn: Duration) -> bool {
-        self.began.is_some_and(|began| now.since(began) < turn || mutant::is(Mutant::TurnNeverEnds))
     }
 
     /// Whether others may wait for the lock, or be about to. Beside bystanders it is looked at now and then.
@@ -96,11 +84,6 @@ impl Company {
         self.of(key).is_some_and(|seen| is_late(seen.waited, now))
     }
 
-    /// How long a turn took in the last wait for the lock; zero if that is not known.
-    pub(super) fn turn(&self, key: &Key) -> Duration {
-        self.of(key).map_or(Duration::ZERO, |seen| seen.turn)
-    }
-
     /// How many releases in turn there were before this one.
     pub(super) fn count_release(&self, key: &Key, now: Moment) -> u64 {
         let mut count = 0;
@@ -111,32 +94,9 @@ impl Company {
         count
     }
 
-    /// Whether its last wait was slower than it had expected, as may be that of those who wait still.
-    pub(super) fn was_slow(&self, key: &Key) -> bool {
-        self.of(key).is_some_and(|seen| seen.slow)
-    }
-
-    /// It has to wait.
+    /// It has to wait, or had to until now.
     pub(super) fn note_wait(&self, key: &Key, now: Moment) {
         self.note(key, now, |seen| (seen.waited, seen.bystanders) = (Some(now), None));
-    }
-
-    /// It had to wait until now.
-    pub(super) fn note_won(&self, key: &Key, now: Moment, wait: Waited) {
-        self.note(key, now, |seen| {
-            (seen.waited, seen.bystanders, seen.slow) = (Some(now), None, wait.slow);
-            seen.turn = wait.turn.unwrap_or(seen.turn);
-        });
-    }
-
-    /// It took the lock in turn.
-    pub(super) fn note_turn(&self, key: &Key, now: Moment) {
-        self.note(key, now, |seen| seen.began = Some(now));
-    }
-
-    /// Whether the turn, which is so long, goes on that began when this process took the lock.
-    pub(super) fn is_in_turn(&self, key: &Key, now: Moment, turn: Duration) -> bool {
-        self.of(key).is_some_and(|seen| seen.is_in_turn(now, turn))
     }
 
     /// So many others were told that it is free.
@@ -171,20 +131,10 @@ impl Company {
         });
     }
 
-    /// The head of the queue was told, and the turn left to it unless that of this process, which is so long, goes on.
-    pub(super) fn note_queue(&self, key: &Key, now: Moment, turn: Duration) {
+    /// The first of the queue was given the lock, or told that it is free.
+    pub(super) fn note_queue(&self, key: &Key, now: Moment) {
         self.note(key, now, |seen| {
             (seen.told, seen.bystanders) = (Some(now), None);
-            if !seen.is_in_turn(now, turn) {
-                seen.foreigners.note_queue();
-            }
-        });
-    }
-
-    /// The head of the queue was given the lock, which ends the turn of this process.
-    pub(super) fn note_given(&self, key: &Key, now: Moment) {
-        self.note(key, now, |seen| {
-            (seen.told, seen.bystanders, seen.began) = (Some(now), None, None);
             seen.foreigners.note_queue();
         });
     }

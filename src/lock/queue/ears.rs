@@ -1,6 +1,6 @@
-//! The ear of a client: the channel on which others tell it, and nobody else, which of its tickets is where.
+//! The ear of a client: the channel on which others tell it, and nobody else, which of its tickets has the lock, or may have it.
 
-use super::ticket::{self, Ticket};
+use super::ticket::{self, Given, Ticket};
 use crate::base::key::Key;
 use crate::base::signal::{Ear, Listening};
 use crate::store::Store;
@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
 use uuid::Uuid;
 
 #[cfg(test)]
@@ -38,14 +37,10 @@ struct Channel {
 /// What a ticket is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum News {
-    /// The lock is free, and this is its rank.
-    Rank(u32),
-    /// It was passed over.
-    Passed,
+    /// The lock is free, and it is the first of the queue.
+    Free,
     /// It has the lock.
-    Given,
-    /// The one before it has the lock, for so long.
-    After(Duration),
+    Given(Given),
 }
 
 /// A message: the client, the name of the ticket, its number, and the news. What nobody of ours published is nothing.
@@ -54,10 +49,9 @@ fn understood(payload: &[u8]) -> Option<(&str, &str, u64, News)> {
     let (client, name) = ticket.rsplit_once(':')?;
     let number = name.split_once('.').map_or(name, |(number, _)| number);
     let news = match news {
-        "-1" => News::Passed,
-        "given" => News::Given,
-        news if news.starts_with("after:") => News::After(Duration::from_millis(news["after:".len()..].parse().ok()?)),
-        rank => News::Rank(rank.parse().ok()?),
+        "free" => News::Free,
+        "given" => News::Given(Given { token: None }),
+        _ => News::Given(Given { token: Some(news.strip_prefix("given:")?.parse().ok()?) }),
     };
     Some((client, name, u64::from_str_radix(number, 16).ok()?, news))
 }
@@ -136,10 +130,8 @@ impl Ear for Ears {
         let Some((client, name, number, news)) = understood(payload) else { return };
         let ticket = self.tickets.lock().get(&number).filter(|_| client == self.client).map(Arc::clone);
         ticket.into_iter().for_each(|ticket| match news {
-            News::Rank(rank) => ticket.hear_rank(Some(rank)),
-            News::Passed => ticket.hear_rank(None),
-            News::Given => ticket.hear_given(name),
-            News::After(span) => ticket.hear_after(span),
+            News::Free => ticket.hear_free(),
+            News::Given(given) => ticket.hear_given(name, given),
         });
     }
 

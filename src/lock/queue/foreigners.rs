@@ -1,8 +1,7 @@
 //! Others than clients of ours that listen to a lock's channel: JVMs that wait for it, or who never asks for it.
 //!
-//! They are told of each release and have no place in the queue, and so they would hardly ever come first: a JVM needs
-//! longer to wake than the head of the queue. So the turn is left to them now and then: each time while they take it, and
-//! ever more seldom while they do not.
+//! They have no place in the queue, and the lock is not free while it is given from one process to the next. So a free lock is left to
+//! them now and then, which is their turn: each time while they take it, and ever more seldom while they do not.
 
 use crate::base::time::Moment;
 use std::time::Duration;

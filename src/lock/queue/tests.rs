@@ -3,7 +3,6 @@
 use super::*;
 use crate::base::config::Settings;
 use crate::base::key::Naming;
-use crate::base::owner::OwnerId;
 use crate::base::signal::Ear;
 use crate::store::node::{Lane, Limits, Request};
 use crate::store::{Answers, Health};
@@ -146,15 +145,11 @@ fn queue() -> (Queue, Arc<Channels>) {
     (Queue::new(Uuid::from_u128(42), Arc::<Channels>::clone(&store), &config), store)
 }
 
-/// The arrival with which a ticket asks now; -1: it does not join.
-fn arrival(queue: &Queue, ticket: &Arc<Ticket>) -> String {
+/// The TTL that the queue has from an ask of this ticket, ms; 0: it does not join.
+fn ttl(queue: &Queue, ticket: &Arc<Ticket>) -> u64 {
     let (key, member) = (key(), queue.members_of(ticket.key(), &ticket.names()));
-    let [_, _, _, _, arrival, _, _] = queue.asking(&key, Manner::Queued(ticket), &member);
-    match arrival {
-        Arg::Number(arrival) => arrival.to_string(),
-        Arg::Text(text) => text.to_owned(),
-        _ => unreachable!("an arrival is a number or a text"),
-    }
+    let [.., Arg::Number(ttl)] = queue.asking(&key, Manner::Queued(ticket), &member) else { panic!("it is a number") };
+    ttl
 }
 
 /// It is counted as one of ours until it is refused a place: who has none is told with those who are not.
@@ -166,7 +161,7 @@ fn a_ticket_listens_to_three_channels_while_it_can_queue() {
     let open = || CHANNELS.map(|channel| store.open(channel));
     assert_eq!(open(), [1, 1, 1]);
     for (rank, counted) in [(3, 1), (-1, 0), (2, 1)] {
-        let said = [30_000, rank, 0, 7, 0].map(Reply::Number);
+        let said = [30_000, rank, 0, 0].map(Reply::Number);
         queue.not_won_in_turn(&key(), Manner::Queued(&ticket), &said).unwrap();
         assert_eq!(open(), [1, counted, 1], "rank {rank}");
     }
@@ -181,12 +176,12 @@ fn a_ticket_joins_once_it_hears_on_both_channels() {
         let (queue, store) = queue();
         let ticket = queue.ticket(&key(), &Arc::default());
         let place = queue.listen(&ticket).unwrap();
-        assert_eq!(arrival(&queue, &ticket), "-1");
+        assert_eq!(ttl(&queue, &ticket), 0);
         store.confirm(CHANNELS[first]);
-        assert_eq!(arrival(&queue, &ticket), "-1");
+        assert_eq!(ttl(&queue, &ticket), 0);
         assert!(!ticket.may_be_queued());
         store.confirm(CHANNELS[second]);
-        assert_eq!(arrival(&queue, &ticket), "0", "a newcomer");
+        assert_eq!(ttl(&queue, &ticket), 15_000, "three poll caps");
         assert!(ticket.may_be_queued());
         drop(place);
     }
@@ -220,29 +215,35 @@ fn nothing_is_listened_to_where_that_cannot_be() {
 }
 
 #[test]
-fn the_turn_of_the_head_grows_with_the_round_trips() {
+fn the_turn_of_foreigners_grows_with_the_round_trips() {
     let (queue, _) = queue();
     let turn_after = |trip: u64| {
         queue.trip.store(trip, Relaxed);
-        queue.head_turn()
+        queue.foreign_turn()
     };
-    assert_eq!([0, 1, 500, 501, 10_000, 24_000, u64::MAX / 4].map(turn_after), [2, 3, 3, 4, 22, 50, 50]);
+    assert_eq!([0, 1, 500, 501, 10_000].map(turn_after), [4, 5, 5, 6, 24]);
+}
+
+#[test]
+fn what_is_left_to_foreigners_is_waited_out() {
+    let (queue, _) = queue();
+    let ticket = queue.ticket(&key(), &Arc::default());
+    for manner in [Manner::Newcomer, Manner::Queued(&ticket)] {
+        let take = queue.not_won_in_turn(&key(), manner, &[-2, 0, 7, 0].map(Reply::Number)).unwrap();
+        assert_eq!(take, Take::Left(Duration::from_millis(8)));
+    }
+}
+
+#[test]
+fn an_offer_is_the_lease_within_bounds() {
+    let offers = [1, 10, 700, 1_500, 30_000].map(|lease| offer(Lease::of_millis(lease)).millis());
+    assert_eq!(offers, [10, 10, 700, 1_500, 1_500]);
 }
 
 #[test]
 fn one_release_in_turn_of_32_is_told_to_all() {
     let (queue, _) = queue();
     let key = key();
-    let tenure = Tenure::new(key, OwnerId::default(), Clock::Boot);
-    let to_all = (0..64).filter(|_| matches!(queue.releasing(&tenure)[5], Arg::Number(1))).count();
+    let to_all = (0..64).filter(|_| matches!(queue.releasing(&key), [.., Arg::Number(1)])).count();
     assert_eq!(to_all, 2);
-}
-
-/// As in memory, where a tenure ends with `within` though a turn would go on.
-#[test]
-fn a_turn_is_no_longer_than_within() {
-    let hand_off = crate::HandOff::default().within(Duration::from_millis(2)).turn(Duration::from_secs(10));
-    let config = Settings { hand_off, ..Settings::default() }.derive().unwrap();
-    let queue = Queue::new(Uuid::from_u128(42), Arc::<Channels>::default(), &config);
-    assert_eq!(queue.turn, Duration::from_millis(2));
 }

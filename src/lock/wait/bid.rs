@@ -174,7 +174,7 @@ impl<B: Bid> Contender<'_, B> {
                 Outcome::Left(left) => self.await_news(Some(left)),
                 Outcome::Busy(left) => {
                     self.hints.note_end(asked, stop.clock.now(), left);
-                    self.await_news(left);
+                    self.await_news(left.map(|left| left.saturating_add(self.jitter())));
                 }
             }
         }
@@ -191,11 +191,15 @@ impl<B: Bid> Contender<'_, B> {
         }
         let told = self.news.is_confirmed() || self.open.bid.is_of_this_process();
         let cap = if told { config.poll_cap } else { UNTOLD.min(config.poll_cap) };
-        let jitter = Duration::from_micros(1_000 + stop.clock.now().micros() % 4_000);
-        let left = left.map_or(cap, |left| left.saturating_add(jitter).min(cap));
+        let left = left.unwrap_or(cap).min(cap);
         if self.sleep(stop.clock.now().plus(left)) {
-            self.pace(jitter);
+            self.pace();
         }
+    }
+
+    /// All who wait look when a lease ends: not at once.
+    fn jitter(&self) -> Duration {
+        Duration::from_micros(1_000 + self.call.stop.clock.now().micros() % 4_000)
     }
 
     /// Sleeps until then, or until the bid wants to look. Whether it was early: because of a hint.
@@ -213,12 +217,12 @@ impl<B: Bid> Contender<'_, B> {
     }
 
     /// Puts off the look that a hint asks for when there were too many; what comes meanwhile asks for the same look.
-    fn pace(&mut self, jitter: Duration) {
+    fn pace(&mut self) {
         let stop = self.call.stop;
         let ahead = self.hints.pay(stop.clock.now());
         if !ahead.is_zero() {
             // A few milliseconds, and not on the semaphore: the next hint, which it puts off, would end it.
-            thread::sleep(stop.at_most(ahead + jitter / 4));
+            thread::sleep(stop.at_most(ahead + self.jitter() / 4));
         }
     }
 }

@@ -57,6 +57,11 @@ fn passing() -> Arc<Engine> {
     engine_in_memory(HandOff::default().within(Duration::from_secs(60)).in_order())
 }
 
+/// The running thread may take the lock again for so long.
+fn keeping(turn: Duration) -> Arc<Engine> {
+    engine_in_memory(HandOff { turn, ..HandOff::default().within(Duration::from_secs(60)) })
+}
+
 fn assert_free(engine: &Engine) {
     assert!(!engine.is_locked(NAME).unwrap());
     assert!(registry().believed(engine.space.id, NAME).is_empty());
@@ -141,7 +146,7 @@ fn a_grant_whose_deadline_passed_on_the_way_leads_to_a_new_tenure() {
 
 #[test]
 fn a_kept_lock_that_nobody_can_take_any_more_is_released() {
-    let engine = engine_in_memory(HandOff::default().within(Duration::from_secs(60)).turn(Duration::from_secs(60)));
+    let engine = keeping(Duration::from_secs(60));
     let key = engine.space.key(NAME).unwrap();
     let (place, first) = granted(&engine, &key);
     assert!(first.tenure().is_valid(), "it is kept");
@@ -153,7 +158,7 @@ fn a_kept_lock_that_nobody_can_take_any_more_is_released() {
 #[test]
 fn a_kept_lock_that_ends_is_free_at_once_for_who_asks_for_a_lease() {
     for _ in 0..20 {
-        let engine = engine_in_memory(HandOff::default().within(Duration::from_secs(60)).turn(Duration::from_secs(60)));
+        let engine = keeping(Duration::from_secs(60));
         let key = engine.space.key(NAME).unwrap();
         let (place, _) = granted(&engine, &key);
         std::thread::scope(|scope| {
@@ -196,7 +201,7 @@ fn a_force_unlock_ends_also_what_another_hold_came_after() {
 #[test]
 fn a_shutdown_releases_what_is_kept_and_what_is_granted() {
     for turn in [Duration::ZERO, Duration::from_secs(60)] {
-        let engine = engine_in_memory(HandOff::default().within(Duration::from_secs(60)).turn(turn));
+        let engine = keeping(turn);
         let key = engine.space.key(NAME).unwrap();
         let (place, first) = granted(&engine, &key);
         engine.space.close();

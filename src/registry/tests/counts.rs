@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn passes_are_counted_from_the_acquire_on_the_wire() {
     let (space, map, first, [second, third]) = scene([true, true]);
-    let once = FREELY.passes(1);
+    let once = HandOff { passes: 1, ..FREELY };
     assert!(map.pass_on(space, &first, &once, MINUTE));
     let next = given(map, space, &second);
     assert!(!map.pass_on(space, &next, &once, MINUTE), "other processes come first");
@@ -22,7 +22,7 @@ fn passes_are_counted_from_the_acquire_on_the_wire() {
 #[test]
 fn who_takes_what_was_kept_leaves_the_others_parked() {
     let (space, map, first, [second, third]) = scene([true, true]);
-    assert!(map.pass_on(space, &first, &FREELY.turn(MINUTE), MINUTE));
+    assert!(map.pass_on(space, &first, &KEEPING, MINUTE));
     let next = given(map, space, &second);
     assert_eq!(map.census(space), (1, 1));
     assert!(map.pass_on(space, &next, &FREELY, MINUTE));

@@ -43,7 +43,7 @@ fn passes_after(told: Option<bool>, lost: bool) -> usize {
     map.settle(space, "n", &hold);
     map.leave(space, "n", &waiters[0]);
     let mut passes = 0;
-    while map.pass_on(space, &hold, &FREELY.passes(1), MINUTE) {
+    while map.pass_on(space, &hold, &HandOff { passes: 1, ..FREELY }, MINUTE) {
         passes += 1;
         hold = given(map, space, &waiters[passes]);
     }

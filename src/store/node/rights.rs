@@ -250,14 +250,13 @@ fn queueing(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
     let publish = if dialect == Dialect::Sharded { "SPUBLISH" } else { "PUBLISH" };
     vec![
         probe(&["HKEYS", key.full()], &rule_for_all(&config.key_prefix)),
-        probe(&["GET", &mark], &of_mark),
+        probe(&["PTTL", &mark], &of_mark),
         probe(&["SET", &mark, "0", "NEITHER"], &of_mark),
-        probe(&["EXISTS", &queue], &of_queue),
         probe(&["ZADD", &queue, "none", "x"], &of_queue),
         probe(&["ZRANK", &queue, "x"], &of_queue),
         probe(&["ZRANGE", &queue, "0", "0"], &of_queue),
         probe(&["ZREM", &queue, "x"], &of_queue),
-        probe(&["ZREMRANGEBYRANK", &queue, "0", "0"], &of_queue),
+        probe(&["ZPOPMIN", &queue, "none"], &of_queue),
         probe(&["PUBSUB", count, &members], ""),
         probe(&[publish, &members, "0"], "&redlatch_*"),
     ]

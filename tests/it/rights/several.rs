@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What the documentation lists for one server, and beside it for clusters, for groups, and for what a client may ask for.
-const BESIDE: &str = "+cluster|slots +cluster|nodes +cluster|info +asking +role +info +wait";
+const BESIDE: &str = "+cluster|slots +cluster|nodes +cluster|info +asking +role +get +info +wait";
 const SHARDED: &str = " +ssubscribe +sunsubscribe +spublish";
 
 /// The user `app` may do all that at these nodes, but for a rule; and for what no lock can do without, so that each call is refused.

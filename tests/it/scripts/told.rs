@@ -1,6 +1,6 @@
-//! The release in turn and the leave: who is told, and whose turn it is then.
+//! The release in turn and the leave: who is told.
 
-use super::in_turn::{Ask, MARK, QUEUE, Said, clean, line, line_up};
+use super::in_turn::{Ask, FIRST, MARK, QUEUE, SECOND, Said, clean, line, line_up};
 use super::{assert_lock, number, put, run};
 use crate::lua;
 use crate::server::Server;
@@ -33,14 +33,14 @@ pub(super) struct Release {
     pub(super) left: &'static str,
     pub(super) foreign_turn: &'static str,
     pub(super) to_all: &'static str,
-    pub(super) second: &'static str,
+    pub(super) counter: &'static str,
 }
 
-pub(super) const LAST: Release = Release { left: "0", foreign_turn: "0", to_all: "0", second: "1" };
+pub(super) const LAST: Release = Release { left: "0", foreign_turn: "0", to_all: "0", counter: "" };
 
 impl Release {
     pub(super) fn args(self) -> [&'static str; 10] {
-        ["me", self.left, CHANNEL, QUEUE, MARK, "900", MEMBERS, self.foreign_turn, self.to_all, self.second]
+        ["me", self.left, CHANNEL, QUEUE, MARK, MEMBERS, self.foreign_turn, self.to_all, self.counter, "60000"]
     }
 
     pub(super) fn at(self, server: &Server) -> RedisResult<Value> {
@@ -59,47 +59,28 @@ impl Release {
     }
 }
 
-const EARS: [&str; 5] = ["redlatch_ear:a", "redlatch_ear:b", "redlatch_ear:c", "redlatch_ear:d", CHANNEL];
+const TO_ALL: Release = Release { to_all: "1", ..LAST };
+const TO_FOREIGNERS: Release = Release { foreign_turn: "900", ..LAST };
 
-#[test]
-fn the_head_is_told_and_the_turn_is_its_own() {
-    let server = Server::start();
-    line_up(&server, &["a:1", "b:7", "c:3"]);
-    let release = Release { second: "0", ..LAST };
-    let heard = heard(&server, &EARS[..4], || assert_eq!(release.told(&server), [1, 1]));
-    assert_eq!(heard, ["redlatch_ear:a a:1 0"]);
-    assert_eq!(line(&server), ["a:1", "b:7", "c:3"], "they are queued until they take it");
-    assert_eq!(server.ask::<String>(&["GET", MARK]), "head");
-    assert!(server.pttl(MARK) > 0 && server.pttl(MARK) <= 900);
-    clean(&server);
-}
+const EARS: [&str; 3] = ["redlatch_ear:aa", "redlatch_ear:bb", CHANNEL];
 
-/// The head may be stopped: somebody has to come.
+/// That it may come has a name that no message tells but that which gives it the lock.
 #[test]
-fn the_second_is_told_if_it_is_asked_for() {
+fn a_release_to_all_tells_the_first_besides() {
     let server = Server::start();
-    for behind in [&["b:7"][..], &["b:7", "c:3"]] {
-        line_up(&server, &[&["a:1"], behind].concat());
-        let heard = heard(&server, &EARS[..4], || assert_eq!(LAST.told(&server), [1, 1]));
-        assert_eq!(heard, ["redlatch_ear:a a:1 0", "redlatch_ear:b b:7 1"]);
-        clean(&server);
-    }
-}
-
-#[test]
-fn those_whose_ears_nobody_has_are_removed_and_the_next_are_told() {
-    let server = Server::start();
-    line_up(&server, &["gone:1", "a:1", "gone:2", "gone:3", "b:1", "gone:4", "c:1"]);
-    let heard = heard(&server, &EARS[..4], || assert_eq!(LAST.told(&server), [1, 1]));
-    assert_eq!(heard, ["redlatch_ear:a a:1 0", "redlatch_ear:b b:1 1"]);
-    assert_eq!(line(&server), ["a:1", "b:1", "gone:4", "c:1"], "of those behind them nobody asks");
+    line_up(&server, &["gone:1", "gone:2", FIRST, SECOND]);
+    let both = [&EARS[..], &[MEMBERS]].concat();
+    let heard = heard(&server, &both, || assert_eq!(TO_ALL.told(&server), [3, 1]));
+    assert_eq!(heard, ["redlatch_ear:aa aa:1f free".to_owned(), format!("{CHANNEL} 0")]);
+    assert_eq!(line(&server), [FIRST, SECOND], "those before it are removed");
+    assert_eq!(server.pttl(MARK), -2);
     clean(&server);
 }
 
 #[test]
 fn when_all_are_gone_everybody_is_told() {
     let server = Server::start();
-    line_up(&server, &["gone:1", "gone:2", "gone:3"]);
+    line_up(&server, &["gone:1.1.1.1.1000", "gone:2", "gone:3"]);
     let heard = heard(&server, &[CHANNEL, MEMBERS], || assert_eq!(LAST.told(&server), [3, 0]));
     assert_eq!(heard, [format!("{CHANNEL} 0")]);
     assert_eq!(server.ask::<Vec<String>>(&["KEYS", "*"]), [""; 0], "no mark, no queue, no lock");
@@ -114,42 +95,21 @@ fn nobody_queued_is_told_by_the_common_channel() {
     assert_eq!(server.pttl(MARK), -2);
 }
 
-/// Who listens to the common channel and not to that of our clients is told there.
 #[test]
-fn foreigners_are_told_besides_those_who_queue() {
+fn the_lock_is_left_to_foreigners_only_if_any_listen() {
     let server = Server::start();
-    line_up(&server, &["a:1"]);
-    let both = [&EARS[..], &[MEMBERS]].concat();
-    let of_ours = heard(&server, &both, || assert_eq!(LAST.told(&server), [1, 1]));
-    assert_eq!(of_ours, ["redlatch_ear:a a:1 0"], "all who listen are ours");
-    let with_foreigner = heard(&server, &EARS, || assert_eq!(LAST.told(&server), [3, 1]));
-    assert_eq!(with_foreigner, ["redlatch_ear:a a:1 0".to_owned(), format!("{CHANNEL} 0")]);
-    clean(&server);
-}
-
-#[test]
-fn a_release_to_all_is_told_to_all() {
-    let server = Server::start();
-    line_up(&server, &["a:1"]);
-    let both = [&EARS[..], &[MEMBERS]].concat();
-    let heard = heard(&server, &both, || {
-        assert_eq!(Release { to_all: "1", ..LAST }.told(&server), [3, 1]);
-    });
-    assert_eq!(heard, ["redlatch_ear:a a:1 0".to_owned(), format!("{CHANNEL} 0")]);
-    clean(&server);
-}
-
-#[test]
-fn a_turn_is_given_to_foreigners_only_if_any_listen() {
-    let server = Server::start();
-    let release = Release { foreign_turn: "900", ..LAST };
-    line_up(&server, &["a:1"]);
-    let heard_by_all = heard(&server, &EARS, || assert_eq!(release.told(&server), [3, -1]));
-    assert_eq!(heard_by_all, ["redlatch_ear:a a:1 0".to_owned(), format!("{CHANNEL} 0")], "the head comes after them");
+    line_up(&server, &[FIRST]);
+    let told = heard(&server, &EARS, || assert_eq!(TO_FOREIGNERS.told(&server), [3, -1]));
+    assert_eq!(told, ["redlatch_ear:aa aa:1f free".to_owned(), format!("{CHANNEL} 0")], "the first comes after them");
     assert_eq!(server.ask::<String>(&["GET", MARK]), "foreign");
-    let heard = heard(&server, &EARS[..1], || assert_eq!(release.told(&server), [1, 1]));
-    assert_eq!(heard, ["redlatch_ear:a a:1 0"]);
-    assert_eq!(server.ask::<String>(&["GET", MARK]), "head");
+    assert!(server.pttl(MARK) > 0 && server.pttl(MARK) <= 900);
+    clean(&server);
+    line_up(&server, &[FIRST]);
+    put(&server, "n", "me", "1", "40000");
+    let of_ours = [&EARS[..], &[MEMBERS]].concat();
+    let told = heard(&server, &of_ours, || drop(TO_FOREIGNERS.at(&server).unwrap()));
+    assert_eq!(told, [format!("redlatch_ear:aa {FIRST} given")], "all who listen are ours");
+    assert_eq!(server.pttl(MARK), -2);
     clean(&server);
 }
 
@@ -157,7 +117,7 @@ fn a_turn_is_given_to_foreigners_only_if_any_listen() {
 #[test]
 fn only_the_last_level_of_its_owner_tells() {
     let server = Server::start();
-    line_up(&server, &["a:1"]);
+    line_up(&server, &[FIRST]);
     let heard = heard(&server, &EARS, || {
         assert_eq!(number(LAST.at(&server)), 0);
         put(&server, "n", "me", "3", "40000");
@@ -196,10 +156,10 @@ fn a_queue_of_another_type_keeps_no_lock_from_being_released() {
 #[test]
 fn who_may_not_use_the_queue_tells_all() {
     let server = Server::start();
-    for rules in ["~n +@all", "~* +@all -zrange", "~* +@all -pubsub", "~* +@all -set"] {
+    for rules in ["~n +@all", "~* +@all -zpopmin", "~* +@all -pubsub"] {
         let url = server.let_in("user", "pw", &format!("{rules} &*"));
         let mut user = redis::Client::open(url).unwrap().get_connection().unwrap();
-        line_up(&server, &["a:1"]);
+        line_up(&server, &[FIRST]);
         put(&server, "n", "me", "1", "40000");
         let heard = heard(&server, &[CHANNEL, EARS[0]], || {
             let mut release = redis::cmd("EVAL");
@@ -216,26 +176,29 @@ fn who_may_not_publish_releases_all_the_same() {
     let server = Server::start();
     let url = server.let_in("quiet", "pw", &format!("~* +@all {}", server.no_channels()));
     let mut quiet = redis::Client::open(url).unwrap().get_connection().unwrap();
-    line_up(&server, &["a:1"]);
+    line_up(&server, &[FIRST]);
     put(&server, "n", "me", "1", "40000");
     let mut release = redis::cmd("EVAL");
     release.arg(lua::script("release_in_turn")).arg(1).arg("n").arg(&LAST.args());
-    let said: Vec<Value> = release.query(&mut quiet).unwrap();
-    assert_eq!(said[..2], [Value::Int(2), Value::Int(-2)], "done, but nobody was told");
-    assert_eq!(server.pttl("n"), -2);
+    let heard = heard(&server, &EARS, || {
+        let said: Vec<Value> = release.query(&mut quiet).unwrap();
+        assert_eq!(said[..2], [Value::Int(2), Value::Int(-2)], "done, but nobody was told");
+    });
+    assert_eq!(heard, [""; 0]);
+    assert_eq!((server.pttl("n"), line(&server)), (-2, vec![FIRST.to_owned()]));
     clean(&server);
 }
 
 /// A script that has deleted something may write.
 #[test]
-fn a_lock_is_released_in_turn_without_memory() {
+fn a_lock_is_given_without_memory() {
     let server = Server::start();
-    line_up(&server, &["a:1"]);
+    line_up(&server, &[FIRST]);
     put(&server, "n", "me", "1", "40000");
     server.ask::<String>(&["CONFIG", "SET", "maxmemory", "1"]);
     let heard = heard(&server, &EARS[..1], || assert!(matches!(LAST.at(&server).unwrap(), Value::Array(_))));
-    assert_eq!(heard, ["redlatch_ear:a a:1 0"]);
-    assert_eq!(server.pttl("n"), -2);
+    assert_eq!(heard, [format!("redlatch_ear:aa {FIRST} given")]);
+    assert_lock(&server, "n", "aa:7:9", "1", 1_500);
     clean(&server);
 }
 
@@ -255,11 +218,11 @@ fn a_forged_queue_keeps_no_lock_from_being_released_or_taken() {
         redis::cmd("ZADD").arg(QUEUE).arg(score).arg(member).exec(&mut admin).unwrap();
     }
     put(&server, "n", "other", "1", "40000");
-    let Said::Busy { rank, .. } = Ask::newcomer("a:1").at(&server) else { panic!("it is held") };
+    let Said::Busy { rank, .. } = Ask::by_ticket("a:1").at(&server) else { panic!("it is held") };
     assert_eq!(rank, 7);
     server.ask::<i64>(&["DEL", "n"]);
-    assert_eq!(Ask::newcomer("a:1").at(&server), Said::Taken);
-    assert_eq!(line(&server), [""; 0], "all were before it");
+    assert_eq!(Ask::by_ticket("a:1").at(&server), Said::Taken);
+    assert_eq!(line(&server), [""; 0], "none of them is a ticket");
     clean(&server);
 }
 
@@ -268,31 +231,32 @@ fn leave(server: &Server, ticket: &str) -> i64 {
 }
 
 fn leave_as(server: &Server, ticket: &str, before: &str) -> i64 {
-    number(run(server, "leave", &["n"], &[QUEUE, MARK, "900", ticket, before]))
+    number(run(server, "leave", &["n"], &[QUEUE, ticket, before]))
 }
 
 #[test]
-fn who_leaves_a_free_lock_tells_the_next() {
+fn who_leaves_a_free_lock_gives_it_to_the_next() {
     let server = Server::start();
-    line_up(&server, &["a:1", "b:1"]);
+    line_up(&server, &["a:1", FIRST, SECOND]);
     let heard = heard(&server, &EARS, || assert_eq!(leave(&server, "a:1"), 1));
-    assert_eq!(heard, ["redlatch_ear:b b:1 0"]);
-    assert_eq!(line(&server), ["b:1"]);
-    assert_eq!(server.ask::<String>(&["GET", MARK]), "head");
+    assert_eq!(heard, [format!("redlatch_ear:aa {FIRST} given")]);
+    assert_lock(&server, "n", "aa:7:9", "1", 1_500);
+    assert_eq!(line(&server), [SECOND]);
     clean(&server);
 }
 
 #[test]
-fn who_leaves_a_held_lock_tells_nobody() {
+fn who_leaves_a_held_lock_gives_and_tells_nothing() {
     let server = Server::start();
-    line_up(&server, &["a:1", "b:1"]);
+    line_up(&server, &["a:1", FIRST]);
     put(&server, "n", "other", "1", "40000");
     let heard = heard(&server, &EARS, || {
         assert_eq!(leave(&server, "a:1"), 1);
         assert_eq!(leave(&server, "a:1"), 0, "it is gone");
     });
     assert_eq!(heard, [""; 0]);
-    assert_eq!((line(&server), server.pttl(MARK)), (vec!["b:1".to_owned()], -2));
+    assert_lock(&server, "n", "other", "1", 40_000);
+    assert_eq!(line(&server), [FIRST]);
     clean(&server);
 }
 
@@ -300,7 +264,7 @@ fn who_leaves_a_held_lock_tells_nobody() {
 fn who_was_not_there_tells_nobody() {
     let server = Server::start();
     assert_eq!(leave(&server, "a:1"), 0);
-    line_up(&server, &["b:1"]);
+    line_up(&server, &[FIRST]);
     let heard = heard(&server, &EARS, || assert_eq!(leave(&server, "a:1"), 0));
     assert_eq!(heard, [""; 0]);
     clean(&server);
@@ -332,9 +296,9 @@ fn the_last_to_leave_leaves_nothing() {
 fn the_other_scripts_leave_queue_and_mark_alone() {
     let server = Server::start();
     let deadline = super::ahead(&server);
-    line_up(&server, &["a:1"]);
-    server.ask::<String>(&["SET", MARK, "head", "PX", "60000"]);
-    let heard = heard(&server, &EARS[..4], || {
+    line_up(&server, &[FIRST]);
+    server.ask::<String>(&["SET", MARK, "foreign", "PX", "900"]);
+    let heard = heard(&server, &EARS[..2], || {
         assert_eq!(run(&server, "acquire", &["n"], &[&deadline, "60000", "me", "1"]).unwrap(), Value::Nil);
         assert_eq!(number(run(&server, "release", &["n"], &["me", "0", CHANNEL])), 1);
         assert_eq!(number(run(&server, "acquire_group", &["n"], &[&deadline, "60000", "me"])), 0);
@@ -344,7 +308,7 @@ fn the_other_scripts_leave_queue_and_mark_alone() {
         assert_eq!(number(run(&server, "force_unlock", &["n"], &[CHANNEL])), 1);
     });
     assert_eq!(heard, [""; 0]);
-    assert_eq!(line(&server), ["a:1"]);
-    assert_eq!(server.ask::<String>(&["GET", MARK]), "head");
+    assert_eq!(line(&server), [FIRST]);
+    assert!(server.pttl(MARK) > 0);
     clean(&server);
 }

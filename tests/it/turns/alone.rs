@@ -8,18 +8,14 @@ use redlatch::{RedLock, ReentrantLock};
 use std::thread::scope;
 
 /// The scripts that came over the wire meanwhile, by name, and nothing else did.
-pub(super) fn scripts_during(server: &Server, act: impl FnOnce()) -> Vec<&'static str> {
-    names(&server.commands_during(act))
-}
-
-pub(super) fn names(commands: &[String]) -> Vec<&'static str> {
+fn scripts_during(server: &Server, act: impl FnOnce()) -> Vec<&'static str> {
     const NAMES: [&str; 5] = ["acquire", "release", "in_turn+acquire", "release_in_turn", "leave"];
     let hashes = NAMES.map(|name| redis::Script::new(&lua::script(name)).get_hash().to_owned());
     let name = |command: &String| {
         let script = hashes.iter().position(|hash| command.contains(hash));
         NAMES[script.unwrap_or_else(|| panic!("no script of these: {command}"))]
     };
-    commands.iter().map(name).collect()
+    server.commands_during(act).iter().map(name).collect()
 }
 
 fn pair(locks: &ReentrantLock) {

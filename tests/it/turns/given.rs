@@ -4,10 +4,13 @@ use super::{
     CHANNEL, MINUTE, QUEUE, assert_served, ear_of, eventually_empty, holder, length, line, locks_of, pass, patient,
     queued,
 };
-use crate::proxy::{Proxy, Step, pass as pass_on, runs};
+use crate::proxy::{Flow, Proxy, Step, pass as pass_on, runs};
 use crate::server::Server;
 use crate::threads::{LONG, Mark, SOON, eventually, finish, ms};
-use redlatch::{CancelToken, Client, Error, HandOff, RedLock, RedLockExt, ReentrantLock};
+use redlatch::{CancelToken, Client, ClientBuilder, Error, FencedLock, HandOff, RedLock, RedLockExt, ReentrantLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::channel;
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
@@ -28,6 +31,11 @@ fn counted(locks: &ReentrantLock, server: &Server, after: Duration) -> u64 {
     sleep(after);
     locks.unlock("n").unwrap();
     scripts
+}
+
+/// A client whose waiters look only when they are told to.
+fn other_client(server: &Server, set: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {
+    set(Client::builder(&server.url()).poll_cap(MINUTE).watchdog_timeout(MINUTE)).build().unwrap()
 }
 
 #[test]
@@ -117,26 +125,27 @@ fn what_was_given_to_another_name_is_not_believed() {
 #[test]
 fn what_a_ticket_is_told_does_not_tell_its_name() {
     let server = Server::start();
-    let (holder, clients) = (holder(&server), [(); 3].map(|()| patient(&server)));
-    scope(|scope| {
-        let waiters: Vec<_> = clients.iter().map(|locks| queued(scope, &server, || pass(locks))).collect();
-        let mut stranger = server.connection();
-        stranger.set_read_timeout(Some(ms(200))).unwrap();
-        let mut ears = stranger.as_pubsub();
-        ears.psubscribe("redlatch_ear:*").unwrap();
-        // So long that the second is told, too.
-        sleep(ms(20));
-        let names: Vec<_> = line(&server).into_iter().map(|(ticket, _)| ticket).collect();
-        holder.unlock("n").unwrap();
-        let mut told = 0;
-        while let Ok(message) = ears.get_message() {
-            let text: String = message.get_payload().unwrap();
-            told += usize::from(!text.ends_with(" given"));
-            assert!(text.ends_with(" given") || names.iter().all(|name| !text.contains(name)), "{text}");
-        }
-        assert!(told > 0, "nothing but what was given");
-        waiters.into_iter().for_each(|waiter| assert!(finish(waiter).0));
-    });
+    let (holder, other) = (holder(&server), patient(&server));
+    let mut stranger = server.connection();
+    stranger.set_read_timeout(Some(ms(200))).unwrap();
+    let mut ears = stranger.as_pubsub();
+    ears.psubscribe("redlatch_ear:*").unwrap();
+    let mut names = Vec::new();
+    // One release of 32 gives the lock to nobody.
+    for _ in 0..33 {
+        scope(|scope| {
+            let waiter = queued(scope, &server, || pass(&other));
+            names.extend(line(&server).into_iter().map(|(ticket, _)| ticket));
+            holder.unlock("n").unwrap();
+            assert!(finish(waiter).0);
+        });
+        holder.lock("n").unwrap();
+    }
+    let heard = std::iter::from_fn(|| ears.get_message().ok()).map(|message| message.get_payload::<String>().unwrap());
+    let told: Vec<_> = heard.filter(|text| !text.ends_with(" given")).collect();
+    assert!(!told.is_empty(), "nothing but what was given");
+    assert!(told.iter().all(|text| names.iter().all(|name| !text.contains(name))), "{told:?}");
+    holder.unlock("n").unwrap();
     eventually_empty(&server);
 }
 
@@ -190,28 +199,131 @@ fn who_missed_that_it_was_given_the_lock_finds_it() {
     eventually_empty(&server);
 }
 
-/// Of whom a lease of its own is asked for, or what is not to be renewed for long, nothing is given: it has exactly that.
+/// That one who waits with this has it by one release and one ask, and whatever it needs besides.
+#[track_caller]
+fn assert_asked_for(act: &(dyn Fn(&Server) -> bool + Sync), server: &Server) {
+    let holder = holder(server);
+    scope(|scope| {
+        let waiter = queued(scope, server, || act(server));
+        let (ticket, _) = line(server).swap_remove(0);
+        assert!(ticket.ends_with(".1500"), "{ticket}");
+        let (unlocked, before) = (Mark::now(), scripts(server));
+        holder.unlock("n").unwrap();
+        assert_served(waiter, unlocked);
+        // Its own release is the third.
+        assert_eq!(scripts(server) - before, 3);
+    });
+    eventually_empty(server);
+}
+
 #[test]
 fn a_lease_of_its_own_is_asked_for() {
     let server = Server::start();
-    let (holder, other) = (holder(&server), patient(&server));
+    let other = patient(&server);
+    let has_all = |server: &Server| {
+        other.lock_with_lease("n", ms(40_000)).is_ok() && server.pttl("n") > 30_000 && other.unlock("n").is_ok()
+    };
+    assert_asked_for(&has_all, &server);
+}
+
+/// It would be prolonged beyond what it may be held.
+#[test]
+fn what_may_not_be_held_for_two_leases_is_asked_for() {
+    let server = Server::start();
     let capped = locks_of(server.builder().watchdog_timeout(ms(2_000)).max_hold(ms(3_999)).poll_cap(MINUTE));
-    let acts: [&(dyn Fn() -> bool + Sync); 2] = [
-        &|| other.lock_with_lease("n", ms(40_000)).is_ok() && server.pttl("n") > 30_000 && other.unlock("n").is_ok(),
-        &|| capped.lock("n").is_ok() && server.pttl("n") > 1_500 && capped.unlock("n").is_ok(),
-    ];
-    for act in acts {
+    let has_all = |server: &Server| capped.lock("n").is_ok() && server.pttl("n") > 1_500 && capped.unlock("n").is_ok();
+    assert_asked_for(&has_all, &server);
+}
+
+const COUNTER: &str = "redisson_lock_token:{n}";
+
+/// A re-entrant lock has no token to give.
+#[test]
+fn a_token_that_is_not_given_is_asked_for() {
+    let server = Server::start();
+    let fenced = FencedLock::new(&other_client(&server, |builder| builder));
+    let has_all = |server: &Server| {
+        let guard = fenced.guard("n").unwrap();
+        guard.token().is_some() && server.pttl("n") > 30_000 && guard.unlock().is_ok()
+    };
+    assert_asked_for(&has_all, &server);
+    server.ask::<i64>(&["DEL", COUNTER]);
+}
+
+/// The release of another counts the tokens on for it.
+#[test]
+fn a_fenced_lock_is_given_with_its_token() {
+    let server = Server::start();
+    let [first, second] = [(); 2].map(|()| FencedLock::new(&other_client(&server, |builder| builder)));
+    let (holder, has, goes) = (holder(&server), channel(), channel());
+    scope(|scope| {
+        let first = queued(scope, &server, move || {
+            let guard = first.guard("n").unwrap();
+            has.0.send(()).unwrap();
+            goes.1.recv().unwrap();
+            (guard.token(), guard.unlock().is_ok())
+        });
+        holder.unlock("n").unwrap();
+        has.1.recv().unwrap();
+        let second = queued(scope, &server, || {
+            let guard = second.guard("n").unwrap();
+            let (scripts, given) = (scripts(&server), guard.hold().remaining() <= OFFER);
+            (guard.token(), scripts, given && guard.unlock().is_ok())
+        });
+        let before = scripts(&server);
+        goes.0.send(()).unwrap();
+        let ((earlier, first_is_done), _) = finish(first);
+        let ((token, after, second_is_done), _) = finish(second);
+        assert!(first_is_done && second_is_done);
+        assert!(earlier.is_some() && token > earlier, "{token:?} after {earlier:?}");
+        assert_eq!(after - before, 1);
+        assert_eq!(server.ask::<u64>(&["GET", COUNTER]), token.unwrap());
+    });
+    eventually_empty(&server);
+    server.ask::<i64>(&["DEL", COUNTER]);
+}
+
+/// A message does not say which process of the server granted it.
+#[test]
+fn a_strict_client_asks() {
+    let server = Server::start();
+    let strict = ReentrantLock::new(&other_client(&server, |builder| builder.watchdog_timeout(ms(2_000)).strict(true)));
+    // Its quarantine is over then.
+    pass(&strict);
+    let has_all = |server: &Server| strict.lock("n").is_ok() && server.pttl("n") > 1_500 && strict.unlock("n").is_ok();
+    assert_asked_for(&has_all, &server);
+    server.ask::<i64>(&["DEL", "redlatch:epoch"]);
+}
+
+/// The message that gives it the lock comes to an end after any of its bytes, with the connection: it finds what it has when it asks.
+#[test]
+fn whatever_comes_of_the_message_the_lock_is_its_own() {
+    let server = Server::start();
+    let (holder, proxy) = (holder(&server), Proxy::new(server.socket()));
+    let other = locks_of(Client::builder(&proxy.url()).poll_cap(MINUTE).watchdog_timeout(MINUTE));
+    let is_given = |data: &[u8]| data.windows(6).any(|part| part == b" given");
+    let (mut at, length) = (0, Arc::new(AtomicUsize::new(1)));
+    while at < length.load(SeqCst) {
+        let (seen, mut cut) = (Arc::clone(&length), false);
+        proxy.set(move |_, flow, data| {
+            if cut || flow != Flow::Reply || !is_given(data) {
+                return pass_on(data);
+            }
+            cut = true;
+            seen.store(data.len(), SeqCst);
+            vec![Step::Send(data[..at].to_vec()), Step::Cut]
+        });
         scope(|scope| {
-            let waiter = queued(scope, &server, act);
-            let (ticket, _) = line(&server).swap_remove(0);
-            assert!(!ticket.contains('.'), "{ticket}");
+            let waiter = queued(scope, &server, || pass(&other));
             let unlocked = Mark::now();
             holder.unlock("n").unwrap();
             assert_served(waiter, unlocked);
         });
         eventually_empty(&server);
         holder.lock("n").unwrap();
+        at += 1;
     }
+    assert!(length.load(SeqCst) > 100, "nothing was given");
     holder.unlock("n").unwrap();
 }
 

@@ -4,8 +4,8 @@ use super::{MINUTE, assert_served, eventually_empty, holder, length, line, patie
 use crate::process::{Peer, hear, tell, with_peer};
 use crate::server::Server;
 use crate::threads::{LONG, Mark, SOON, eventually, finish, ms};
-use redlatch::{RedLock, RedLockExt, ReentrantLock};
-use std::thread::scope;
+use redlatch::{RedLock, RedLockExt};
+use std::thread::{ScopedJoinHandle, scope};
 use std::time::Duration;
 
 /// A process that waits for the lock, says that it got it, and gives it back.
@@ -66,37 +66,34 @@ fn a_process_that_is_killed_while_it_waits_is_skipped() {
     );
 }
 
-/// One who waited so long for the holder expects as much of other turns.
-fn get_used_to(server: &Server, holder: &ReentrantLock, locks: &ReentrantLock, turn: Duration) {
-    scope(|scope| {
-        let waiter = queued(scope, server, || super::pass(locks));
-        std::thread::sleep(turn);
-        holder.unlock("n").unwrap();
-        assert!(finish(waiter).0);
-        holder.lock("n").unwrap();
-    });
+/// For so long one that is stopped has what it was given.
+const OFFER: Duration = Duration::from_millis(1_500);
+
+/// That a waiter got the lock once so many that were stopped had had it, and soon after that.
+#[track_caller]
+fn assert_served_after(stopped: u32, waiter: ScopedJoinHandle<'_, (bool, Mark)>, since: Mark) {
+    let (got, when) = finish(waiter);
+    let took = when - since;
+    assert!(got && took >= (OFFER - ms(10)) * stopped && took <= OFFER * stopped + SOON, "served after {took:?}");
 }
 
-/// Its connections are there, and it hears nothing. When it goes on it is told, and has the place that it had.
-fn assert_stopped_head_is_passed(start: &dyn Fn(&Server) -> Peer, behind: usize, turn: Duration) {
+/// Its connections are there, and it hears nothing. It has what it is given for an offer, once. When it goes on it comes last.
+fn assert_stopped_one_costs_an_offer(start: &dyn Fn(&Server) -> Peer, behind: usize) {
     let server = Server::start();
     let (holder, clients) = (holder(&server), [(); 3].map(|()| patient(&server)));
-    get_used_to(&server, &holder, &clients[0], turn);
     scope(|scope| {
-        let (stopped, place) = start_queued(&server, start);
+        let (stopped, _) = start_queued(&server, start);
         stopped.freeze();
         let behind = &clients[..behind];
         let waiters: Vec<_> = behind.iter().map(|locks| queued(scope, &server, || super::pass(locks))).collect();
-        // Long enough for all looks that their places make them take.
-        std::thread::sleep(ms(200));
         let unlocked = Mark::now();
         holder.unlock("n").unwrap();
-        waiters.into_iter().for_each(|waiter| assert_served(waiter, unlocked));
+        waiters.into_iter().for_each(|waiter| assert_served_after(1, waiter, unlocked));
         holder.lock("n").unwrap();
         let later = queued(scope, &server, || super::pass(&clients[0]));
-        stopped.thaw();
-        eventually(LONG, "it is queued where it was", || line(&server).first() == Some(&place));
         let unlocked = Mark::now();
+        stopped.thaw();
+        eventually(LONG, "it is queued again", || length(&server) == 2);
         holder.unlock("n").unwrap();
         assert_served(later, unlocked);
         hear(&server);
@@ -106,39 +103,27 @@ fn assert_stopped_head_is_passed(start: &dyn Fn(&Server) -> Peer, behind: usize,
 }
 
 #[test]
-fn a_process_that_is_stopped_is_passed_by_the_only_one_behind_it() {
+fn a_process_that_is_stopped_costs_the_only_one_behind_it_an_offer() {
     with_peer(
         |url| {
             wait_in_turn(url);
         },
-        |start| assert_stopped_head_is_passed(start, 1, ms(1)),
+        |start| assert_stopped_one_costs_an_offer(start, 1),
     );
 }
 
-/// Two turns of those before are more than it may take.
 #[test]
-fn a_process_that_is_stopped_is_passed_as_soon_where_turns_are_long() {
+fn a_process_that_is_stopped_costs_those_behind_it_an_offer() {
     with_peer(
         |url| {
             wait_in_turn(url);
         },
-        |start| assert_stopped_head_is_passed(start, 1, SOON),
+        |start| assert_stopped_one_costs_an_offer(start, 3),
     );
 }
 
 #[test]
-fn a_process_that_is_stopped_is_passed_by_those_behind_it() {
-    with_peer(
-        |url| {
-            wait_in_turn(url);
-        },
-        |start| assert_stopped_head_is_passed(start, 3, ms(1)),
-    );
-}
-
-/// Two of those before it are stopped, one before and one behind it.
-#[test]
-fn two_processes_that_are_stopped_are_passed_by_one_between_them_and_one_behind() {
+fn two_processes_that_are_stopped_cost_an_offer_each() {
     with_peer(
         |url| {
             wait_in_turn(url);
@@ -153,12 +138,10 @@ fn two_processes_that_are_stopped_are_passed_by_one_between_them_and_one_behind(
                 let behind = queued(scope, &server, || super::pass(&clients[1]));
                 first.freeze();
                 second.freeze();
-                // Long enough for all looks that their places make them take.
-                std::thread::sleep(ms(200));
                 let unlocked = Mark::now();
                 holder.unlock("n").unwrap();
-                assert_served(between, unlocked);
-                assert_served(behind, unlocked);
+                assert_served_after(1, between, unlocked);
+                assert_served_after(2, behind, unlocked);
                 first.thaw();
                 second.thaw();
                 hear(&server);

@@ -47,9 +47,9 @@ impl Stage {
 
     /// Puts tickets of so many that are gone before those of the workers that wait for the first lock, and waits until they
     /// are removed.
-    pub(crate) fn leave_dead(&mut self, count: u64, end: &str) {
+    pub(crate) fn leave_dead(&mut self, count: u64) {
         if self.comes_about(WAIT, |stage| !queue::tickets(stage.server(), 0).is_empty()) {
-            queue::leave_dead(self.server(), 0, count, end);
+            queue::leave_dead(self.server(), 0, count);
             self.comes_about(WAIT, |stage| {
                 !queue::tickets(stage.server(), 0).iter().any(|ticket| queue::is_dead(ticket))
             });

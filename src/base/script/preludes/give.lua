@@ -1,29 +1,42 @@
--- Gives a lock that is free to the head of its queue, if that queued with an offer: the head has the lock for so long when it hears of it.
--- For how many ms it was given; nil: it was not. A head whose ear has no listener is of a process that is gone: it is removed, and the next is looked at.
---
--- The message goes last, so what fails before it is undone and nobody believes in it. What does not look like a ticket of ours gets
--- nothing: PEXPIRE with 0 would answer 1, and delete.
-local function give(lock, queue)
+-- Gives a lock that is free to an owner whose ear has a listener, and tells it, with a token if it can `mint` one; whether it has a listener.
+-- The message goes last: nobody believes in what failed before it. Who is told no token and needs one asks for it.
+local function give_to(lock, owner, offer, ear, ticket, mint)
+  if redis.call('PUBSUB', 'NUMSUB', ear)[2] == 0 then
+    return false
+  end
+  redis.call('HSET', lock, owner, 1)
+  redis.call('PEXPIRE', lock, offer)
+  local minted, token = pcall(mint)
+  redis.call('PUBLISH', ear, ticket .. ' given' .. (minted and token and ':' .. token or ''))
+  return true
+end
+
+-- Gives a lock that is free to the first of its queue: that one has the lock for its offer when it hears of it. For how many ms; nil: to
+-- nobody. Whose ear has no listener is of a process that is gone: it is removed, as what is no ticket of ours, and the next is looked at.
+-- An offer of 0 ms would delete the lock, by a PEXPIRE that answers 1; nobody of ours has one of more than 1.5 s.
+local function give(lock, queue, mint)
   for _ = 1, 64 do
-    local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
-    local ear, client, thread, hold, offer = string.match(head[1] or '', '^(.-([%x-]+)):%x+%.%x+%.(%d+)%.(%d+)%.(%d+)$')
-    if not ear or tonumber(offer) < 10 or tonumber(offer) > 60000 then
+    local ticket, arrival = unpack(redis.call('ZPOPMIN', queue))
+    if not ticket then
       return nil
     end
-    ear = 'redlatch_ear:' .. ear
-    local listens, ttl = redis.call('PUBSUB', 'NUMSUB', ear)[2] > 0, redis.call('PTTL', queue)
-    redis.call('ZREM', queue, head[1])
-    if listens then
-      redis.call('HSET', lock, client .. ':' .. thread .. ':' .. hold, 1)
-      local expires = redis.pcall('PEXPIRE', lock, offer)
-      local told = expires == 1 and redis.pcall('PUBLISH', ear, head[1] .. ' given')
-      if type(told) == 'number' and told > 0 then
+    local ear, client, thread, hold, offer = string.match(ticket, '^(.-([%x-]+)):%x+%.%x+%.(%d+)%.(%d+)%.(%d+)$')
+    offer = tonumber(offer or 0)
+    if offer >= 10 and offer <= 1500 then
+      local owner = client .. ':' .. thread .. ':' .. hold
+      local done, given = pcall(give_to, lock, owner, offer, 'redlatch_ear:' .. ear, ticket, mint)
+      if not done then
+        redis.call('DEL', lock)
+        redis.call('ZADD', queue, arrival, ticket)
+        -- Of a queue that was empty; who waits in it prolongs that.
+        if redis.call('PTTL', queue) == -1 then
+          redis.call('PEXPIRE', queue, 5000)
+        end
+        error(given, 0)
+      end
+      if given then
         return offer
       end
-      redis.call('DEL', lock)
-      redis.pcall('ZADD', queue, head[2], head[1])
-      redis.pcall('PEXPIRE', queue, math.max(ttl, 1))
-      return nil
     end
   end
   return nil

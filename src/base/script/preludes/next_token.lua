@@ -1,9 +1,9 @@
 -- Counts a lock's tokens on: one more than the last, or the time in us if that is greater, so that they grow though the counter is
 -- lost. The token, in digits; nil and an error, with nothing written, when what is stored is no number that leaves another token below
--- 2^53, beyond which numbers here are not exact. `now` is that of the stale check, `ttl` in ms, 0: for ever.
+-- 2^53, beyond which numbers here are not exact. `ttl` in ms, 0: for ever; `now` in us on the server's clock.
 --
 -- Its time to live counts from when the clock has come to it: once it is forgotten the time is ahead of it.
-local function next_token(counter, ttl)
+local function next_token(counter, ttl, now)
   local stored = redis.call('GET', counter) or '0'
   local last = string.find(stored, '^%d+$') and tonumber(stored)
   if not last or last >= 2 ^ 53 - 1 then

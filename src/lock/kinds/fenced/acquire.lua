@@ -18,7 +18,7 @@ if left ~= -2 and redis.call('HEXISTS', lock, owner) == 0 then
 end
 -- Also where a copy of this very attempt was here before: it may have taken the lock without its counter, whose last token is then
 -- that of another hold.
-local token, wrong = next_token(counter, tonumber(ARGV[4]))
+local token, wrong = next_token(counter, tonumber(ARGV[4]), now)
 if wrong then
   return wrong
 end

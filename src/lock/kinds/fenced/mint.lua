@@ -7,5 +7,5 @@
 -- reply    text: the token; error STALE <server us>; error TOKEN: the counter is no counter, and nothing was done
 local counter = KEYS[1]
 
-local token, wrong = next_token(counter, tonumber(ARGV[2]))
+local token, wrong = next_token(counter, tonumber(ARGV[2]), now)
 return token or wrong

@@ -11,8 +11,6 @@ fn at(millis: u64) -> Moment {
     Moment(60_000_000_000).plus(Duration::from_millis(millis))
 }
 
-const NO_TURN: Duration = Duration::ZERO;
-
 /// When the company of that name is last expected, ms.
 fn lasts(company: &Company, name: &str) -> Option<u64> {
     (0..10_000).rev().find(|millis| company.is_expected(&key(name), at(*millis)))
@@ -22,7 +20,6 @@ fn lasts(company: &Company, name: &str) -> Option<u64> {
 fn whoever_saw_nobody_is_alone() {
     let company = Company::default();
     assert!(!company.is_expected(&key("n"), at(0)) && !company.had_to_wait(&key("n"), at(0)));
-    assert_eq!(company.turn(&key("n")), Duration::ZERO);
     company.note_alone(&key("n"));
     assert_eq!(lasts(&company, "n"), None);
 }
@@ -54,16 +51,6 @@ fn whoever_told_nobody_is_alone_at_once() {
     company.note_alone(&key("n"));
     assert_eq!(lasts(&company, "n"), None);
     assert_eq!(lasts(&company, "m"), Some(1_999));
-}
-
-#[test]
-fn the_turn_of_the_last_wait_is_known_while_its_name_is() {
-    let (company, turn) = (Company::default(), Duration::from_millis(7));
-    company.note_won(&key("n"), at(0), Waited { turn: Some(turn), slow: false });
-    company.note_wait(&key("n"), at(1));
-    assert_eq!(company.turn(&key("n")), turn);
-    company.note_alone(&key("n"));
-    assert_eq!(company.turn(&key("n")), Duration::ZERO);
 }
 
 /// Those who listen and never wait: a release in turn for them now and then, and not each time.
@@ -102,14 +89,14 @@ fn foreigners_who_take_their_turns_get_them_again_soon() {
     company.note_told(&key("n"), at(0), 1);
     assert!(owes(0));
     company.note_left_to_foreigners(&key("n"), at(0), 1);
-    company.note_queue(&key("n"), at(1), NO_TURN);
+    company.note_queue(&key("n"), at(1));
     assert!(!owes(99) && owes(100));
     company.note_left_to_foreigners(&key("n"), at(0), 8);
-    company.note_queue(&key("n"), at(1), NO_TURN);
+    company.note_queue(&key("n"), at(1));
     assert!(!owes(3_199) && owes(3_200), "eight of ours leave no more turns than one");
     company.note_foreign_hold(&key("n"), at(200));
     assert!(!owes(208), "the queue has the next turn");
-    company.note_queue(&key("n"), at(201), NO_TURN);
+    company.note_queue(&key("n"), at(201));
     assert!(!owes(231) && owes(232), "eight times 4 ms");
 }
 
@@ -135,29 +122,4 @@ fn old_names_are_forgotten() {
     let kept = company.names.lock().len();
     assert!(kept <= 2 * 4_096, "{kept} names");
     assert_eq!(company.count.load(Relaxed), kept);
-}
-
-#[test]
-fn a_turn_goes_on_for_its_time_and_is_of_one_name() {
-    let (company, turn) = (Company::default(), Duration::from_millis(5));
-    let goes_on = |name, millis| company.is_in_turn(&key(name), at(millis), turn);
-    assert!(!goes_on("n", 0), "nothing is known of the name");
-    company.note_wait(&key("n"), at(0));
-    assert!(!goes_on("n", 0), "it waits");
-    company.note_turn(&key("n"), at(10));
-    assert!(goes_on("n", 10) && goes_on("n", 14) && !goes_on("n", 15));
-    assert!(!goes_on("m", 10));
-    assert!(!company.is_in_turn(&key("n"), at(10), NO_TURN));
-}
-
-/// Else a process that comes again and again would leave the turn to foreigners each time, and never to the queue.
-#[test]
-fn a_release_within_a_turn_leaves_it_to_nobody() {
-    let (company, turn) = (Company::default(), Duration::from_millis(5));
-    company.note_left_to_foreigners(&key("n"), at(0), 1);
-    company.note_turn(&key("n"), at(200));
-    company.note_queue(&key("n"), at(204), turn);
-    assert!(!company.owes_foreigners(&key("n"), at(204)), "the queue has the next turn");
-    company.note_queue(&key("n"), at(205), turn);
-    assert!(company.owes_foreigners(&key("n"), at(205)));
 }

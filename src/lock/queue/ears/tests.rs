@@ -17,7 +17,7 @@ fn ears() -> Arc<Ears> {
 /// A ticket of that number, and what its call sleeps on.
 fn ticket(number: u64) -> (Arc<Ticket>, Arc<Semaphore>) {
     let (key, semaphore) = (Key::new(Naming::Redisson, "", "n"), Arc::<Semaphore>::default());
-    (Arc::new(Ticket::new(key, number, Arc::clone(&semaphore), Clock::Boot, Duration::ZERO)), semaphore)
+    (Arc::new(Ticket::new(key, number, Arc::clone(&semaphore), Clock::Boot)), semaphore)
 }
 
 fn is_woken(semaphore: &Semaphore) -> bool {
@@ -26,31 +26,34 @@ fn is_woken(semaphore: &Semaphore) -> bool {
 
 #[test]
 fn only_what_ours_publish_is_understood() {
-    assert_eq!(understood(b"c:1 0"), Some(("c", "1", 1, News::Rank(0))));
+    assert_eq!(understood(b"c:1 free"), Some(("c", "1", 1, News::Free)));
     let last = "ffffffffffffffff";
-    assert_eq!(understood(b"c:ffffffffffffffff 4294967295"), Some(("c", last, u64::MAX, News::Rank(u32::MAX))));
-    assert_eq!(understood(b"c:1 -1"), Some(("c", "1", 1, News::Passed)));
-    assert_eq!(understood(b"t:c:1f.2.3.4.5 given"), Some(("t:c", "1f.2.3.4.5", 0x1f, News::Given)));
-    assert_eq!(understood(b"c:1 after:7"), Some(("c", "1", 1, News::After(Duration::from_millis(7)))));
-    let garbage: [&[u8]; 18] = [
+    assert_eq!(understood(b"c:ffffffffffffffff free"), Some(("c", last, u64::MAX, News::Free)));
+    for (news, token) in [("given", None), ("given:7", Some(7)), ("given:9007199254740991", Some((1 << 53) - 1))] {
+        let said = format!("t:c:1f.2.3.4.5 {news}");
+        let given = News::Given(Given { token });
+        assert_eq!(understood(said.as_bytes()), Some(("t:c", "1f.2.3.4.5", 0x1f, given)));
+    }
+    let garbage: [&[u8]; 19] = [
+        b"c:1 given:",
+        b"c:1 given:-1",
+        b"c:1 given:18446744073709551616",
         b"",
-        b"0",
+        b"free",
         b" ",
         b":",
         b": ",
         b"c:1",
         b"c:1 ",
-        b"c:1 -2",
-        b"c:1 4294967296",
-        b"c:10000000000000000 0",
+        b"c:1 0",
+        b"c:1 -1",
+        b"c:10000000000000000 free",
         b"c:1 Given",
-        b"c:1 after:",
-        b"c:1 after:-1",
         b"c:.1 given",
-        b"c 1:0",
-        b"c:1  0",
-        b"c:-1 0",
-        b"\xff:1 0",
+        b"c 1:free",
+        b"c:1  free",
+        b"c:-1 free",
+        b"\xff:1 free",
     ];
     for payload in garbage {
         assert_eq!(understood(payload), None, "{payload:?}");
@@ -70,13 +73,13 @@ fn each_ticket_hears_what_is_told_to_it_alone() {
         ears.hear(payload.as_bytes());
         [&one, &two].map(|ticket| is_woken(&ticket.1))
     };
-    assert_eq!(told(format!("{CLIENT}:1 0")), [true, false]);
-    assert_eq!(told(format!("{CLIENT}:2 -1")), [false, true]);
-    for stranger in [format!("{CLIENT}:3 0"), "c:1 0".to_owned(), ":1 0".to_owned(), format!("{CLIENT}:1")] {
+    assert_eq!(told(format!("{CLIENT}:1 free")), [true, false]);
+    assert_eq!(told(format!("{CLIENT}:2 given")), [false, true]);
+    for stranger in [format!("{CLIENT}:3 free"), "c:1 free".to_owned(), ":1 free".to_owned(), format!("{CLIENT}:1")] {
         assert_eq!(told(stranger), [false, false]);
     }
     ears.close(&one.0);
-    assert_eq!(told(format!("{CLIENT}:1 0")), [false, false], "nobody waits with it");
+    assert_eq!(told(format!("{CLIENT}:1 free")), [false, false], "nobody waits with it");
     ears.close(&two.0);
 }
 

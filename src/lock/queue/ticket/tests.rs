@@ -11,26 +11,24 @@ struct Scene {
     semaphore: Arc<Semaphore>,
 }
 
+const GIVEN: Given = Given { token: Some(7) };
+
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-fn standing(rank: Option<u32>) -> Standing {
-    Standing { rank, promised: Duration::ZERO, arrival: 7 }
-}
-
-/// It waits, turns take so long, and nothing has happened yet.
-fn scene(turn: Duration) -> Scene {
+/// It waits, and nothing has happened yet. The number says which share it has of the time in which those look who are told like everybody.
+fn numbered(number: u64) -> Scene {
     let (time, semaphore) = (Arc::new(AtomicU64::new(1_000_000_000)), Arc::<Semaphore>::default());
     let clock = Clock::Manual(Arc::clone(&time));
-    let ticket = Ticket::new(Key::new(Naming::Redisson, "", "n"), 1, Arc::clone(&semaphore), clock, turn);
+    let ticket = Ticket::new(Key::new(Naming::Redisson, "", "n"), number, Arc::clone(&semaphore), clock);
     Scene { ticket, time, semaphore }
 }
 
-/// It looked, saw that, and sleeps.
-fn asleep(turn: Duration, rank: Option<u32>) -> Scene {
-    let scene = scene(turn);
-    scene.looks_and_sees(standing(rank));
+/// It looked, saw its rank, and sleeps.
+fn asleep(rank: Option<u32>) -> Scene {
+    let scene = numbered(1);
+    scene.looks_and_sees(rank);
     scene.sleeps_until(false);
     scene
 }
@@ -44,9 +42,9 @@ impl Scene {
         self.time.fetch_add(u64::try_from(span.as_nanos()).unwrap(), SeqCst);
     }
 
-    fn looks_and_sees(&self, standing: Standing) {
+    fn looks_and_sees(&self, rank: Option<u32>) {
         self.ticket.looks();
-        self.ticket.saw(standing);
+        self.ticket.saw(rank);
     }
 
     /// For how long it sleeps from now; zero: it looks.
@@ -59,116 +57,158 @@ impl Scene {
         self.semaphore.acquire(Duration::ZERO)
     }
 
-    fn told(&self, rank: u32) {
-        self.ticket.hear_rank(Some(rank));
-    }
-
     /// When it looks, if it is woken by nobody else.
     fn looks_in(&self) -> Duration {
         self.sleeps_until(false)
     }
+
+    /// The name of its last ask.
+    fn name(&self) -> String {
+        let [name, _] = self.ticket.names();
+        name
+    }
 }
 
 #[test]
-fn a_head_that_is_told_looks_at_once() {
+fn who_is_told_that_the_lock_is_free_looks_at_once() {
     for rank in [None, Some(0), Some(5)] {
-        let scene = asleep(ms(0), rank);
+        let scene = asleep(rank);
         assert!(!scene.is_woken() && !scene.sleeps_until(false).is_zero());
-        scene.told(0);
+        scene.ticket.hear_free();
         assert!(scene.is_woken() && scene.sleeps_until(true).is_zero(), "{rank:?}");
     }
 }
 
+/// It may have the lock, or is no longer where it was in the queue.
 #[test]
-fn one_that_was_passed_over_looks_at_once() {
-    let scene = asleep(ms(50), Some(2));
-    scene.ticket.hear_rank(None);
-    assert!(scene.is_woken() && scene.sleeps_until(true).is_zero());
+fn who_is_told_that_it_was_given_the_lock_looks_at_once() {
+    for name in ["1", "1.2.3.4.5"] {
+        let scene = asleep(Some(1));
+        scene.ticket.hear_given(name, GIVEN);
+        assert!(scene.is_woken() && scene.sleeps_until(true).is_zero(), "{name}");
+    }
 }
 
 #[test]
-fn told_like_everybody_each_rank_leaves_time_to_those_before_it() {
-    for (rank, after) in [(None, 0), (Some(0), 0), (Some(1), 8), (Some(2), 32), (Some(3), 128), (Some(4), 512)] {
-        let scene = asleep(ms(0), rank);
-        // Else it looks for itself before that.
-        scene.ticket.place.lock().next = None;
-        scene.ticket.hear(b"0");
-        assert_eq!(scene.looks_in(), ms(after), "{rank:?}");
+fn only_what_was_given_to_the_last_ask_is_taken_and_once() {
+    let (scene, offer) = (numbered(1), Lease::of_millis(1_500));
+    scene.ticket.offers("client:7:8", offer);
+    let first = scene.name();
+    assert!(first.starts_with("1.") && first.ends_with(".7.8.1500"), "{first}");
+    scene.ticket.asks(true);
+    scene.ticket.offers("client:7:8", offer);
+    scene.ticket.hear_given(&first, GIVEN);
+    assert_eq!(scene.ticket.takes_what_was_given(), None, "that of an earlier ask");
+    scene.ticket.hear_given(&scene.name(), GIVEN);
+    assert_eq!([scene.ticket.takes_what_was_given(), scene.ticket.takes_what_was_given()], [Some(GIVEN), None]);
+    scene.ticket.hear_given(&scene.name(), GIVEN);
+    scene.ticket.offers("client:7:8", offer);
+    assert_eq!(scene.ticket.takes_what_was_given(), None, "it asks again");
+}
+
+#[test]
+fn the_names_of_eight_earlier_asks_are_known_if_they_were_sent() {
+    let scene = numbered(1);
+    let mut names = Vec::new();
+    for _ in 0..10 {
+        scene.ticket.offers("client:7:8", Lease::of_millis(10));
+        scene.ticket.offers("client:7:8", Lease::of_millis(10));
+        names.insert(0, scene.name());
+        scene.ticket.asks(true);
     }
-    for rank in [5, 1_000, u32::MAX] {
-        let scene = asleep(ms(0), Some(rank));
-        scene.ticket.place.lock().next = None;
-        scene.ticket.hear(b"anything");
-        assert_eq!(scene.looks_in(), ms(512), "rank {rank}");
+    scene.ticket.offers("client:7:8", Lease::of_millis(10));
+    let [_, before] = scene.ticket.names();
+    assert_eq!(before.split(' ').collect::<Vec<_>>(), names[..8]);
+}
+
+/// One of rank 3 is one of four, with 8 ms for all of them; of many it is more for each, so that few look before the first has the lock.
+#[test]
+fn told_like_everybody_each_has_its_share_of_the_time() {
+    for (rank, span) in [(1, 4), (3, 8), (7, 32), (31, 512)] {
+        for (number, after) in [(0, 0), (512, span / 2), (1_023, span)] {
+            let scene = numbered(number);
+            scene.looks_and_sees(Some(rank));
+            scene.ticket.hear(b"0");
+            let late = ms(after).checked_sub(scene.looks_in()).expect("not later");
+            assert!(late <= ms(span) / 500, "{number} of rank {rank}: {late:?} before {after} ms");
+        }
+    }
+    for rank in [None, Some(0)] {
+        let scene = asleep(rank);
+        scene.ticket.hear(b"0");
+        assert!(scene.looks_in().is_zero(), "{rank:?}");
+    }
+}
+
+/// Whoever may write the queue can make it long.
+#[test]
+fn no_rank_is_too_great() {
+    for rank in [1_000_000, u32::MAX - 1, u32::MAX] {
+        let scene = asleep(Some(rank));
+        scene.ticket.hear(b"0");
+        scene.ticket.hear_free();
+        assert!(scene.sleeps_until(true).is_zero());
+    }
+}
+
+/// Whoever was given the lock and is stopped keeps it for an offer: somebody has to look when that ends.
+#[test]
+fn one_with_others_before_it_looks_after_an_offer() {
+    for rank in [1, 7] {
+        let scene = asleep(Some(rank));
+        assert_eq!(scene.looks_in(), ms(1_500));
+        scene.passes(ms(1_000));
+        assert_eq!(scene.looks_in(), ms(500));
+        scene.looks_and_sees(Some(rank));
+        assert_eq!(scene.looks_in(), ms(1_500));
+    }
+    for rank in [None, Some(0)] {
+        assert!(asleep(rank).looks_in() > Duration::from_secs(3_600));
     }
 }
 
 #[test]
 fn a_look_is_for_all_that_was_told_before() {
-    let scene = asleep(ms(0), Some(1));
-    scene.told(0);
-    scene.looks_and_sees(standing(Some(1)));
+    let scene = asleep(Some(1));
+    scene.ticket.hear_free();
+    scene.looks_and_sees(Some(1));
     assert!(!scene.sleeps_until(false).is_zero());
 }
 
 /// Told between its look and the answer: the answer may be older.
 #[test]
 fn what_is_told_while_it_looks_is_not_forgotten() {
-    let scene = asleep(ms(0), Some(1));
+    let scene = asleep(Some(1));
     scene.ticket.looks();
-    scene.told(0);
-    scene.ticket.saw(standing(Some(0)));
+    scene.ticket.hear_free();
+    scene.ticket.saw(Some(0));
     assert!(scene.sleeps_until(false).is_zero());
-}
-
-#[test]
-fn its_arrival_is_the_one_it_was_last_told() {
-    let scene = scene(ms(0));
-    assert_eq!(scene.ticket.arrival(), 0);
-    scene.looks_and_sees(standing(Some(1)));
-    assert_eq!(scene.ticket.arrival(), 7);
-    scene.looks_and_sees(Standing { arrival: 0, ..standing(None) });
-    assert_eq!(scene.ticket.arrival(), 7, "who could not queue keeps what it had");
 }
 
 /// It looks once both subscriptions are there, in whatever order they come, and each time one was cut after that.
 #[test]
 fn it_looks_when_it_may_have_missed_something_on_both_channels() {
     for (first, second) in [(Channel::All, Channel::Own), (Channel::Own, Channel::All)] {
-        let scene = asleep(ms(0), None);
+        let scene = asleep(None);
         scene.ticket.missed_on(first);
         scene.ticket.missed_on(first);
         assert!(!scene.is_woken());
         scene.ticket.missed_on(second);
         assert!(scene.is_woken() && scene.sleeps_until(true).is_zero());
-        scene.looks_and_sees(standing(Some(5)));
+        scene.looks_and_sees(Some(5));
         scene.sleeps_until(false);
         scene.ticket.missed_on(first);
         assert!(scene.sleeps_until(false).is_zero());
     }
-    let scene = asleep(ms(0), None);
+    let scene = asleep(None);
     scene.ticket.is_heard_on(Channel::Own);
     scene.ticket.missed();
     assert!(scene.is_woken());
 }
 
-/// Whoever may publish can say any rank.
-#[test]
-fn no_rank_is_too_great() {
-    for turn in [ms(0), ms(10), Duration::from_secs(3_600)] {
-        let scene = asleep(turn, Some(0));
-        for rank in [3, 1_000_000, u32::MAX - 1, u32::MAX] {
-            scene.told(rank);
-            scene.sleeps_until(true);
-        }
-        scene.told(0);
-        assert!(scene.sleeps_until(true).is_zero());
-    }
-}
-
 #[test]
 fn it_may_be_queued_once_it_asked() {
-    let scene = scene(ms(0));
+    let scene = numbered(1);
     assert!(!scene.ticket.may_be_queued());
     scene.ticket.asks(false);
     assert!(!scene.ticket.may_be_queued());
@@ -179,9 +219,9 @@ fn it_may_be_queued_once_it_asked() {
 /// If the ask was for one: without its subscriptions it asks for none.
 #[test]
 fn who_asked_for_a_place_and_has_none_waits_outside() {
-    let scene = scene(ms(0));
+    let scene = numbered(1);
     scene.ticket.asks(true);
-    scene.looks_and_sees(standing(Some(1)));
+    scene.looks_and_sees(Some(1));
     scene.ticket.asks(false);
     scene.ticket.has_no_place();
     assert!(!scene.ticket.is_outside() && !scene.ticket.leaves_a_place());
@@ -190,84 +230,15 @@ fn who_asked_for_a_place_and_has_none_waits_outside() {
     assert!(scene.ticket.is_outside() && scene.ticket.leaves_a_place());
 }
 
-const LONG: Duration = Duration::from_secs(3_600);
-
-/// Of those that are not the head, each after the turns that are before its own, its own, and some more.
-#[test]
-fn one_that_is_behind_comes_when_its_turn_should_be_over() {
-    for (turn, rank, after) in [(0, 1, 8), (0, 9, 8), (1, 1, 10), (1, 7, 16), (1, 31, 43), (10, 2, 38)] {
-        assert_eq!(asleep(ms(turn), Some(rank)).looks_in(), ms(after), "turns of {turn} ms, rank {rank}");
-    }
-    assert!(asleep(ms(10), Some(0)).looks_in() > LONG);
-    assert!(asleep(ms(10), None).looks_in() > LONG);
-}
-
-/// In vain: later each time. Being told, or having come nearer, makes it soon again.
-#[test]
-fn one_that_comes_in_vain_comes_ever_more_seldom() {
-    let scene = asleep(ms(0), Some(2));
-    for after in [16, 32, 64] {
-        scene.looks_and_sees(standing(Some(2)));
-        assert_eq!(scene.looks_in(), ms(after));
-    }
-    scene.told(2);
-    assert_eq!(scene.looks_in(), ms(8), "told");
-    scene.looks_and_sees(standing(Some(2)));
-    assert_eq!(scene.looks_in(), ms(8), "it looked because it was told");
-    scene.looks_and_sees(standing(Some(2)));
-    scene.looks_and_sees(standing(Some(1)));
-    assert_eq!(scene.looks_in(), ms(8), "it came nearer");
-    for _ in 0..40 {
-        scene.looks_and_sees(standing(Some(1)));
-    }
-    assert!(scene.looks_in() > ms(60_000));
-}
-
-#[test]
-fn being_told_puts_no_look_off() {
-    let scene = asleep(ms(5), Some(1));
-    scene.told(1);
-    assert_eq!(scene.looks_in(), ms(18));
-    scene.passes(ms(10));
-    scene.told(1);
-    assert_eq!(scene.looks_in(), ms(8));
-    scene.ticket.hear(b"0");
-    assert_eq!(scene.looks_in(), ms(8), "as all are told, it would come as late");
-    scene.told(0);
-    assert_eq!(scene.looks_in(), ms(0));
-}
-
-#[test]
-fn a_turn_that_is_left_to_others_is_waited_out() {
-    let left = |rank| Standing { promised: ms(5), ..standing(rank) };
-    for (rank, after) in [(None, 6), (Some(0), 6), (Some(1), 8), (Some(3), 8)] {
-        let scene = scene(ms(0));
-        scene.looks_and_sees(left(rank));
-        assert_eq!(scene.looks_in(), ms(after), "{rank:?}");
-    }
-}
-
-/// Else a head that is stopped would cost two turns more, with nobody inside of the lock.
-#[test]
-fn who_knows_that_the_lock_is_free_comes_soon_however_long_turns_are() {
-    for (rank, after) in [(1, 25), (2, 50), (3, 75)] {
-        let told = asleep(ms(500), Some(rank));
-        told.told(rank);
-        assert_eq!(told.looks_in(), ms(after), "rank {rank}");
-        let saw = scene(ms(500));
-        saw.looks_and_sees(Standing { promised: ms(3), ..standing(Some(rank)) });
-        assert_eq!(saw.looks_in(), ms(3 + after), "rank {rank}");
-    }
-}
-
 /// What all were told while it asked was judged by a rank that was not its own any more.
 #[test]
-fn who_learns_that_it_is_the_head_looks_again_if_all_were_told_meanwhile() {
+fn who_learns_that_it_is_the_first_looks_again_if_all_were_told_meanwhile() {
     for (rank, at_once) in [(None, true), (Some(0), true), (Some(1), false)] {
-        let scene = asleep(ms(0), Some(3));
+        let scene = numbered(1_023);
+        scene.looks_and_sees(Some(3));
         scene.ticket.looks();
         scene.ticket.hear(b"0");
-        scene.ticket.saw(standing(rank));
+        scene.ticket.saw(rank);
         assert_eq!(scene.looks_in().is_zero(), at_once, "{rank:?}");
     }
 }
@@ -275,47 +246,23 @@ fn who_learns_that_it_is_the_head_looks_again_if_all_were_told_meanwhile() {
 /// Whoever wakes it otherwise has a reason of his own: a cancel, a shutdown, a semaphore of a group.
 #[test]
 fn woken_without_news_it_looks() {
-    let scene = asleep(ms(0), Some(5));
+    let scene = numbered(1_023);
+    scene.looks_and_sees(Some(5));
     assert!(!scene.sleeps_until(false).is_zero());
     assert!(scene.sleeps_until(true).is_zero());
-    scene.told(2);
+    scene.ticket.hear(b"0");
     assert!(!scene.sleeps_until(true).is_zero(), "there are news");
 }
 
 /// Not woken to hear that it sleeps on.
 #[test]
 fn it_is_woken_only_to_look_earlier() {
-    let scene = asleep(ms(0), Some(5));
-    scene.told(3);
+    let scene = numbered(1_023);
+    scene.looks_and_sees(Some(31));
+    scene.sleeps_until(false);
+    scene.ticket.place.lock().asleep_until = Some(scene.now().plus(ms(10)));
     scene.ticket.hear(b"0");
     assert!(!scene.is_woken());
-    scene.told(0);
+    scene.ticket.hear_free();
     assert!(scene.is_woken());
-}
-
-#[test]
-fn turns_are_measured_by_how_far_it_came() {
-    let scene = scene(ms(0));
-    let turn = |scene: &Scene| scene.ticket.waited().turn;
-    assert_eq!(turn(&scene), None);
-    scene.looks_and_sees(standing(None));
-    assert_eq!(turn(&scene), None);
-    scene.looks_and_sees(standing(Some(3)));
-    scene.passes(ms(20));
-    scene.looks_and_sees(standing(Some(1)));
-    assert_eq!(scene.looks_in(), ms(28), "two turns took 20 ms");
-    scene.passes(ms(20));
-    assert_eq!(turn(&scene), Some(ms(10)));
-}
-
-/// Its look came before it was told: turns took longer than it expected, and may for those behind it.
-#[test]
-fn a_wait_with_a_look_in_vain_was_slow() {
-    let scene = asleep(ms(0), Some(2));
-    scene.told(0);
-    scene.ticket.looks();
-    assert!(!scene.ticket.waited().slow);
-    scene.ticket.saw(standing(Some(1)));
-    scene.ticket.looks();
-    assert!(scene.ticket.waited().slow);
 }
