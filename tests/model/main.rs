@@ -29,7 +29,6 @@ mod source {
 use source::{base, lease};
 
 mod belief;
-mod given;
 mod mutants;
 mod protocol;
 mod queue;

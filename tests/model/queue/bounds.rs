@@ -1,124 +1,147 @@
 //! The searches of the queue as it is.
 
-use super::fair::Graph;
-use super::search::{Action, GONE, SERVED};
-use super::{At, Crowd, Limits, Name, Reply, STRANGER, Setup, State};
-use stateright::{Checker, HasDiscoveries, Model, Path};
+use super::client::{Comer, Crowd, Pace, Setup};
+use super::search::SERVED;
+use super::state::Limits;
+use stateright::{Checker, HasDiscoveries, Model};
 use std::time::Instant;
 
-pub(crate) const NONE: Limits =
-    Limits { deaths: 0, stops: 0, breaks: 0, lost: 0, leaves: 0, late: 0, wipes: 0, lapses: 0 };
-
-pub(crate) const TWO: Setup = Setup {
-    clients: 2,
-    bystanders: 0,
-    comes: None,
-    company: false,
-    lingers: false,
-    prompt: false,
+pub(super) const NONE: Limits = Limits {
+    breaks: 0,
+    renewals: 0,
+    leaves: 0,
+    stops: 0,
+    deaths: 0,
+    twice: 0,
+    losses: 0,
+    to_all: 0,
+    plain: 0,
+    newcomers: 0,
     foreign: 0,
-    yields: false,
-    turns: false,
+    yields: 0,
+    failures: 0,
+};
+
+/// One that believes what it is told.
+pub(super) const fn comes(waits: u8, asks: u8) -> Comer {
+    Comer { waits, asks, believes: true }
+}
+
+/// One that asks whatever it is told.
+pub(super) const fn doubts(waits: u8, asks: u8) -> Comer {
+    Comer { believes: false, ..comes(waits, asks) }
+}
+
+/// One that has the lock, and two that wait for it, of which the first may ask again.
+pub(super) const BASE: Setup = Setup {
+    clients: &[comes(0, 0), comes(1, 3), doubts(1, 1)],
+    lease: 3,
+    offer: 2,
+    left: 1,
+    response: 1,
+    end: 2,
+    pace: None,
     limits: NONE,
 };
 
-pub(crate) const THREE: Setup = Setup { clients: 3, prompt: true, ..TWO };
+/// What is explored by hand: docs/model.md. The second may ask again, too, and there are twice as many ticks.
+const LARGER: Setup = Setup { clients: &[comes(0, 0), comes(1, 3), doubts(1, 2)], end: 4, ..BASE };
 
-/// Three that know of each other come once each.
-pub(crate) const ONCE: Setup = Setup { clients: 3, comes: Some(1), company: true, ..TWO };
-
-/// What is explored with each change of the crate.
-const SMALL: [(&str, Setup); 12] = [
-    ("two", TWO),
-    ("three", THREE),
-    ("two, in turns", Setup { turns: true, ..TWO }),
-    ("a foreigner", Setup { prompt: true, foreign: 2, ..TWO }),
-    ("turns for foreigners", Setup { prompt: true, foreign: 1, yields: true, ..TWO }),
-    ("a bystander", Setup { clients: 2, bystanders: 1, ..ONCE }),
-    ("stops", Setup { comes: Some(2), limits: Limits { stops: 1, ..NONE }, ..TWO }),
-    ("deaths", Setup { limits: Limits { deaths: 1, ..NONE }, ..ONCE }),
-    ("breaks", Setup { limits: Limits { breaks: 1, ..NONE }, ..TWO }),
-    ("leaves", Setup { limits: Limits { leaves: 1, ..NONE }, ..ONCE }),
-    ("late", Setup { limits: Limits { late: 1, lapses: 1, ..NONE }, ..TWO }),
-    ("wipes", Setup { prompt: true, limits: Limits { wipes: 1, ..NONE }, ..TWO }),
+/// What may happen besides, and for how many ticks a lock is given.
+const SETUPS: [(&str, u8, Limits); 9] = [
+    ("two wait", 2, NONE),
+    ("a longer offer, a renewal", 4, Limits { renewals: 1, ..NONE }),
+    ("an answer is lost", 2, Limits { breaks: 1, ..NONE }),
+    ("one is stopped", 2, STOPS),
+    ("one dies, a message comes twice", 2, Limits { deaths: 1, twice: 1, ..NONE }),
+    ("a release that gives to nobody, one gives up", 2, Limits { to_all: 1, leaves: 1, ..NONE }),
+    ("no company", 2, Limits { plain: 1, newcomers: 1, ..NONE }),
+    ("a foreigner", 2, FOREIGN),
+    ("a server without memory", 2, Limits { failures: 1, to_all: 1, ..NONE }),
 ];
 
-/// What is explored by hand: docs/model.md.
-const LARGE: [(&str, Setup); 16] = [
-    ("three, in turns", Setup { turns: true, ..THREE }),
-    ("three, in turns of any length", Setup { turns: true, comes: Some(1), prompt: false, ..THREE }),
-    ("turns and stops", Setup { turns: true, comes: Some(2), limits: Limits { stops: 1, ..NONE }, ..TWO }),
-    ("turns and foreigners", Setup { turns: true, prompt: true, foreign: 1, yields: true, ..TWO }),
-    ("three", Setup { prompt: false, comes: Some(2), ..THREE }),
-    ("four", Setup { clients: 4, comes: Some(1), ..TWO }),
-    ("three, lingering", Setup { lingers: true, ..THREE }),
-    ("a foreigner", Setup { foreign: 2, ..THREE }),
-    ("turns for foreigners", Setup { foreign: 2, yields: true, ..TWO }),
-    ("a bystander", Setup { bystanders: 1, comes: Some(2), ..TWO }),
-    ("stops", Setup { limits: Limits { stops: 1, ..NONE }, ..THREE }),
-    ("deaths", Setup { limits: Limits { deaths: 2, ..NONE }, ..THREE }),
-    ("breaks", Setup { comes: Some(2), limits: Limits { breaks: 2, ..NONE }, ..THREE }),
-    ("ghosts", Setup { comes: Some(2), lingers: true, limits: Limits { leaves: 1, lost: 1, ..NONE }, ..TWO }),
-    ("late", Setup { limits: Limits { late: 2, lapses: 2, ..NONE }, ..THREE }),
-    ("wipes", Setup { limits: Limits { wipes: 2, ..NONE }, ..TWO }),
+/// Where a pace is kept each asks as often as it likes.
+pub(super) const PACED: Setup = Setup {
+    clients: &[comes(0, 0), comes(1, 99), doubts(1, 99)],
+    lease: 6,
+    offer: 3,
+    left: 1,
+    response: 1,
+    end: 10,
+    pace: Some(Pace { hold: 2, queue: 4, wait: 4 }),
+    limits: NONE,
+};
+
+const THREE: Setup = Setup { clients: &[comes(0, 0), comes(1, 99), comes(1, 99), doubts(1, 99)], ..PACED };
+
+/// The one that has the lock comes back.
+const BACK: Setup = Setup { clients: &[comes(1, 99), comes(1, 99), doubts(1, 99)], ..PACED };
+
+type Paced = (&'static str, Setup, u8, Limits);
+
+/// What may happen besides, and after how many ticks whoever waits has the lock.
+const PACES: [Paced; 10] = [
+    ("two wait", PACED, 4, NONE),
+    ("one is stopped", PACED, 6, STOPS),
+    ("a release that gives to nobody, one gives up", PACED, 4, Limits { to_all: 1, leaves: 1, ..NONE }),
+    ("no company", PACED, 4, Limits { plain: 1, newcomers: 1, ..NONE }),
+    ("a message is lost", PACED, 6, Limits { losses: 1, ..NONE }),
+    ("an answer is lost", PACED, 5, Limits { breaks: 1, ..NONE }),
+    ("one dies", PACED, 8, Limits { deaths: 1, ..NONE }),
+    ("two die, short leases", Setup { lease: 3, ..PACED }, 6, Limits { deaths: 2, plain: 1, ..NONE }),
+    ("a foreigner", PACED, 7, FOREIGN),
+    ("a server without memory", PACED, 4, Limits { failures: 1, ..NONE }),
 ];
 
-pub(crate) struct Found {
-    pub(crate) states: usize,
-    pub(crate) broken: Vec<(&'static str, String)>,
+/// By hand.
+const PACES_BY_HAND: [Paced; 5] = [
+    ("three wait", THREE, 6, NONE),
+    ("three wait, one is stopped", THREE, 8, STOPS),
+    ("one comes back", BACK, 4, NONE),
+    ("one comes back, one is stopped", BACK, 6, STOPS),
+    ("one comes back, past the queue", BACK, 6, Limits { plain: 1, newcomers: 1, ..NONE }),
+];
+
+pub(super) const STOPS: Limits = Limits { stops: 1, ..NONE };
+pub(super) const FOREIGN: Limits = Limits { foreign: 1, yields: 1, ..NONE };
+
+/// Whoever waits has the lock after so many ticks.
+pub(super) const fn within(wait: u8, setup: Setup, limits: Limits) -> Setup {
+    Setup { pace: Some(Pace { hold: 2, queue: 4, wait }), limits, ..setup }
 }
 
-/// What must never be so, by stateright.
-pub(crate) fn search(crowd: Crowd, threads: usize, until: HasDiscoveries) -> Found {
-    let found = crowd.checker().threads(threads).finish_when(until).spawn_bfs().join();
-    let broken = found.discoveries().into_iter().map(|(name, path)| (name, steps(path))).collect();
-    Found { states: found.unique_state_count(), broken }
+/// Searches until that is found, and no deeper than so; zero: within the bounds alone.
+pub(super) fn search(crowd: Crowd, until: HasDiscoveries, deepest: usize) -> impl Checker<Crowd> {
+    let checker = crowd.checker().threads(if is_large() { 2 } else { 1 }).target_max_depth(deepest);
+    checker.finish_when(until).spawn_bfs().join()
 }
 
-fn steps(path: Path<State, Action>) -> String {
-    let steps = path.into_vec();
-    steps.iter().map(|(state, action)| format!("{state:?}\n  -> {action:?}\n")).collect()
+fn is_large() -> bool {
+    std::env::var("REDLATCH_MODEL").is_ok_and(|size| size == "large")
 }
 
-/// What must happen in the end, by [`Graph`]. Clients are alike: the first stands for all who wait, the last for all who
-/// leave a ticket behind.
-pub(crate) fn search_for_ever(crowd: Crowd) -> Found {
-    let graph = Graph::explore(&crowd);
-    let text = |part: Vec<usize>| {
-        let stays = part.iter().take(10).map(|at| format!("  {:?}\n", graph.states[*at])).collect::<String>();
-        format!("{:?}, then for ever among {} states, such as\n{stays}", graph.path(part[0]), part.len())
-    };
-    let mut broken: Vec<_> = graph.trap(waits).map(|part| (SERVED, text(part))).into_iter().collect();
-    let last = crowd.setup.clients - 1;
-    for (client, old) in [(last, false), (last, true), (STRANGER, false)] {
-        let name = Name { client, old };
-        let stays = |state: &State| state.rank(name).is_some() && state.is_stale(name);
-        broken.extend(graph.trap(stays).map(|part| (GONE, text(part))));
-    }
-    Found { states: graph.states.len(), broken }
-}
-
-fn waits(state: &State) -> bool {
-    let first = state.get(0);
-    first.waits() && first.is_awake() && first.at != At::Answered(Reply::Taken)
-}
-
-fn assert_holds(name: &str, setup: Setup, threads: usize) {
-    let (started, crowd) = (Instant::now(), Crowd { setup, mutants: &[] });
-    for found in [search(crowd, threads, HasDiscoveries::AnyFailures), search_for_ever(crowd)] {
-        assert!(found.broken.is_empty(), "{name}: {:#?}", found.broken);
-        println!("queue, {name}: {} states in {:.1} s", found.states, started.elapsed().as_secs_f64());
-    }
+fn assert_holds(name: &str, setup: Setup) {
+    let started = Instant::now();
+    let found = search(Crowd { setup, mutant: None }, HasDiscoveries::AnyFailures, 0);
+    println!("queue, {name}: {} states in {:.1} s", found.unique_state_count(), started.elapsed().as_secs_f64());
+    found.assert_properties();
 }
 
 #[test]
-fn the_queue_holds_within_its_bounds() {
-    let setups: &[_] = if is_large() { &LARGE } else { &SMALL };
-    for (name, setup) in setups {
-        assert_holds(name, *setup, if is_large() { 2 } else { 1 });
+fn a_lock_that_is_given_is_held_by_who_believes_in_it() {
+    for (name, offer, limits) in SETUPS {
+        assert_holds(name, Setup { offer, limits, ..if is_large() { LARGER } else { BASE } });
     }
 }
 
-pub(crate) fn is_large() -> bool {
-    std::env::var("REDLATCH_MODEL").is_ok_and(|size| size == "large")
+/// A tick less is not enough.
+#[test]
+fn whoever_waits_has_the_lock_in_time() {
+    let by_hand = PACES_BY_HAND.into_iter().filter(|_| is_large());
+    for (name, setup, wait, limits) in PACES.into_iter().chain(by_hand) {
+        assert_holds(&format!("{name}, {wait} ticks"), within(wait, setup, limits));
+        let sooner = Crowd { setup: within(wait - 1, setup, limits), mutant: None };
+        let found = search(sooner, HasDiscoveries::AnyFailures, 0);
+        assert!(found.discovery(SERVED).is_some(), "{name}: {} ticks are enough", wait - 1);
+    }
 }

@@ -1,197 +1,268 @@
-//! What a process of ours does: it asks, sleeps, hears, takes, releases, gives up.
+//! What a process does: src/lock/wait.rs, src/lock/wait/bid.rs and the sweeper behind them.
 
-use super::server::Turn;
-use super::{Ask, At, Client, Crowd, Foreigner, Link, Lock, Mark, Mutant, Name, Place, Reply, Request, State, Word};
+use super::state::{Answer, Ask, Client, Doing, Held, Limits, Manner, Message, Names, Owner, Request, State, Ticket};
+use crate::state::Tick;
+
+/// The bounds of a search. Within them everything that can happen is tried, in every order.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setup {
+    /// The first has the lock at the beginning.
+    pub(super) clients: &'static [Comer],
+    pub(super) lease: Tick,
+    pub(super) offer: Tick,
+    /// For how long a lock is left to the foreigner.
+    pub(super) left: Tick,
+    /// How long an ask may be executed.
+    pub(super) response: Tick,
+    /// The last tick.
+    pub(super) end: Tick,
+    pub(super) pace: Option<Pace>,
+    pub(super) limits: Limits,
+}
+
+/// Of a process how often it may wait, and how often it may ask.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Comer {
+    pub(super) waits: u8,
+    pub(super) asks: u8,
+    /// Whether a message that gives may be more than a hint.
+    pub(super) believes: bool,
+}
+
+/// No tick passes while something is under way that takes no longer than a message. Timers ring in time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    /// Whoever has the lock releases it after so long.
+    pub(super) hold: Tick,
+    /// The TTL of a queue.
+    pub(super) queue: Tick,
+    /// Whoever waits has the lock after so long.
+    pub(super) wait: Tick,
+}
+
+/// A rule of docs/protocol.md, 8, that is broken on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mutant {
+    /// What was given is believed from the arrival of the message on.
+    BelievesWhenTold,
+    /// A message of an earlier ask counts as one of the last.
+    BelievesAnyName,
+    /// Who goes takes its ticket out and does not release its owner id.
+    LeavesOnly,
+    /// Who goes releases its owner id first, and then takes its ticket out.
+    ReleasesFirst,
+    KeepsTheTicket,
+    /// An ask leaves the ticket of the one before where it is.
+    KeepsThePlace,
+    /// What frees the lock and gives it to nobody tells nobody of all.
+    TellsNobody,
+    GivesToTheDead,
+    /// What is given has the TTL of a lease.
+    GivesALease,
+    /// The message that gives is published before the owner is written.
+    TellsFirst,
+    /// An ask takes a free lock though another is the first of the queue.
+    TakesPastTheFirst,
+    /// An ask that finds the lock free beside the queue of another queues and gives it to nobody.
+    AskGivesNothing,
+    LeaveGivesNothing,
+    /// An ask behind the dead alone is given the lock itself, and queues all the same.
+    JoinsWhenGiven,
+    /// An ask takes, or gives, a lock that is left to the foreigner.
+    IgnoresTheMark,
+    MarkNeverEnds,
+    /// Who waits looks when the TTL ends that it was told, and not before.
+    LooksAtTheEnd,
+    QueueNeverEnds,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Crowd {
+    pub(super) setup: Setup,
+    pub(super) mutant: Option<Mutant>,
+}
+
+/// Clocks may differ by so much within a lease.
+const MARGIN: Tick = 1;
 
 impl Crowd {
-    /// A new wait, with a ticket of its own: what bears an earlier one is old from now on.
-    pub(crate) fn come(&self, state: &mut State, client: u8) {
-        state.age(client);
-        let limited = self.setup.comes.is_some();
-        state.client(client).comes -= u8::from(limited);
-        self.ask(state, client);
+    pub(super) fn has(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
     }
 
-    /// The permit and the timer are emptied before the ask, not after it.
-    pub(crate) fn ask(&self, state: &mut State, client: u8) {
-        let sender = state.client(client);
-        (sender.at, sender.permit, sender.soon) = (At::Asking, false, false);
-        let heard = sender.link == Link::Up || self.has(Mutant::JoinsUnconfirmed);
-        let (plain, arrival) = (!sender.company || !self.joins(client), sender.arrival);
-        let keeps_place = sender.joined && !self.has(Mutant::LeavesItsPlace);
-        let (join, again) = (heard && !plain, sender.turn && !keeps_place && !plain);
-        sender.joined |= join;
-        let name = Name { client, old: false };
-        state.wire.push(Request::Ask(Ask { name, awaited: true, plain, again, join, arrival }));
-    }
-
-    /// An answer arrives.
-    pub(crate) fn hear_reply(&self, state: &mut State, client: u8) {
-        match state.get(client).at {
-            At::Answered(Reply::Taken) => {
-                self.end_wait(state, client);
-                state.client(client).at = At::Holding;
-            }
-            At::Answered(Reply::Busy { place }) => self.sleep(state, client, place),
-            At::Answered(Reply::Promised { place }) => {
-                self.sleep(state, client, place);
-                state.client(client).soon = true;
-            }
-            at => unreachable!("{at:?} has no answer"),
+    pub(super) fn start(&self) -> State {
+        let Setup { clients, lease, limits, .. } = self.setup;
+        let client = |&Comer { waits, asks, believes }: &Comer| Client {
+            doing: Doing::Idle,
+            believes,
+            life: 0,
+            waits,
+            asks,
+            ask: 0,
+            manner: Manner::Queued,
+            sent: 0,
+            first: 0,
+            look: 0,
+            waited: 0,
+            stopped: false,
+            dead: false,
+        };
+        let mut clients: Vec<_> = clients.iter().map(client).collect();
+        clients[0].doing = self.holding(0, lease - MARGIN);
+        let lock = Some(Held { owner: Owner { client: 0, life: 0 }, until: lease, given: None });
+        State {
+            now: 0,
+            lock,
+            is_timed: false,
+            queue: Vec::new(),
+            queue_ends: 0,
+            mark: None,
+            deserted: 0,
+            wire: Vec::new(),
+            messages: Vec::new(),
+            clients,
+            foreigner_waits: false,
+            fault: None,
+            limits,
         }
     }
 
-    /// What was heard before the answer was judged by a rank that may be older: whoever may be the first asks again.
-    fn sleep(&self, state: &mut State, client: u8, place: Option<Place>) {
-        let literal = self.has(Mutant::JudgesByOldRank);
-        let armed = self.is_armed(state.get(client), place);
-        let waiter = state.client(client);
-        (waiter.at, waiter.company) = (At::Asleep, true);
-        waiter.rank = place.map(|place| place.rank);
-        waiter.arrival = place.map(|place| place.arrival).or(waiter.arrival);
-        waiter.permit |= waiter.soon && waiter.may_be_first() && !literal;
-        waiter.soon |= armed;
-        if waiter.link == Link::Down {
-            waiter.link = Link::Asked;
+    /// It believes until then; where a pace is kept it releases the lock before.
+    fn holding(&self, now: Tick, until: Tick) -> Doing {
+        Doing::Holding(self.setup.pace.map_or(until, |pace| until.min(now + pace.hold)), None)
+    }
+
+    /// The first ask of a wait.
+    pub(super) fn come(&self, state: &mut State, number: usize, manner: Manner) {
+        let client = &mut state.clients[number];
+        client.waits -= 1;
+        client.first = client.ask + 1;
+        self.ask(state, number, manner);
+    }
+
+    pub(super) fn ask(&self, state: &mut State, number: usize, manner: Manner) {
+        let now = state.now;
+        let client = &mut state.clients[number];
+        client.asks -= 1;
+        client.ask += 1;
+        (client.doing, client.sent, client.manner, client.look) = (Doing::Asking(None), now, manner, 0);
+        let (names, deadline) = (state.names(number), now + self.setup.response);
+        state.wire.push(Request::Ask(Ask { names, manner, deadline, awaited: true }));
+    }
+
+    /// It asks as another owner, or goes.
+    fn ask_again(&self, state: &mut State, number: usize) {
+        state.clients[number].life += 1;
+        self.ask_on(state, number);
+    }
+
+    fn ask_on(&self, state: &mut State, number: usize) {
+        if state.clients[number].asks > 0 {
+            self.ask(state, number, Manner::Queued);
+        } else {
+            Self::rest(state, number, Doing::Idle);
         }
     }
 
-    /// Whether it comes unasked, if it is told of nothing: each member does, after each of its asks, the head at its poll
-    /// cap. The head is to be told, but may have been pushed back since, by one that was passed over and joins again.
-    fn is_armed(&self, waiter: &Client, place: Option<Place>) -> bool {
-        let again = waiter.arrival.is_some();
-        let broken = self.has(Mutant::NotArmed) || self.has(Mutant::ArmedOnce) && again;
-        place.is_some_and(|place| place.rank > 0 || !self.has(Mutant::HeadNotArmed)) && !broken
+    /// Its wait is over, so what is told to it is heard by nobody.
+    pub(super) fn rest(state: &mut State, number: usize, doing: Doing) {
+        let client = &mut state.clients[number];
+        (client.doing, client.manner, client.look, client.waited) = (doing, Manner::Queued, 0, 0);
+        state.messages.retain(|message| message.client() != number);
     }
 
-    /// With the lock or without it.
-    fn end_wait(&self, state: &mut State, client: u8) {
-        let waiter = state.client(client);
-        (waiter.permit, waiter.soon, waiter.rank, waiter.arrival) = (false, false, None, None);
-        waiter.joined = false;
-        if !self.setup.lingers || waiter.link == Link::Asked {
-            waiter.link = Link::Down;
-            waiter.inbox.clear();
+    /// The ask may still be executed until its deadline. After that its tickets are taken out and its owner id is released.
+    pub(super) fn unanswered(&self, state: &mut State, number: usize) {
+        Self::await_nothing(state, number);
+        self.quit(state, number, state.clients[number].sent + self.setup.response);
+        self.ask_again(state, number);
+    }
+
+    pub(super) fn await_nothing(state: &mut State, number: usize) {
+        for request in &mut state.wire {
+            if let Request::Ask(ask) = request {
+                ask.awaited &= ask.names.last.owner.client != number;
+            }
         }
-        if client == 0 {
-            state.passed.fill(0);
-        }
     }
 
-    /// Whoever could not hear until now looks once more.
-    pub(crate) fn confirm(state: &mut State, client: u8) {
-        let waiter = state.client(client);
-        (waiter.link, waiter.permit) = (Link::Up, true);
+    fn quit(&self, state: &mut State, number: usize, due: Tick) {
+        state.wire.push(Request::Quit { names: state.names(number), due, half: false });
     }
 
-    pub(crate) fn hear(&self, state: &mut State, client: u8) {
-        let word = state.client(client).inbox.remove(0);
-        let waits = state.get(client).waits();
-        match word {
-            Word::Common if waits => state.client(client).hear_common(self.has(Mutant::JudgesByOldRank)),
-            Word::Told { old: false } if waits => {
-                let head = state.client(client);
-                (head.permit, head.rank) = (head.permit || !self.has(Mutant::HeadNeverAsks), Some(0));
+    pub(super) fn give_up(&self, state: &mut State, number: usize) {
+        self.quit(state, number, state.now);
+        state.clients[number].life += 1;
+        Self::rest(state, number, Doing::Idle);
+    }
+
+    /// An answer arrives, to an ask or to a renewal.
+    pub(super) fn hear_answer(&self, state: &mut State, number: usize) {
+        let (now, &Client { sent, manner, .. }) = (state.now, &state.clients[number]);
+        let validity = self.setup.lease - MARGIN;
+        match state.clients[number].doing {
+            Doing::Asking(Some(Answer::Granted)) if now < sent + validity => {
+                Self::rest(state, number, self.holding(now, sent + validity));
             }
-            Word::Told { old } if !self.has(Mutant::KeepsStrangeTickets) => {
-                state.wire.push(Request::Leave { name: Name { client, old }, again: false });
+            Doing::Asking(Some(Answer::Granted)) => {
+                state.wire.push(Request::Release(state.owner(number)));
+                self.ask_again(state, number);
             }
-            Word::Skipped { old: false } if waits => {
-                let waiter = state.client(client);
-                (waiter.permit, waiter.rank) = (true, None);
+            // It listens from now on, and asks once more.
+            Doing::Asking(Some(Answer::Busy(_))) if manner != Manner::Queued => self.ask_on(state, number),
+            Doing::Asking(Some(Answer::Busy(look))) => {
+                (state.clients[number].doing, state.clients[number].look) = (Doing::Waiting, look);
             }
+            Doing::Holding(until, Some((sent, Some(true)))) => {
+                state.clients[number].doing = Doing::Holding(until.max(sent + validity), None);
+            }
+            Doing::Holding(_, Some((_, Some(false)))) => Self::end(state, number),
             _ => {}
         }
     }
 
-    pub(crate) fn release(&self, state: &mut State, client: u8, turn: Turn) {
-        state.client(client).at = At::Away;
-        let goes_on = state.get(client).turn;
-        let reached = match state.get(client).company && self.joins(client) {
-            true => self.release_in_turn(state, turn, goes_on),
-            false => Self::release_plain(state),
-        };
-        let given = state.mark == Mark::Head && !goes_on;
-        let holder = state.client(client);
-        holder.company |= reached;
-        holder.yielded = turn == Turn::Foreigners || holder.yielded && !given;
-    }
-
-    /// A wait ends without the lock: the sweeper leaves, and once more if an ask is still open.
-    pub(crate) fn give_up(&self, state: &mut State, client: u8) {
-        let asking = state.get(client).at == At::Asking;
-        state.stop_awaiting(client);
-        self.end_wait(state, client);
-        state.client(client).at = At::Away;
-        if state.get(client).company {
-            state.wire.push(Request::Leave { name: Name { client, old: false }, again: asking });
+    /// A message is a proof to the last ask alone, of one who believes, and while less than half of the offer is over. Else it is a hint.
+    pub(super) fn hear(&self, state: &mut State, message: Message) {
+        let number = message.client();
+        if self.is_proof(state, message) {
+            let client = &state.clients[number];
+            let sent = if self.has(Mutant::BelievesWhenTold) { state.now } else { client.sent };
+            Self::rest(state, number, self.holding(state.now, sent + self.setup.offer - MARGIN));
+        } else {
+            self.ask(state, number, Manner::Queued);
         }
     }
 
-    pub(crate) fn die(&self, state: &mut State, client: u8) {
-        state.stop_awaiting(client);
-        self.end_wait(state, client);
-        let dead = state.client(client);
-        (dead.at, dead.link, dead.stopped, dead.company, dead.turn) = (At::Dead, Link::Down, false, false, false);
-        dead.comes = 0;
-        dead.inbox.clear();
+    pub(super) fn is_proof(&self, state: &State, message: Message) -> bool {
+        let client = &state.clients[message.client()];
+        let last: Ticket = state.names(message.client()).last;
+        let is_last = message == Message::Given(last) || self.has(Mutant::BelievesAnyName);
+        let sent = if self.has(Mutant::BelievesWhenTold) { state.now } else { client.sent };
+        let is_early = 2 * (state.now - sent) < self.setup.offer;
+        matches!(message, Message::Given(_)) && client.believes && is_last && is_early
     }
 
-    /// The key's time is over: nobody is told, but whoever found it busy knows when that is.
-    pub(crate) fn expire(state: &mut State) {
-        state.clients.iter_mut().filter(|client| client.waits()).for_each(|client| client.soon = true);
-        if let Foreigner::Waiting { told, .. } = &mut state.foreigner {
-            *told = true;
+    pub(super) fn renew(&self, state: &mut State, number: usize) {
+        let (owner, now) = (state.owner(number), state.now);
+        if let Doing::Holding(_, renewal) = &mut state.clients[number].doing {
+            *renewal = Some((now, None));
         }
-        if let Lock::Ours(client) = state.lock {
-            let late = state.client(client);
-            late.at = if late.at == At::Dead { At::Dead } else { At::Away };
-        }
-        state.lock = Lock::Free;
-    }
-}
-
-impl Client {
-    /// A member that is not the first leaves it some time; while an ask is open, the answer tells who is that.
-    fn hear_common(&mut self, literal: bool) {
-        let known = literal || self.at == At::Asleep;
-        let first = known && self.may_be_first();
-        (self.permit, self.soon) = (self.permit || first, self.soon || !first);
+        state.wire.push(Request::Renew { owner, deadline: now + self.setup.response });
     }
 
-    fn may_be_first(&self) -> bool {
-        self.rank.is_none_or(|rank| rank == 0)
-    }
-}
-
-impl State {
-    /// No two of a client's earlier waits are told apart: a stated bound.
-    fn age(&mut self, client: u8) {
-        let known = self.queue.iter().any(|ticket| ticket.name == Name { client, old: true });
-        let new = Name { client, old: false };
-        self.queue.retain(|ticket| !known || ticket.name != new);
-        let names = self.queue.iter_mut().map(|ticket| &mut ticket.name).chain(self.wire.iter_mut().map(Request::name));
-        names.filter(|name| name.client == client).for_each(|name| name.old = true);
-        for word in &mut self.client(client).inbox {
-            if let Word::Told { old } | Word::Skipped { old } = word {
-                *old = true;
-            }
-        }
+    /// An unlock. A hold that is over is released, too.
+    pub(super) fn end(state: &mut State, number: usize) {
+        state.wire.push(Request::Release(state.owner(number)));
+        state.clients[number].life += 1;
+        Self::rest(state, number, Doing::Idle);
     }
 
-    pub(crate) fn stop_awaiting(&mut self, client: u8) {
-        for request in &mut self.wire {
-            if let Request::Ask(ask) = request {
-                ask.awaited &= ask.name.client != client;
-            }
-        }
-    }
-}
-
-impl Request {
-    fn name(&mut self) -> &mut Name {
-        match self {
-            Self::Ask(Ask { name, .. }) | Self::Leave { name, .. } => name,
-        }
+    /// What it has sent may still be executed. Of what it would have sent nothing will be.
+    pub(super) fn die(state: &mut State, number: usize) {
+        Self::await_nothing(state, number);
+        Self::rest(state, number, Doing::Idle);
+        state.clients[number].dead = true;
+        let would = |names: &Names| names.last.owner.client == number;
+        state.wire.retain(|request| !matches!(request, Request::Quit { names, .. } if would(names)));
     }
 }

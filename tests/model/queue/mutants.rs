@@ -1,85 +1,90 @@
-//! Each rule of the queue, broken once: the search must find what it was there to prevent. Where two rules work against
-//! the same evil, one is found only where the other is broken too.
+//! Each rule of the queue, broken once: the search must find what it was there to prevent.
 
-use super::bounds::{NONE, ONCE, THREE, TWO, is_large, search, search_for_ever};
-use super::search::{ALIVE, EAR, GONE, HEAD, IDLE, KNOWN, ONE, ORDER, SERVED, STUCK, TOLD};
-use super::{Crowd, Limits, Mutant, Setup};
-use stateright::HasDiscoveries;
+use super::bounds::{BASE, FOREIGN, PACED, STOPS, comes, search, within};
+use super::client::{Crowd, Mutant, Setup};
+use super::search::{ALIVE, Action, FIRST, GONE, LAST, LEFT, OFFER, OWNED, SERVED, STUCK, WANTED};
+use super::state::Limits;
+use stateright::{Checker, HasDiscoveries, Path};
 use std::time::Instant;
 
-const STOPS: Limits = Limits { stops: 1, ..NONE };
-const DEATHS: Limits = Limits { deaths: 1, ..NONE };
+/// One that has the lock, and one that waits.
+const ALONE: Setup = Setup { clients: &[comes(0, 0), comes(1, 3)], ..BASE };
 
-/// Mutants, the bounds within which they are found, and what they break.
-type Refuted = (&'static [Mutant], Setup, &'static str);
+/// It gives up.
+const LEAVES: Setup = Setup { limits: Limits { leaves: 1, ..BASE.limits }, ..ALONE };
 
-const SMALL: [Refuted; 21] = [
-    (&[Mutant::TurnIsHold], Setup { foreign: 1, ..TWO }, ONE),
-    (&[Mutant::HeadNeverAsks], TWO, IDLE),
-    (&[Mutant::MarkNeverEnds], Setup { comes: Some(2), limits: STOPS, ..TWO }, SERVED),
-    (&[Mutant::DeadNeverSkipped], Setup { limits: DEATHS, ..ONCE }, EAR),
-    (&[Mutant::DeadSkippedOnly], Setup { limits: DEATHS, ..ONCE }, HEAD),
-    (&[Mutant::CountsSubscribers], Setup { foreign: 1, prompt: true, limits: DEATHS, ..ONCE }, TOLD),
-    (&[Mutant::JoinsUnconfirmed], TWO, ALIVE),
-    (&[Mutant::LeavesThoseBefore], Setup { prompt: true, limits: STOPS, ..TWO }, GONE),
-    (&[Mutant::SkippedUntold], Setup { prompt: true, comes: Some(2), limits: DEATHS, ..ONCE }, KNOWN),
-    (&[Mutant::LeavesSilently], Setup { limits: Limits { leaves: 1, ..NONE }, ..ONCE }, IDLE),
-    (&[Mutant::RefusedBeforeJoin], Setup { foreign: 2, ..TWO }, IDLE),
-    (&[Mutant::PassesTheQueue], THREE, ORDER),
-    (&[Mutant::JudgesByOldRank], Setup { foreign: 1, ..TWO }, IDLE),
-    (&[Mutant::YieldsAgain], Setup { foreign: 1, yields: true, prompt: true, ..TWO }, SERVED),
-    (&[Mutant::ForgetsInHold, Mutant::PassesTheQueue], TWO, SERVED),
-    (&[Mutant::BystanderIsMember], Setup { bystanders: 1, clients: 2, ..ONCE }, TOLD),
-    (&[Mutant::TurnNeverEnds], Setup { turns: true, ..TWO }, SERVED),
-    (&[Mutant::TurnBeginsAnew], Setup { turns: true, ..TWO }, SERVED),
-    (&[Mutant::NotArmed], Setup { limits: STOPS, ..ONCE }, STUCK),
-    (&[Mutant::HeadNotArmed], Setup { limits: Limits { stops: 1, breaks: 1, ..NONE }, ..ONCE }, STUCK),
-    (&[Mutant::ArmedOnce], Setup { limits: STOPS, ..ONCE }, STUCK),
-];
+/// It asks once, and is not answered.
+const UNANSWERED: Setup =
+    Setup { clients: &[comes(0, 0), comes(1, 1)], limits: Limits { breaks: 1, ..BASE.limits }, ..BASE };
 
-/// Found by hand only: for these there must be many more states.
-const LARGE: [Refuted; 1] = [(&[Mutant::PassesTheQueue], Setup { limits: STOPS, ..THREE }, SERVED)];
+/// A release that gives to nobody.
+const FREED: Setup = Setup { limits: Limits { to_all: 1, ..BASE.limits }, ..BASE };
 
-/// It takes more than this rule to break what is promised: docs/model.md.
-const BEYOND: [Refuted; 3] = [
-    (&[Mutant::ForgetsInHold], TWO, SERVED),
-    (&[Mutant::LeavesItsPlace], Setup { turns: true, ..TWO }, GONE),
-    (&[Mutant::KeepsStrangeTickets], Setup { lingers: true, limits: GHOST, clients: 2, ..ONCE }, GONE),
-];
-
-/// An ask without an answer, whose late copy joins after the leave.
-const GHOST: Limits = Limits { leaves: 1, lost: 1, ..NONE };
-
-/// Whether a property is broken, among how many states.
-fn is_broken(property: &'static str, crowd: Crowd) -> (bool, usize) {
-    let for_ever = [SERVED, GONE].contains(&property);
-    let until = HasDiscoveries::AllOf([property].into());
-    let found = if for_ever { search_for_ever(crowd) } else { search(crowd, 1, until) };
-    (found.broken.iter().any(|(name, _)| *name == property), found.states)
+/// It is freed by one who knows of no company, and some die.
+const fn dying(deaths: u8) -> Limits {
+    Limits { deaths, plain: 1, ..BASE.limits }
 }
 
-fn assert_refuted((mutants, setup, property): Refuted) {
-    let started = Instant::now();
-    let (broken, states) = is_broken(property, Crowd { setup, mutants });
-    assert!(broken, "{mutants:?} was not refuted by {property:?}");
-    println!("{mutants:?}: {property:?} is broken, {states} states, {:.2} s", started.elapsed().as_secs_f64());
-}
+/// A first lease that is much longer than an offer.
+const LONG: Setup = Setup { lease: 9, end: 12, ..PACED };
 
-fn assert_holds((mutants, setup, property): Refuted) {
-    let (broken, _) = is_broken(property, Crowd { setup, mutants });
-    assert!(!broken, "{mutants:?} is refuted by {property:?}");
+/// A mutant, the bounds within which it is found, and what it breaks.
+const MUTANTS: [(Mutant, Setup, &str); 19] = [
+    (Mutant::BelievesWhenTold, ALONE, OWNED),
+    (Mutant::BelievesAnyName, BASE, OWNED),
+    (Mutant::TellsFirst, Setup { limits: Limits { failures: 1, ..BASE.limits }, ..ALONE }, OWNED),
+    (Mutant::LeavesOnly, LEAVES, WANTED),
+    (Mutant::ReleasesFirst, LEAVES, WANTED),
+    (Mutant::ReleasesFirst, UNANSWERED, WANTED),
+    (Mutant::KeepsTheTicket, ALONE, WANTED),
+    (Mutant::JoinsWhenGiven, Setup { limits: dying(1), ..BASE }, WANTED),
+    (Mutant::KeepsThePlace, ALONE, LAST),
+    (Mutant::TakesPastTheFirst, FREED, FIRST),
+    (Mutant::IgnoresTheMark, Setup { limits: FOREIGN, ..ALONE }, LEFT),
+    (Mutant::TellsNobody, BASE, STUCK),
+    (Mutant::GivesToTheDead, Setup { limits: Limits { deaths: 1, ..BASE.limits }, ..ALONE }, ALIVE),
+    (Mutant::GivesToTheDead, Setup { limits: dying(1), ..BASE }, ALIVE),
+    (Mutant::GivesALease, ALONE, OFFER),
+    (Mutant::AskGivesNothing, Setup { limits: dying(1), ..BASE }, STUCK),
+    (Mutant::MarkNeverEnds, within(7, PACED, FOREIGN), SERVED),
+    (Mutant::LooksAtTheEnd, within(6, LONG, STOPS), SERVED),
+    (Mutant::QueueNeverEnds, within(6, Setup { lease: 3, ..PACED }, dying(2)), GONE),
+];
+
+/// The shortest way to a violation. A search goes on for some states when it has found one, and keeps the last.
+fn shortest(crowd: Crowd, broken: &'static str) -> Option<Vec<Action>> {
+    let find = |deepest| {
+        search(crowd, HasDiscoveries::AllOf([broken].into()), deepest).discovery(broken).map(Path::into_actions)
+    };
+    let mut found = find(0)?;
+    // The state at the beginning has depth one.
+    while let Some(shorter) = find(found.len() + 1) {
+        found = shorter;
+    }
+    Some(found)
 }
 
 #[test]
 fn every_broken_rule_of_the_queue_is_found() {
-    for (mutants, setup, property) in SMALL {
-        assert_refuted((mutants, setup, property));
-        assert_holds((&[], setup, property));
+    for (mutant, setup, broken) in MUTANTS {
+        let started = Instant::now();
+        let found = shortest(Crowd { setup, mutant: Some(mutant) }, broken);
+        let found = found.unwrap_or_else(|| panic!("{mutant:?}: {broken:?} was not refuted"));
+        let (steps, seconds) = (found.len(), started.elapsed().as_secs_f64());
+        println!("queue, {mutant:?}: {broken:?} is broken in {steps} steps, {seconds:.1} s: {found:?}");
     }
-    LARGE.into_iter().filter(|_| is_large()).for_each(assert_refuted);
 }
 
+/// Whoever waits beside a lock that is free was told so, or has a timer: docs/model.md.
+const NOT_FOUND: [(Mutant, Setup); 3] = [
+    (Mutant::LeaveGivesNothing, Setup { limits: Limits { to_all: 1, leaves: 1, ..BASE.limits }, ..BASE }),
+    (Mutant::LeaveGivesNothing, within(4, PACED, Limits { to_all: 1, leaves: 1, ..BASE.limits })),
+    (Mutant::LeaveGivesNothing, within(6, PACED, Limits { losses: 1, to_all: 1, leaves: 1, ..BASE.limits })),
+];
+
 #[test]
-fn what_takes_two_broken_rules_is_known() {
-    BEYOND.into_iter().for_each(assert_holds);
+fn a_leave_that_gives_nothing_is_not_found() {
+    for (mutant, setup) in NOT_FOUND {
+        search(Crowd { setup, mutant: Some(mutant) }, HasDiscoveries::AnyFailures, 0).assert_properties();
+    }
 }

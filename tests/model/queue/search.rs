@@ -1,413 +1,375 @@
-//! What can happen next, what must never be so, and the searches of the queue as it is.
+//! What can happen next, and what must never be so.
 
-use super::fair::Fair;
-use super::server::Turn;
-use super::{At, Client, Crowd, Fault, Foreigner, Limits, Link, Lock, Mark, Mutant, Name, Request, STRANGER, Setup};
-use super::{State, Ticket};
+use super::client::{Crowd, Mutant};
+use super::state::{Ask, Doing, FOREIGNER, Fault, Limits, Manner, Message, Request, State, Way};
 use stateright::{Model, Property};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
-    Come(u8),
+pub(super) enum Action {
+    Tick,
     /// The server executes a request.
-    Execute(usize),
-    /// The deadline of a late one is over.
-    Forget(usize),
-    HearReply(u8),
-    Confirm(u8),
-    Hear(u8),
-    /// A waiter asks: as it heard something, or as its timer rings.
-    Wake(u8),
-    Ring(u8),
-    Release(u8, Turn),
-    TurnEnds(u8),
-    MarkEnds,
-    /// The key of the queue ends with its TTL.
-    QueueEnds,
-    Expire,
+    Execute(usize, Way),
+    /// A message arrives, for the last time or not.
+    Hear(usize, bool),
+    /// A message never arrives.
+    Lose(usize),
+    HearAnswer(usize),
+    /// An ask gets no answer in its time.
+    Unanswered(usize),
+    Come(usize, Manner),
+    /// One that waits looks by a timer.
+    Look(usize),
+    GiveUp(usize),
+    Renew(usize),
+    Unlock(usize),
+    Stop(usize),
+    Continue(usize),
+    Die(usize),
     ForeignerComes,
-    ForeignerTries,
+    ForeignerTakes,
     ForeignerReleases,
-    GiveUp(u8),
-    Lapse(u8),
-    Unanswered(u8),
-    LoseLeave(usize),
-    Stop(u8),
-    Continue(u8),
-    Die(u8),
-    Break(u8),
-    Wipe,
-    Forge,
 }
+
+pub(super) const OWNED: &str = "who believes in the lock has it";
+pub(super) const WANTED: &str = "what is given is wanted or will be freed";
+pub(super) const LAST: &str = "who waits and has the lock was given it as its last ask";
+pub(super) const FIRST: &str = "nobody who asks in turn takes a free lock past the first of the queue";
+pub(super) const LEFT: &str = "nobody who asks in turn takes or gives what is left to the foreigner";
+pub(super) const STUCK: &str = "nobody waits beside a lock that was freed";
+pub(super) const OFFER: &str = "what is given ends with its offer";
+pub(super) const ALIVE: &str = "nothing is given to the dead";
+pub(super) const SERVED: &str = "who waits has the lock in time";
+pub(super) const GONE: &str = "a queue in which nobody waits ends";
+const GOES_ON: &str = "time goes on";
+const BELIEVED: &str = "a message is believed";
+const MISSED: &str = "one who waits has the lock and was not told";
 
 impl Model for Crowd {
     type State = State;
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let Setup { clients, bystanders, foreign, limits, comes, company, .. } = self.setup;
-        let client = Client {
-            at: At::Away,
-            stopped: false,
-            company,
-            link: Link::Down,
-            inbox: Vec::new(),
-            permit: false,
-            soon: false,
-            rank: None,
-            arrival: None,
-            joined: false,
-            yielded: false,
-            turn: false,
-            comes: comes.unwrap_or(1),
-        };
-        let count = usize::from(clients + bystanders);
-        vec![State {
-            lock: Lock::Free,
-            queue: Vec::new(),
-            mark: Mark::None,
-            clients: vec![client; count],
-            foreigner: Foreigner::Away { comes: foreign },
-            wire: Vec::new(),
-            limits,
-            passed: vec![0; count],
-            fault: None,
-        }]
+        vec![self.start()]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         if state.fault.is_some() {
             return;
         }
-        for client in 0..state.clients.len() as u8 {
-            self.actions_of_client(state, client, actions);
-            self.mishaps_of_client(state, client, actions);
-        }
-        for (at, request) in state.wire.iter().enumerate() {
-            self.actions_of_request(state, (at, *request), actions);
-        }
-        self.actions_of_keys(state, actions);
-        actions.extend(match state.foreigner {
-            Foreigner::Away { comes: 0 } | Foreigner::Waiting { told: false, .. } => None,
-            Foreigner::Away { .. } => Some(Action::ForeignerComes),
-            Foreigner::Waiting { told: true, .. } => Some(Action::ForeignerTries),
-            Foreigner::Holding { .. } => Some(Action::ForeignerReleases).filter(|_| self.may_release(state)),
-        });
+        let passes = self.setup.pace.is_none() || !state.is_urgent();
+        actions.extend((state.now < self.setup.end && passes).then_some(Action::Tick));
+        (0..state.wire.len()).for_each(|at| Self::actions_of_request(state, at, actions));
+        (0..state.messages.len()).for_each(|at| self.actions_of_message(state, at, actions));
+        (0..state.clients.len()).for_each(|number| self.actions_of_client(state, number, actions));
+        let (is_away, is_free) = (!state.has(FOREIGNER) && !state.foreigner_waits, state.lock.is_none());
+        actions.extend((is_away && state.limits.foreign > 0).then_some(Action::ForeignerComes));
+        actions.extend((state.foreigner_waits && is_free).then_some(Action::ForeignerTakes));
+        actions.extend(state.has(FOREIGNER).then_some(Action::ForeignerReleases));
     }
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut state = last.clone();
-        if matches!(action, Action::MarkEnds | Action::Ring(_)) {
-            state.limits.late -= u8::from(last.is_urgent());
-        }
         self.act(&mut state, action);
-        state.renumber();
+        self.settle(&mut state);
         Some(state)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always(ONE, |_, state: &State| state.has_one_holder()),
+        let mut properties = vec![
+            Property::always(OWNED, |_, state: &State| {
+                (0..state.clients.len()).all(|number| !state.believes(number) || state.has(state.owner(number)))
+            }),
+            Property::always(WANTED, |_, state: &State| state.is_wanted()),
+            Property::always(LAST, |_, state: &State| {
+                let is_last = |number: usize| state.lock.and_then(|held| held.given) == Some(state.clients[number].ask);
+                state.waits_and_has().is_none_or(is_last)
+            }),
+            Property::always(FIRST, |_, state: &State| state.fault != Some(Fault::Past)),
+            Property::always(LEFT, |_, state: &State| state.fault != Some(Fault::NotLeft)),
             Property::always(STUCK, |_, state: &State| !state.is_stuck()),
-            Property::always(IDLE, |model: &Self, state: &State| model.loses_turns() || !state.is_idle()),
-            Property::always(KNOWN, |model: &Self, state: &State| model.loses_tickets() || state.members_are_queued()),
-            Property::always(ALIVE, |_, state: &State| state.fault != Some(Fault::TakenForDead)),
-            Property::always(HEAD, |_, state: &State| state.fault != Some(Fault::NotTheHead)),
-            Property::always(EAR, |_, state: &State| state.fault != Some(Fault::TurnForTheDead)),
-            Property::always(TOLD, |_, state: &State| state.fault != Some(Fault::Untold)),
-            Property::always(ORDER, |model: &Self, state: &State| {
-                !model.is_ordered() || state.passed.iter().all(|times| *times < 2)
+            Property::always(OFFER, |model: &Self, state: &State| {
+                let given = state.lock.filter(|held| held.given.is_some());
+                given.is_none_or(|held| held.until <= state.now + model.setup.offer)
+            }),
+            Property::always(ALIVE, |_, state: &State| state.fault != Some(Fault::GivenToTheDead)),
+            Property::sometimes(BELIEVED, |_, state: &State| {
+                let given = state.lock.filter(|held| held.given.is_some());
+                given.is_some_and(|held| state.believes(held.owner.client))
+            }),
+        ];
+        properties.extend(self.properties_of_pace());
+        properties
+    }
+}
+
+impl Crowd {
+    fn properties_of_pace(&self) -> Vec<Property<Self>> {
+        if self.setup.pace.is_none() {
+            return vec![Property::sometimes(MISSED, |_, state: &State| {
+                state.messages.is_empty() && state.waits_and_has().is_some()
+            })];
+        }
+        vec![
+            Property::always(SERVED, |model: &Self, state: &State| {
+                model.setup.pace.is_none_or(|pace| state.clients.iter().all(|client| client.waited <= pace.wait))
+            }),
+            Property::always(GOES_ON, |model: &Self, state: &State| {
+                let mut actions = Vec::new();
+                model.actions(state, &mut actions);
+                state.now == model.setup.end || state.fault.is_some() || !actions.is_empty()
+            }),
+            Property::always(GONE, |model: &Self, state: &State| {
+                state.queue.is_empty() || model.setup.pace.is_none_or(|pace| state.deserted <= pace.queue)
             }),
         ]
     }
 }
 
-pub(crate) const ONE: &str = "one holder at a time";
-pub(crate) const STUCK: &str = "nobody sleeps beside a free lock";
-pub(crate) const IDLE: &str = "a turn is taken by one who can";
-pub(crate) const KNOWN: &str = "who is no longer queued hears of it";
-pub(crate) const ALIVE: &str = "nobody is taken for dead who hears";
-pub(crate) const HEAD: &str = "who is told to be the first is the first";
-pub(crate) const EAR: &str = "a turn is given to an ear";
-pub(crate) const TOLD: &str = "who waits without a ticket is told of each release";
-pub(crate) const ORDER: &str = "nobody is passed over twice by the same";
-pub(crate) const SERVED: &str = "who waits gets the lock";
-pub(crate) const GONE: &str = "a stale ticket does not stay";
-
 impl State {
-    /// Who believes that it holds the lock holds it.
-    fn has_one_holder(&self) -> bool {
-        let believing = (0..self.clients.len() as u8).filter(|client| self.get(*client).believes());
-        let mut others = believing.filter(|client| self.lock != Lock::Ours(*client));
-        others.next().is_none() && (self.lock == Lock::Foreign || !matches!(self.foreigner, Foreigner::Holding { .. }))
+    fn waits_and_has(&self) -> Option<usize> {
+        let number = self.lock?.owner.client;
+        let waits = self.clients.get(number)?.waits();
+        (waits && self.has(self.owner(number))).then_some(number)
     }
 
-    /// Something is under way that takes no longer than a message.
-    pub(crate) fn is_urgent(&self) -> bool {
-        let served = |request: &Request| match request {
-            Request::Ask(ask) => ask.awaited,
-            Request::Leave { .. } => self.may_execute(request),
+    /// One that is stopped or dead keeps what it was given for one offer.
+    fn is_wanted(&self) -> bool {
+        let Some(held) = self.lock else { return true };
+        let Some(client) = self.clients.get(held.owner.client) else { return true };
+        let is_current = self.has(self.owner(held.owner.client)) && client.doing != Doing::Idle;
+        let frees = |request: &Request| match request {
+            Request::Release(owner) => *owner == held.owner,
+            Request::Quit { names, .. } => names.last.owner == held.owner,
+            Request::Ask(_) | Request::Renew { .. } => false,
         };
-        self.wire.iter().any(served) || self.clients.iter().any(Client::is_urgent)
+        !client.is_awake() || is_current || self.wire.iter().any(frees)
     }
 
-    /// The second leave waits until what was open is void.
+    /// Nothing is under way but what may never come, and no timer counts but that of a TTL which ended, or of a mark.
+    fn is_stuck(&self) -> bool {
+        let comes = |request: &Request| match request {
+            Request::Ask(ask) => ask.awaited,
+            _ => true,
+        };
+        let is_asking = self.clients.iter().any(|client| matches!(client.doing, Doing::Asking(_)));
+        let is_under_way = is_asking || self.wire.iter().any(comes) || !self.messages.is_empty();
+        let waits = self.clients.iter().any(|client| client.waits());
+        self.lock.is_none() && !self.is_timed && waits && !is_under_way
+    }
+
+    /// Something is under way that takes no longer than a message, or a timer rings.
+    fn is_urgent(&self) -> bool {
+        let is_served = |request: &Request| match request {
+            Request::Ask(ask) => ask.awaited,
+            _ => self.may_execute(request),
+        };
+        let hears = |message: &Message| self.clients[message.client()].waits();
+        let acts = |number: usize| {
+            let client = &self.clients[number];
+            let looks = client.waits() && client.look <= self.now;
+            looks || client.is_awake() && matches!(client.doing, Doing::Asking(Some(_)))
+        };
+        self.wire.iter().any(is_served) || self.messages.iter().any(hears) || (0..self.clients.len()).any(acts)
+    }
+
     fn may_execute(&self, request: &Request) -> bool {
-        let open =
-            |of: Name| move |other: &Request| matches!(other, Request::Ask(ask) if ask.name == of && !ask.awaited);
         match request {
-            Request::Leave { name, again: false } => !self.wire.iter().any(open(*name)),
+            Request::Quit { names, due, .. } => *due <= self.now && !self.clients[names.last.owner.client].stopped,
             _ => true,
         }
-    }
-
-    /// The lock is free and someone waits, but nothing is on its way and no timer runs.
-    fn is_stuck(&self) -> bool {
-        let ours = self.clients.iter().any(|client| client.waits() && client.is_awake());
-        let foreign = matches!(self.foreigner, Foreigner::Waiting { .. });
-        let armed = self.clients.iter().any(|client| client.at == At::Asleep && client.is_awake() && client.soon);
-        let told = matches!(self.foreigner, Foreigner::Waiting { told: true, .. });
-        self.lock == Lock::Free && (ours || foreign) && !armed && !told && !self.is_urgent()
-    }
-
-    /// Who sleeps and believes that it is queued is so: it need not wait for its timer to find out.
-    fn members_are_queued(&self) -> bool {
-        (0..self.clients.len() as u8).all(|at| {
-            let client = self.get(at);
-            let sleeps = client.at == At::Asleep && client.is_awake() && !client.is_urgent();
-            !sleeps || client.rank.is_none() || self.rank(Name { client: at, old: false }).is_some()
-        })
-    }
-
-    /// Everybody waits for one who does not know that it is its turn.
-    fn is_idle(&self) -> bool {
-        let head = self.queue.first().map(|ticket| ticket.name);
-        let sleeps = head.is_some_and(|head| !self.is_stale(head));
-        self.lock == Lock::Free && self.mark == Mark::Head && sleeps && !self.is_urgent()
     }
 }
 
 impl Crowd {
-    /// Whether what is promised without faults need not be kept.
-    fn has_faults(&self) -> bool {
-        self.setup.limits != Limits::default()
+    fn actions_of_request(state: &State, at: usize, actions: &mut Vec<Action>) {
+        let (request, limits) = (&state.wire[at], state.limits);
+        if !state.may_execute(request) {
+            return;
+        }
+        let mut may = |way, when: bool| actions.extend(Some(Action::Execute(at, way)).filter(|_| when));
+        may(Way::Usual, true);
+        let frees = match request {
+            Request::Release(owner) => state.has(*owner),
+            Request::Quit { names, half, .. } => *half && state.has(names.last.owner),
+            Request::Ask(_) | Request::Renew { .. } => false,
+        };
+        let gives =
+            frees || state.lock.is_none() && matches!(request, Request::Ask(ask) if ask.manner != Manner::Plain);
+        may(Way::ToAll, frees && limits.to_all > 0);
+        may(Way::Plain, frees && limits.plain > 0);
+        may(Way::Yields, frees && limits.yields > 0 && state.foreigner_waits);
+        may(Way::Fails, gives && limits.failures > 0 && !state.queue.is_empty());
     }
 
-    /// Whether a turn may be left to one that cannot take it. One that gives up can tell the next.
-    fn loses_turns(&self) -> bool {
-        Limits { leaves: 0, ..self.setup.limits } != Limits::default()
+    fn actions_of_message(&self, state: &State, at: usize, actions: &mut Vec<Action>) {
+        let message = state.messages[at];
+        let client = &state.clients[message.client()];
+        // Who cannot ask any more hears nothing that makes it ask.
+        let hears = client.waits() && (client.asks > 0 || self.is_proof(state, message));
+        let is_lost = self.setup.pace.is_none() && matches!(message, Message::Given(_)) || state.limits.losses > 0;
+        actions.extend(hears.then_some(Action::Hear(at, true)));
+        actions.extend((hears && state.limits.twice > 0).then_some(Action::Hear(at, false)));
+        actions.extend(is_lost.then_some(Action::Lose(at)));
     }
 
-    /// Whether a ticket may be gone without a word, also by a late ask of its owner that takes: for that there are timers.
-    fn loses_tickets(&self) -> bool {
-        self.setup.limits.wipes + self.setup.limits.stops + self.setup.limits.lost > 0
-    }
-
-    /// A hold that is shorter than a message may be followed by the next before those who heard nothing can ask, after
-    /// a turn that foreigners left unused the timers race, and bystanders ask of the lock alone.
-    fn is_ordered(&self) -> bool {
-        let all = self.setup.bystanders == 0 && !self.setup.yields;
-        all && self.setup.prompt && !self.has_faults()
-    }
-
-    fn actions_of_client(&self, state: &State, at: u8, actions: &mut Vec<Action>) {
-        let client = state.get(at);
+    fn actions_of_client(&self, state: &State, number: usize, actions: &mut Vec<Action>) {
+        let (client, limits) = (&state.clients[number], state.limits);
+        let mut may = |action, when: bool| actions.extend(Some(action).filter(|_| when));
+        may(Action::Continue(number), client.stopped);
         if !client.is_awake() {
             return;
         }
-        let mut may = |action, when: bool| actions.extend(Some(action).filter(|_| when));
-        let patient = !state.is_urgent() || state.limits.late > 0;
-        let ends = self.may_release(state);
-        may(Action::Come(at), client.at == At::Away && client.comes > 0);
-        may(Action::HearReply(at), matches!(client.at, At::Answered(_)));
-        may(Action::Confirm(at), client.link == Link::Asked);
-        may(Action::Hear(at), client.link == Link::Up && !client.inbox.is_empty());
-        may(Action::Wake(at), client.at == At::Asleep && client.permit);
-        may(Action::Ring(at), client.at == At::Asleep && client.soon && patient);
-        may(Action::Release(at, Turn::Ears), client.at == At::Holding && ends);
-        may(Action::Release(at, Turn::Both), client.at == At::Holding && client.company && ends);
-        let waits = matches!(state.foreigner, Foreigner::Waiting { .. });
-        let again = client.yielded && !self.has(Mutant::YieldsAgain);
-        let may_yield = self.setup.yields && waits && !again && !client.turn;
-        let yields = client.at == At::Holding && client.company && may_yield && ends;
-        may(Action::Release(at, Turn::Foreigners), yields);
-        may(Action::TurnEnds(at), client.turn && !self.has(Mutant::TurnNeverEnds));
+        let holds = state.believes(number);
+        let is_over = limits.breaks > 0 || state.now >= client.sent + self.setup.response;
+        let comes = client.doing == Doing::Idle && client.waits > 0 && client.asks > 0;
+        let is_answered = matches!(client.doing, Doing::Asking(Some(_)));
+        // Who is stopped with the lock keeps it for a lease: where a pace is kept only one that waits is stopped.
+        let stops = if self.setup.pace.is_some() { client.waits() } else { client.doing != Doing::Idle };
+        may(Action::Come(number, Manner::Queued), comes);
+        may(Action::Come(number, Manner::Newcomer), comes && limits.newcomers > 0);
+        may(Action::Come(number, Manner::Plain), comes && limits.newcomers > 0);
+        may(Action::Look(number), client.waits() && client.asks > 0 && client.look <= state.now);
+        may(Action::GiveUp(number), client.waits() && limits.leaves > 0);
+        may(Action::Unanswered(number), client.doing == Doing::Asking(None) && is_over);
+        may(Action::Unanswered(number), is_answered && limits.breaks > 0);
+        may(Action::HearAnswer(number), is_answered);
+        may(Action::HearAnswer(number), matches!(client.doing, Doing::Holding(_, Some((_, Some(_))))) && holds);
+        may(Action::Renew(number), matches!(client.doing, Doing::Holding(_, None)) && holds && limits.renewals > 0);
+        may(Action::Unlock(number), holds);
+        may(Action::Stop(number), limits.stops > 0 && stops);
+        may(Action::Die(number), limits.deaths > 0 && client.doing != Doing::Idle);
     }
+}
 
-    fn may_release(&self, state: &State) -> bool {
-        !self.setup.prompt || !state.is_urgent()
+impl Limits {
+    fn spend(&mut self, way: Way) {
+        let left = match way {
+            Way::Usual => return,
+            Way::ToAll => &mut self.to_all,
+            Way::Plain => &mut self.plain,
+            Way::Yields => &mut self.yields,
+            Way::Fails => &mut self.failures,
+        };
+        *left -= 1;
     }
+}
 
-    fn mishaps_of_client(&self, state: &State, at: u8, actions: &mut Vec<Action>) {
-        let (client, limits) = (state.get(at), state.limits);
-        let mut may = |action, when: bool| actions.extend(Some(action).filter(|_| when));
-        let idle = client.at == At::Asleep || client.at == At::Asking;
-        let lapses =
-            client.at == At::Away && limits.lapses > 0 || client.at == At::Holding && self.has(Mutant::ForgetsInHold);
-        may(Action::GiveUp(at), limits.leaves > 0 && client.is_awake() && idle);
-        may(Action::Lapse(at), lapses && client.company);
-        may(Action::Unanswered(at), client.at == At::Asking && limits.lost > 0 && client.is_awake());
-        may(Action::Stop(at), limits.stops > 0 && client.is_awake());
-        may(Action::Continue(at), client.stopped);
-        may(Action::Die(at), limits.deaths > 0 && client.at != At::Dead);
-        may(Action::Break(at), limits.breaks > 0 && client.link == Link::Up);
-    }
-
-    fn actions_of_request(&self, state: &State, (at, request): (usize, Request), actions: &mut Vec<Action>) {
-        let mut may = |action, when: bool| actions.extend(Some(action).filter(|_| when));
-        let late = matches!(request, Request::Ask(ask) if !ask.awaited);
-        may(Action::Execute(at), state.may_execute(&request));
-        may(Action::Forget(at), late);
-        may(Action::LoseLeave(at), matches!(request, Request::Leave { .. }) && state.limits.lost > 0);
-    }
-
-    fn actions_of_keys(&self, state: &State, actions: &mut Vec<Action>) {
-        let mut may = |action, when: bool| actions.extend(Some(action).filter(|_| when));
-        let patient = !state.is_urgent() || state.limits.late > 0;
-        let ends = state.mark != Mark::None && patient && !self.has(Mutant::MarkNeverEnds);
-        let stale = state.queue.iter().all(|ticket| state.is_stale(ticket.name));
-        let silent = matches!(state.lock, Lock::Ours(client) if !state.get(client).is_awake());
-        may(Action::MarkEnds, ends);
-        may(Action::QueueEnds, !state.queue.is_empty() && stale);
-        may(Action::Expire, silent || state.lock == Lock::Orphan);
-        may(Action::Wipe, state.limits.wipes > 0 && !state.queue.is_empty());
-        may(Action::Forge, state.limits.wipes > 0);
-    }
-
+impl Crowd {
     fn act(&self, state: &mut State, action: Action) {
         match action {
-            Action::Come(client) => self.come(state, client),
-            Action::Execute(at) => self.execute(state, at),
-            Action::HearReply(client) => self.hear_reply(state, client),
-            Action::Confirm(client) => Self::confirm(state, client),
-            Action::Hear(client) => self.hear(state, client),
-            Action::Wake(client) | Action::Ring(client) => self.ask(state, client),
-            Action::Release(client, turn) => self.release(state, client, turn),
-            Action::TurnEnds(client) => state.client(client).turn = false,
-            Action::MarkEnds => state.mark = Mark::None,
-            Action::QueueEnds => state.queue.clear(),
-            Action::Expire => Self::expire(state),
+            Action::Tick => Self::tick(state),
+            Action::Execute(at, way) => {
+                state.limits.spend(way);
+                self.execute(state, at, way);
+            }
+            Action::Hear(at, last) => {
+                let message = state.messages[at];
+                if last {
+                    state.messages.remove(at);
+                }
+                state.limits.twice -= u8::from(!last);
+                self.hear(state, message);
+            }
+            Action::HearAnswer(number) => self.hear_answer(state, number),
+            Action::Come(number, manner) => {
+                state.limits.newcomers -= u8::from(manner != Manner::Queued);
+                self.come(state, number, manner);
+            }
+            Action::Look(number) => self.ask(state, number, Manner::Queued),
+            Action::Unlock(number) => Self::end(state, number),
             _ => self.act_rarely(state, action),
         }
+    }
+
+    fn tick(state: &mut State) {
+        (state.now, state.deserted) = (state.now + 1, state.deserted + 1);
+        let waiting = state.clients.iter_mut().filter(|client| client.wants() && client.is_awake());
+        waiting.for_each(|client| client.waited += 1);
     }
 
     fn act_rarely(&self, state: &mut State, action: Action) {
         let limits = &mut state.limits;
         match action {
-            Action::GiveUp(client) => {
+            Action::Lose(at) => {
+                limits.losses = limits.losses.saturating_sub(1);
+                state.is_timed |= matches!(state.messages.remove(at), Message::Free(_));
+            }
+            Action::Unanswered(number) => {
+                limits.breaks = limits.breaks.saturating_sub(1);
+                self.unanswered(state, number);
+            }
+            Action::GiveUp(number) => {
                 limits.leaves -= 1;
-                self.give_up(state, client);
+                self.give_up(state, number);
             }
-            Action::Lapse(client) => {
-                limits.lapses -= u8::from(state.clients[usize::from(client)].at == At::Away);
-                state.client(client).company = false;
+            Action::Renew(number) => {
+                limits.renewals -= 1;
+                self.renew(state, number);
             }
-            Action::Unanswered(client) => {
-                limits.lost -= 1;
-                state.stop_awaiting(client);
-                let waiter = state.client(client);
-                (waiter.at, waiter.permit) = (At::Asleep, true);
-            }
-            Action::Stop(client) => {
+            Action::Stop(number) => {
                 limits.stops -= 1;
-                state.client(client).stopped = true;
+                state.clients[number].stopped = true;
             }
-            Action::Continue(client) => state.client(client).stopped = false,
-            Action::Die(client) => {
+            Action::Continue(number) => {
+                (state.clients[number].stopped, state.clients[number].waited) = (false, 0);
+            }
+            Action::Die(number) => {
                 limits.deaths -= 1;
-                self.die(state, client);
+                Self::die(state, number);
             }
-            Action::Break(client) => {
-                limits.breaks -= 1;
-                let cut = state.client(client);
-                cut.link = if cut.waits() { Link::Asked } else { Link::Down };
-                cut.inbox.clear();
-            }
-            _ => Self::act_on_keys(state, action),
+            _ => self.act_of_foreigner(state, action),
         }
     }
 
-    fn act_on_keys(state: &mut State, action: Action) {
+    fn act_of_foreigner(&self, state: &mut State, action: Action) {
         match action {
-            Action::Forget(at) => drop(state.wire.remove(at)),
-            Action::LoseLeave(at) => {
-                state.limits.lost -= 1;
-                state.wire.remove(at);
+            Action::ForeignerComes => {
+                state.limits.foreign -= 1;
+                self.foreigner_asks(state);
             }
-            Action::Wipe => {
-                state.limits.wipes -= 1;
-                state.queue.clear();
-            }
-            Action::Forge => {
-                state.limits.wipes -= 1;
-                state.forge();
-            }
-            Action::ForeignerComes | Action::ForeignerTries | Action::ForeignerReleases => {
-                Self::act_of_foreigner(state)
-            }
-            _ => unreachable!("{action:?} is not rare"),
+            Action::ForeignerTakes => self.foreigner_asks(state),
+            Action::ForeignerReleases => self.foreigner_releases(state),
+            _ => unreachable!("{action:?} is not the foreigner's"),
         }
     }
 
-    /// It tries when it comes, subscribes and tries again, and then whenever it is told.
-    fn act_of_foreigner(state: &mut State) {
-        let free = state.lock == Lock::Free;
-        state.foreigner = match state.foreigner {
-            Foreigner::Away { comes } | Foreigner::Waiting { comes, .. } if free => {
-                state.lock = Lock::Foreign;
-                Foreigner::Holding { comes }
+    /// What ends by itself ends, and what can change nothing is forgotten.
+    fn settle(&self, state: &mut State) {
+        let now = state.now;
+        let is_over = state.lock.is_some_and(|held| held.until <= now);
+        if is_over && state.has(FOREIGNER) && self.setup.pace.is_some() {
+            self.foreigner_releases(state);
+        }
+        state.is_timed |= state.lock.take_if(|held| held.until <= now).is_some();
+        state.mark.take_if(|until| *until <= now);
+        if self.setup.pace.is_some() && state.queue_ends <= now && !self.has(Mutant::QueueNeverEnds) {
+            state.queue.clear();
+        }
+        self.settle_clients(state);
+        state.wire.retain(|request| match request {
+            Request::Ask(Ask { deadline, .. }) | Request::Renew { deadline, .. } => now < *deadline,
+            _ => true,
+        });
+        let hears = |message: &Message| state.clients[message.client()].wants();
+        state.messages.retain(hears);
+        state.wire.sort_unstable();
+        state.wire.dedup();
+        state.messages.sort_unstable();
+        state.messages.dedup();
+    }
+
+    /// A hold that is over is released. Where no pace is kept nobody counts for how long anything lasts.
+    fn settle_clients(&self, state: &mut State) {
+        let (now, counts) = (state.now, self.setup.pace.is_some());
+        let is_deserted =
+            !state.queue.is_empty() && !state.clients.iter().any(|client| client.is_awake() && client.wants());
+        state.deserted = if counts && is_deserted { state.deserted } else { 0 };
+        for number in 0..state.clients.len() {
+            let client = &mut state.clients[number];
+            client.waited = if counts { client.waited } else { 0 };
+            if client.is_awake() && matches!(client.doing, Doing::Holding(until, _) if until <= now) {
+                Self::end(state, number);
             }
-            Foreigner::Away { comes } | Foreigner::Waiting { comes, .. } => Foreigner::Waiting { told: false, comes },
-            Foreigner::Holding { comes } => {
-                Self::release_plain(state);
-                Foreigner::Away { comes: comes - 1 }
-            }
-        };
-    }
-}
-
-impl State {
-    /// The order reversed, and a ticket of nobody before all.
-    fn forge(&mut self) {
-        self.queue.reverse();
-        let name = Name { client: STRANGER, old: false };
-        self.queue.retain(|ticket| ticket.name != name);
-        self.queue.insert(0, Ticket { arrival: 0, name });
-        (0..).zip(&mut self.queue).for_each(|(at, ticket)| ticket.arrival = at);
-    }
-}
-
-impl Fair for Crowd {
-    /// Whoever is told, answered or due acts, holders release, and marks, deadlines and TTLs end.
-    fn class(&self, state: &State, action: &Action) -> Option<u32> {
-        let (kind, client) = match *action {
-            Action::MarkEnds => return Some(0),
-            Action::QueueEnds => return Some(1),
-            Action::Expire => return Some(2),
-            Action::ForeignerTries => return Some(4),
-            Action::ForeignerReleases => return Some(3),
-            Action::Forget(_) => return Some(5),
-            Action::Execute(at) => match state.wire[at] {
-                Request::Ask(ask) if !ask.awaited => return None,
-                Request::Ask(ask) => (0, ask.name.client),
-                Request::Leave { name, .. } => (1, name.client),
-            },
-            Action::HearReply(client) => (2, client),
-            Action::Confirm(client) => (3, client),
-            Action::Hear(client) => (4, client),
-            Action::Wake(client) => (5, client),
-            Action::Ring(client) => (6, client),
-            Action::Release(client, _) => (7, client),
-            Action::TurnEnds(client) => (8, client),
-            _ => return None,
-        };
-        Some(6 + kind * (state.clients.len() as u32) + u32::from(client))
-    }
-
-    /// Time goes on whatever the others do: marks end, timers ring, and so do holds and turns come to their end.
-    fn strong(&self) -> u64 {
-        let clients = u32::from(self.setup.clients + self.setup.bystanders);
-        let timed = (0..3 * clients).fold(0, |all, timer| all | 1 << (6 + 6 * clients + timer));
-        0b1001 | timed
+        }
     }
 }

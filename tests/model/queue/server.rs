@@ -1,226 +1,196 @@
-//! The scripts: asking in turn, releasing in turn, leaving.
+//! The server: what each script does to the lock and its queue.
 
-use super::{
-    Ask, At, Crowd, Fault, Foreigner, Link, Lock, Mark, Mutant, Name, Place, Reply, Request, State, Ticket, Word,
-};
+use super::client::{Crowd, Mutant};
+use super::state::{Answer, Ask, Doing, FOREIGNER, Fault, Held, Manner, Message, Names, Owner, Request, State, Way};
+use crate::state::Tick;
 
 impl Crowd {
-    pub(crate) fn execute(&self, state: &mut State, at: usize) {
+    /// Executes a request. One that is late does nothing.
+    pub(super) fn execute(&self, state: &mut State, at: usize, way: Way) {
         match state.wire.remove(at) {
-            Request::Ask(ask) => self.answer(state, ask),
-            Request::Leave { name, again } => {
-                self.leave(state, name);
-                state.wire.extend(again.then_some(Request::Leave { name, again: false }));
+            Request::Ask(Ask { deadline, .. }) | Request::Renew { deadline, .. } if state.now >= deadline => {}
+            Request::Ask(ask) => self.answer(state, ask, way),
+            Request::Renew { owner, .. } => self.renewed(state, owner),
+            Request::Release(owner) => self.release(state, owner, way),
+            Request::Quit { names, due, half } => {
+                // The first step is to leave, the second to release.
+                match (half, self.has(Mutant::ReleasesFirst)) {
+                    (true, false) if self.has(Mutant::LeavesOnly) => {}
+                    (false, false) | (true, true) => self.leave(state, names),
+                    (true, false) | (false, true) => self.release(state, names.last.owner, way),
+                }
+                state.wire.extend((!half).then_some(Request::Quit { names, due, half: true }));
             }
         }
     }
 
-    fn answer(&self, state: &mut State, ask: Ask) {
-        if ask.again && state.lock != Lock::Free {
-            return state.wire.extend(ask.awaited.then_some(Request::Ask(Ask { again: false, ..ask })));
+    fn answer(&self, state: &mut State, ask: Ask, way: Way) {
+        let (was_free, was_left, is_past) = (state.lock.is_none(), state.is_left(), state.is_past(ask.names));
+        let in_turn = ask.manner != Manner::Plain;
+        let answer = if in_turn { self.asked_in_turn(state, ask, way) } else { self.asked(state, ask) };
+        if in_turn && way == Way::Usual && was_free {
+            let past = (answer == Answer::Granted && is_past).then_some(Fault::Past);
+            state.fault = past.or((was_left && state.lock.is_some()).then_some(Fault::NotLeft)).or(state.fault);
         }
-        let alone = ask.plain || ask.again;
-        if ask.again && self.has(Mutant::TurnBeginsAnew) {
-            state.client(ask.name.client).turn = true;
-        }
-        let reply = if alone { Self::ask_plain(state, ask) } else { self.ask_in_turn(state, ask) };
         if ask.awaited {
-            state.client(ask.name.client).at = At::Answered(reply);
+            state.clients[ask.names.last.owner.client].doing = Doing::Asking(Some(answer));
         }
     }
 
-    fn ask_plain(state: &mut State, ask: Ask) -> Reply {
-        match state.lock {
-            Lock::Free => Self::take(state, ask),
-            _ => Reply::Busy { place: None },
+    /// Of the lock alone.
+    fn asked(&self, state: &mut State, Ask { names, .. }: Ask) -> Answer {
+        let owner = names.last.owner;
+        if state.lock.is_some() && !state.has(owner) {
+            return self.busy(state);
+        }
+        self.take(state, owner, self.setup.lease, None);
+        Answer::Granted
+    }
+
+    fn asked_in_turn(&self, state: &mut State, ask: Ask, way: Way) -> Answer {
+        let is_left = state.is_left() && !self.has(Mutant::IgnoresTheMark);
+        self.rename(state, ask);
+        let is_given = state.lock.is_none() && !is_left && self.gives_to_another(state, ask, way);
+        let is_busy = is_left || is_given && self.has(Mutant::JoinsWhenGiven);
+        // All before it may have been dead, so that it was given the lock itself.
+        if !is_busy && (state.lock.is_none() && !is_given || state.has(ask.names.last.owner)) {
+            let answer = self.asked(state, ask);
+            state.queue.retain(|ticket| *ticket != ask.names.last);
+            return answer;
+        }
+        self.join(state, ask);
+        state.is_timed |= is_left;
+        self.busy(state)
+    }
+
+    /// Takes the place that it has by an earlier name.
+    fn rename(&self, state: &mut State, Ask { names, manner, .. }: Ask) {
+        let named = (0..state.queue.len()).filter(|rank| names.have(&state.queue[*rank]));
+        // The names are tried one after the other, the first ask's last.
+        let place = named.min_by_key(|rank| state.queue[*rank].ask);
+        if let Some(rank) = place.filter(|_| manner == Manner::Queued && !self.has(Mutant::KeepsThePlace)) {
+            state.queue[rank] = names.last;
+            let mut rank = 0..;
+            state.queue.retain(|ticket| rank.next() == place || !names.have(ticket));
         }
     }
 
-    fn ask_in_turn(&self, state: &mut State, ask: Ask) -> Reply {
-        if self.passes_the_turn_on(state, ask.name) {
-            self.tell_the_first(state);
+    fn gives_to_another(&self, state: &mut State, ask: Ask, way: Way) -> bool {
+        let is_another = state.queue.first().is_some_and(|first| *first != ask.names.last);
+        match is_another {
+            true if self.has(Mutant::AskGivesNothing) => true,
+            true => !self.has(Mutant::TakesPastTheFirst) && self.give(state, way == Way::Fails),
+            false => false,
         }
-        let refused = self.has(Mutant::RefusedBeforeJoin) && Self::is_promised(state, ask.name);
-        let place = Self::join(state, ask);
-        let free = state.lock == Lock::Free || self.is_turn_enough(state, ask.name);
-        match free {
-            false => Reply::Busy { place },
-            true if refused || Self::is_promised(state, ask.name) => Reply::Promised { place },
-            true => {
-                self.remove_up_to(state, ask.name);
-                state.mark = Mark::None;
-                state.client(ask.name.client).turn = self.setup.turns && ask.awaited;
-                Self::take(state, ask)
+    }
+
+    fn join(&self, state: &mut State, Ask { names, manner, .. }: Ask) {
+        if manner == Manner::Queued {
+            let is_queued = state.queue.contains(&names.last);
+            state.queue.extend((!is_queued).then_some(names.last));
+            state.queue_ends = self.setup.pace.map_or(0, |pace| state.now + pace.queue);
+        }
+    }
+
+    /// It looks when the TTL ends that it is told, and as often as an offer ends.
+    fn busy(&self, state: &State) -> Answer {
+        let until = state.lock.map(|held| held.until).or(state.mark).unwrap_or(Tick::MAX);
+        let offer = if self.has(Mutant::LooksAtTheEnd) { Tick::MAX } else { state.now + self.setup.offer };
+        Answer::Busy(self.setup.pace.map_or(0, |_| until.min(offer)))
+    }
+
+    /// Gives the lock to an owner, or more time to the one that has it.
+    fn take(&self, state: &mut State, owner: Owner, ticks: Tick, given: Option<u8>) {
+        let until = state.lock.map_or(0, |held| held.until).max(state.now + ticks);
+        (state.lock, state.is_timed) = (Some(Held { owner, until, given }), false);
+    }
+
+    /// Whether the lock was given to the first of the queue. Whose process is dead is removed.
+    fn give(&self, state: &mut State, fails: bool) -> bool {
+        while !state.queue.is_empty() {
+            let head = state.queue[0];
+            let is_dead = state.is_dead(&head);
+            let is_given = !is_dead || self.has(Mutant::GivesToTheDead);
+            if !is_given || !self.has(Mutant::KeepsTheTicket) {
+                state.queue.remove(0);
             }
-        }
-    }
-
-    /// A newcomer to a free lock without a mark does not pass the queue but gives it the turn.
-    fn passes_the_turn_on(&self, state: &State, name: Name) -> bool {
-        let unmarked = state.lock == Lock::Free && state.mark == Mark::None;
-        unmarked && state.rank(name).is_none() && !self.has(Mutant::PassesTheQueue)
-    }
-
-    fn is_turn_enough(&self, state: &State, name: Name) -> bool {
-        self.has(Mutant::TurnIsHold) && state.mark == Mark::Head && state.rank(name) == Some(0)
-    }
-
-    /// Whether the free lock is kept for another. A mark beside an empty queue is void.
-    fn is_promised(state: &State, name: Name) -> bool {
-        let another = state.queue.first().is_some_and(|head| head.name != name);
-        another && state.mark == Mark::Head || !state.queue.is_empty() && state.mark == Mark::Foreigners
-    }
-
-    /// Also of an ask that takes the lock next: its ticket is removed again, with those before it.
-    fn join(state: &mut State, ask: Ask) -> Option<Place> {
-        let kept = state.rank(ask.name);
-        if kept.is_none() && ask.join {
-            let arrival = ask.arrival.unwrap_or_else(|| state.arrivals().max().map_or(0, |last| *last + 1));
-            let rank = state.queue.iter().filter(|before| before.arrival < arrival).count();
-            state.queue.insert(rank, Ticket { arrival, name: ask.name });
-        }
-        let rank = state.rank(ask.name)?;
-        Some(Place { rank: rank as u8, arrival: state.queue[rank].arrival })
-    }
-
-    fn take(state: &mut State, ask: Ask) -> Reply {
-        Self::count_passing(state, ask);
-        state.lock = if ask.awaited { Lock::Ours(ask.name.client) } else { Lock::Orphan };
-        Reply::Taken
-    }
-
-    /// The first client is passed over if it had arrived before and could have asked.
-    fn count_passing(state: &mut State, ask: Ask) {
-        let first = state.get(0);
-        let waits = !ask.again && first.waits() && !first.believes() && ask.name.client != 0;
-        let before = first.arrival.is_some_and(|first| ask.arrival.is_none_or(|arrival| first < arrival));
-        if waits && before {
-            let count = &mut state.passed[usize::from(ask.name.client)];
-            *count = (*count + 1).min(2);
-        }
-    }
-
-    /// Who takes removes those before it, and each is told: one that lives asks again, with its old arrival.
-    fn remove_up_to(&self, state: &mut State, name: Name) {
-        let Some(rank) = state.rank(name) else { return };
-        let from = if self.has(Mutant::LeavesThoseBefore) { rank } else { 0 };
-        let gone = state.queue.drain(from..=rank).map(|ticket| ticket.name).collect::<Vec<_>>();
-        for skipped in gone.into_iter().filter(|gone| *gone != name && !self.has(Mutant::SkippedUntold)) {
-            Self::tell(state, skipped, Word::Skipped { old: skipped.old });
-        }
-    }
-
-    /// Whether somebody heard it.
-    fn tell(state: &mut State, name: Name, word: Word) -> bool {
-        let hears = state.listens(name.client);
-        if hears {
-            let inbox = &mut state.client(name.client).inbox;
-            inbox.extend(Some(word).filter(|word| !inbox.contains(word)));
-        }
-        hears
-    }
-
-    /// A release of the lock by one who knows of no others.
-    pub(crate) fn release_plain(state: &mut State) -> bool {
-        state.lock = Lock::Free;
-        Self::publish(state)
-    }
-
-    /// A release that tells the head of the queue, and those outside of it if it must or (`also`) may; or only the others.
-    pub(crate) fn release_in_turn(&self, state: &mut State, turn: Turn, goes_on: bool) -> bool {
-        state.lock = Lock::Free;
-        let foreign = self.foreigners_listen(state);
-        if turn == Turn::Foreigners {
-            state.mark = Mark::Foreigners;
-            return Self::publish(state);
-        }
-        let before = state.mark;
-        let told = self.tell_the_first(state);
-        // Within its turn it may come again, and whoever is first has the lock.
-        state.mark = if goes_on { before } else { state.mark };
-        let reached = (foreign || !told || turn == Turn::Both) && Self::publish(state);
-        if self.has_untold(state) {
-            state.fault = state.fault.or(Some(Fault::Untold));
-        }
-        told || reached
-    }
-
-    /// Whether somebody who is in no queue waits and heard nothing.
-    fn has_untold(&self, state: &State) -> bool {
-        let bystanders = state.clients.iter().skip(usize::from(self.setup.clients));
-        let mut listening = bystanders.filter(|client| client.waits() && client.link == Link::Up);
-        let foreigner = matches!(state.foreigner, Foreigner::Waiting { told: false, .. });
-        foreigner || listening.any(|client| !client.inbox.contains(&Word::Common))
-    }
-
-    /// Whether anybody was told; then the turn is marked.
-    fn tell_the_first(&self, state: &mut State) -> bool {
-        let mut at = 0;
-        while let Some(name) = state.queue.get(at).map(|ticket| ticket.name) {
-            let told = Self::tell(state, name, Word::Told { old: name.old });
-            if told || self.has(Mutant::DeadNeverSkipped) {
-                Self::check_told(state, at, told);
-                state.mark = Mark::Head;
-                return true;
-            } else if self.has(Mutant::DeadSkippedOnly) {
-                at += 1;
-            } else {
-                self.check_dead(state, name);
-                state.queue.remove(at);
+            if is_given {
+                let ticks = if self.has(Mutant::GivesALease) { self.setup.lease } else { self.setup.offer };
+                let is_told = !fails || self.has(Mutant::TellsFirst);
+                state.messages.extend(is_told.then_some(Message::Given(head)));
+                if !fails {
+                    self.take(state, head.owner, ticks, Some(head.ask));
+                    state.fault = state.fault.or(is_dead.then_some(Fault::GivenToTheDead));
+                }
+                return !fails;
             }
         }
         false
     }
 
-    fn check_told(state: &mut State, at: usize, heard: bool) {
-        let head = (at > 0).then_some(Fault::NotTheHead);
-        let dead = (!heard).then_some(Fault::TurnForTheDead);
-        state.fault = state.fault.or(head).or(dead);
-    }
-
-    fn check_dead(&self, state: &mut State, name: Name) {
-        let mistaken = self.setup.limits.breaks == 0 && !state.is_stale(name);
-        state.fault = state.fault.or(mistaken.then_some(Fault::TakenForDead));
-    }
-
-    /// Zero on the common channel; whether anybody heard it. Of the one who calls it nobody asks: it is not waiting.
-    pub(crate) fn publish(state: &mut State) -> bool {
-        let mut reached = false;
-        for client in state.clients.iter_mut().filter(|client| client.link == Link::Up && client.waits()) {
-            client.inbox.extend(Some(Word::Common).filter(|word| !client.inbox.contains(word)));
-            reached = true;
+    fn renewed(&self, state: &mut State, owner: Owner) {
+        let is_own = state.has(owner);
+        if is_own {
+            self.take(state, owner, self.setup.lease, None);
         }
-        if let Foreigner::Waiting { told, .. } = &mut state.foreigner {
-            (*told, reached) = (true, true);
-        }
-        reached
-    }
-
-    /// The subscribers of the common channel against those of the members'.
-    fn foreigners_listen(&self, state: &State) -> bool {
-        let up = |client: &u8| state.listens(*client);
-        let ours = (0..state.clients.len() as u8).filter(up).count();
-        let all = ours + usize::from(matches!(state.foreigner, Foreigner::Waiting { .. }));
-        let member = |client: &u8| self.joins(*client) || self.has(Mutant::BystanderIsMember);
-        let members = (0..state.clients.len() as u8).filter(up).filter(member).count();
-        all > if self.has(Mutant::CountsSubscribers) { state.queue.len() } else { members }
-    }
-
-    /// As the sweeper sends it when a wait ends without the lock.
-    fn leave(&self, state: &mut State, name: Name) {
-        let Some(rank) = state.rank(name) else { return };
-        state.queue.remove(rank);
-        if state.lock == Lock::Free && !self.has(Mutant::LeavesSilently) {
-            self.tell_the_first(state);
+        let client = &mut state.clients[owner.client];
+        if client.life == owner.life
+            && let Doing::Holding(_, Some((_, answer))) = &mut client.doing
+        {
+            *answer = Some(is_own);
         }
     }
-}
 
-/// Whom a release tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
-    Ears,
-    /// And the common channel, as one in 32 does.
-    Both,
-    Foreigners,
+    fn release(&self, state: &mut State, owner: Owner, way: Way) {
+        if state.lock.take_if(|held| held.owner == owner).is_none() {
+            return;
+        }
+        state.is_timed = way == Way::Yields;
+        if matches!(way, Way::Usual | Way::Fails) && self.give(state, way == Way::Fails) {
+            return;
+        }
+        if way == Way::Yields {
+            let ticks = self.setup.left;
+            state.mark = Some(if self.has(Mutant::MarkNeverEnds) { Tick::MAX } else { state.now + ticks });
+        }
+        if matches!(way, Way::Usual | Way::ToAll | Way::Yields) {
+            Self::tell_first(state);
+        }
+        self.tell_all(state);
+    }
+
+    fn leave(&self, state: &mut State, names: Names) {
+        let before = state.queue.len();
+        state.queue.retain(|ticket| !names.have(ticket));
+        if state.queue.len() < before && state.lock.is_none() && !self.has(Mutant::LeaveGivesNothing) {
+            self.give(state, false);
+        }
+    }
+
+    fn tell_first(state: &mut State) {
+        let first = state.first();
+        let skipped = state.queue.iter().take_while(|ticket| Some(**ticket) != first).count();
+        state.queue.drain(..skipped);
+        state.messages.extend(first.map(|first| Message::Free(first.owner.client)));
+    }
+
+    fn tell_all(&self, state: &mut State) {
+        if !self.has(Mutant::TellsNobody) {
+            let waiting = (0..state.clients.len()).filter(|number| state.clients[*number].wants());
+            state.messages.extend(waiting.map(Message::Free).collect::<Vec<_>>());
+        }
+    }
+
+    /// It takes the lock if that is free, whoever waits, and else waits.
+    pub(super) fn foreigner_asks(&self, state: &mut State) {
+        state.foreigner_waits = state.lock.is_some();
+        if state.lock.is_none() {
+            self.take(state, FOREIGNER, self.setup.pace.map_or(self.setup.lease, |pace| pace.hold), None);
+        }
+    }
+
+    /// It knows of no queue.
+    pub(super) fn foreigner_releases(&self, state: &mut State) {
+        self.release(state, FOREIGNER, Way::Plain);
+    }
 }
