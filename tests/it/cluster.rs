@@ -22,6 +22,9 @@ fn locks_of(builder: ClientBuilder) -> ReentrantLock {
 
 /// Of a client whose waits and renewals come so seldom that only news can be what makes it ask.
 fn patient(cluster: &Cluster, told: ShardedPubsub) -> ReentrantLock {
-    let builder = cluster.builder().sharded_pubsub(told);
-    locks_of(builder.poll_cap(MINUTE).watchdog_timeout(MINUTE).outage_budget(MINUTE))
+    locks_of(patient_builder(cluster).sharded_pubsub(told))
+}
+
+fn patient_builder(cluster: &Cluster) -> ClientBuilder {
+    cluster.builder().poll_cap(MINUTE).watchdog_timeout(MINUTE).outage_budget(MINUTE)
 }

@@ -96,23 +96,23 @@ impl Scouts {
     fn run(self: &Arc<Self>) {
         let Some(bell) = self.bell.get() else { return };
         while !self.routes.is_closed() {
-            self.round();
+            let is_well = self.round();
             self.post.settle(&self.routes, self.astray.take());
             let began = self.routes.clock.now();
-            self.rest(bell);
+            self.rest(bell, if is_well { EVERY } else { URGED_EVERY });
             // What rings meanwhile is heard after the pause.
             std::thread::sleep(URGED_EVERY.saturating_sub(self.routes.clock.now().since(began)));
         }
     }
 
     /// Until it is time, or something is wrong: then another node than before is asked.
-    fn rest(&self, bell: &Bell) {
+    fn rest(&self, bell: &Bell, most: Duration) {
         let began = self.routes.clock.now();
         if self.routes.rests() {
             self.state.lock().kept = None;
             bell.sleep(Duration::MAX);
         } else {
-            bell.sleep(EVERY);
+            bell.sleep(most);
         }
         if self.routes.clock.now().since(began) < EVERY {
             self.turn();
@@ -124,23 +124,32 @@ impl Scouts {
         state.turn = state.turn.wrapping_add(1);
     }
 
-    /// Asks one node after the other until one answers that serves slots.
-    fn round(self: &Arc<Self>) {
+    /// Asks one node after the other until one answers that serves slots; whether one did.
+    ///
+    /// Between a master's failure and its replacement all say that their cluster is down. They are asked again at once, and no answer of
+    /// the failed one is waited for: it may be frozen, and go on as the master soon after another is one.
+    fn round(self: &Arc<Self>) -> bool {
         self.told.try_iter().for_each(drop);
-        let mut failure = None;
+        let (mut failure, mut is_down) = (None, false);
         for place in self.candidates() {
             if let Err(error) = self.send(&place) {
                 failure = Some(Failure::Unreached(Broken::new(format!("no thread: {error}"))));
                 break;
             }
             match self.told.recv_timeout(HEDGE) {
-                Ok(Ok(Serves(true))) => return,
-                Ok(Ok(Serves(false))) => self.turn(),
+                Ok(Ok(Serves(true))) => return true,
+                Ok(Ok(Serves(false))) => {
+                    is_down = true;
+                    self.turn();
+                }
                 Ok(Err(refused)) => failure = Some(refused),
                 Err(_) => {}
             }
         }
-        self.wait_for(failure);
+        if !is_down {
+            self.wait_for(failure);
+        }
+        false
     }
 
     /// All were asked: the first that answers is enough. One that is frozen keeps the others from being asked again for no

@@ -1,6 +1,6 @@
 //! A master that is replaced by its replica: what its clients do, and what becomes of holds and waiters.
 
-use super::{BOTH, MINUTE, locks_of, patient};
+use super::{BOTH, MINUTE, locks_of, patient, patient_builder};
 use crate::harness::cluster::{Cluster, How, Shape};
 use crate::harness::member::Member;
 use crate::harness::papers::Flaw;
@@ -153,6 +153,35 @@ fn an_old_master_that_comes_back_is_neither_written_to_nor_believed() {
     assert!(locks.verify(&locks.hold(&name).unwrap()).unwrap());
     locks.unlock(&name).unwrap();
     other.unlock(&later).unwrap();
+}
+
+/// Until a replica takes over all nodes say that their cluster is down, and the master says nothing. Clients ask at different times.
+#[test]
+fn a_new_master_is_found_at_once_while_the_old_one_is_silent() {
+    let cluster = Cluster::start();
+    let names: Vec<_> = (0..8).map(|number| cluster.name_at(0, number)).collect();
+    let locks: Vec<_> = names.iter().map(|_| locks_of(patient_builder(&cluster).response_timeout(LONG))).collect();
+    cluster.nodes[3].ask::<String>(&["CONFIG", "SET", "cluster-replica-no-failover", "yes"]);
+    for (locks, name) in locks.iter().zip(&names) {
+        drop(locks.guard(name).unwrap());
+        std::thread::sleep(ms(250));
+    }
+    cluster.nodes[0].freeze();
+    std::thread::scope(|scope| {
+        let each = locks.iter().zip(&names);
+        let waiting: Vec<_> =
+            each.map(|(locks, name)| scope.spawn(move || locks.guard(name).map(|_| Mark::now()))).collect();
+        eventually(LONG, "the others are down", || [1, 2].iter().all(|node| !cluster.nodes[*node].serves()));
+        std::thread::sleep(2 * SOON);
+        cluster.nodes[3].ask::<String>(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
+        eventually(LONG, "the others serve", || [1, 2].iter().all(|node| cluster.nodes[*node].serves()));
+        let serves = Mark::now();
+        for waiter in waiting {
+            let took = finish(waiter).unwrap() - serves;
+            assert!(took <= SOON / 2, "served after {took:?}");
+        }
+    });
+    cluster.nodes[0].thaw();
 }
 
 /// Whichever node its client asks for slots: one that is cut off answers, and names itself for as long as that lasts.

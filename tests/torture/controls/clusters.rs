@@ -42,11 +42,12 @@ pub(super) fn scenes() -> Vec<Scene> {
             set_up: |_| (),
             act: |stage| stage.perform(Step { act: Act::LoseHalfway, lasts: 1_000, pause: 6_000, ..WITHOUT_KEYS }),
         },
-        // A stopped master was sent an unlock before it was replaced, and does it when it goes on: at the new one the lock stays.
+        // A stopped master was sent asks before it was replaced, and grants one of them when it goes on. Who paused meanwhile asks the new
+        // one.
         Scene {
             mutant: "believes_retired",
-            plan: Plan { watchdog: 16_000, response: 8_000, ..patient() },
-            workers: 4,
+            plan: Plan { hold: (200, 400), pause: (0, 3_000), watchdog: 16_000, response: 8_000, ..patient() },
+            workers: 6,
             servers: Servers::Cluster,
             set_up: |_| (),
             act: |stage| {
