@@ -27,8 +27,8 @@ pub enum Reentry {
 ///
 /// A thread that unlocks passes its tenure on if another thread of its process waits for the same lock. For half a
 /// millisecond the running thread may take it again, as with a parking_lot mutex. Then it goes to the thread that waits longest. After
-/// 10,000 passes, or `within` after its acquire, the tenure is released at the server, and other processes can have the lock. If nobody else was told of
-/// the release before, both bounds are four times as great.
+/// 10,000 passes, or `within` after its acquire, the tenure is released at the server, and other processes can have the lock. If
+/// nobody else was told of the release before, both bounds are four times as great.
 ///
 /// Processes whose calls wait for a [`ReentrantLock`](crate::ReentrantLock) or a [`FencedLock`](crate::FencedLock) queue in order of
 /// arrival. A release at the server gives the lock to the first of them, so it is not free in between. A process that is gone is

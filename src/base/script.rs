@@ -228,7 +228,8 @@ pub(crate) mod tests {
     }
 
     /// A file that begins with the stale check says so among its arguments, and no file looks at the clock by itself, but for a
-    /// release that leaves the lock to a writer until then, or gives it with a token. A wrapper hands its deadline on, so all files of a script have one.
+    /// release that leaves the lock to a writer until then, or gives it with a token. A wrapper hands its deadline on, so all files of a
+    /// script have one.
     fn a_deadline_comes_first(script: &Script) {
         let says = |text: &str| text.lines().any(|line| line.starts_with("-- ARGV[1]  deadline of this attempt"));
         let asks = script.text(Dialect::Plain).matches("'TIME'").count();

@@ -134,7 +134,7 @@ pub(crate) trait Primitive: Send + Sync {
     }
 
     /// Whether a hold that a release wrote, with this token if any, is all that this kind needs. Else who was given it asks for the lock,
-    /// which is answered by what is missing.
+    /// which is answered by what is missing. A kind with tokens notes the token here.
     fn believes_given(&self, _: &Tenure, _: Option<u64>) -> bool {
         false
     }

@@ -212,16 +212,11 @@ impl Queue {
         joins
     }
 
-    /// The lock was asked for and granted.
+    /// The lock was asked for and granted, or given to who had asked.
     pub(super) fn won(&self, key: &Key, manner: Manner<'_>) {
         if let Manner::Queued(_) = manner {
             self.company.note_wait(key, self.clock.now());
         }
-    }
-
-    /// The lock was given to a ticket, which has not asked for it.
-    pub(super) fn was_given(&self, ticket: &Ticket) {
-        self.company.note_wait(ticket.key(), self.clock.now());
     }
 
     /// The lock was asked for and not granted, without a word of the queue.

@@ -187,7 +187,11 @@ impl TenureBid<'_> {
         self.tenure.may_last(now.plus(offer.span()));
         let hold = self.engine.hold(&self.tenure, (sent, offer), self.asked, forced)?;
         if hold.is_some() {
-            self.engine.primitive.queue(self.key).into_iter().for_each(|queue| queue.was_given(ticket));
+            self.engine
+                .primitive
+                .queue(self.key)
+                .into_iter()
+                .for_each(|queue| queue.won(self.key, Manner::Queued(ticket)));
         }
         Ok(hold)
     }

@@ -216,7 +216,7 @@ fn without_rights_to_the_queue_the_lock_is_passed_on_by_messages_to_all() {
     assert_eq!(server.ask::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
 }
 
-/// What is released may be given without memory. Who needs more than that asks for it, and is refused.
+/// What is released may be given without memory.
 #[test]
 fn a_lock_is_given_while_the_server_has_no_memory() {
     let server = Server::start();
