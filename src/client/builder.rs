@@ -173,7 +173,8 @@ impl<T> ClientBuilder<T> {
         self
     }
 
-    /// A waiter looks at the lock at least this often, whatever it was told; at least 10 ms. Default 5 s.
+    /// A waiter looks at the lock at least this often, whatever it was told; at least 10 ms. Default 5 s. Who is queued behind others looks
+    /// each 1.5 s besides.
     pub fn poll_cap(mut self, cap: Duration) -> Self {
         self.settings.poll_cap = Some(cap);
         self

@@ -186,12 +186,8 @@ impl TenureBid<'_> {
         // At the server it lasts from when it was given.
         self.tenure.may_last(now.plus(offer.span()));
         let hold = self.engine.hold(&self.tenure, (sent, offer), self.asked, forced)?;
-        if hold.is_some() {
-            self.engine
-                .primitive
-                .queue(self.key)
-                .into_iter()
-                .for_each(|queue| queue.won(self.key, Manner::Queued(ticket)));
+        if let (Some(_), Some(queue)) = (&hold, self.engine.primitive.queue(self.key)) {
+            queue.won(self.key, Manner::Queued(ticket));
         }
         Ok(hold)
     }

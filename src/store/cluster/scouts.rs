@@ -105,7 +105,8 @@ impl Scouts {
         }
     }
 
-    /// Until it is time, or something is wrong: then another node than before is asked.
+    /// Until it is time, or something is wrong: then another node than before is asked. A client that is
+    /// not in use sleeps until it is, another one for no longer than `most`.
     fn rest(&self, bell: &Bell, most: Duration) {
         let began = self.routes.clock.now();
         if self.routes.rests() {
@@ -126,8 +127,8 @@ impl Scouts {
 
     /// Asks one node after the other until one answers that serves slots; whether one did.
     ///
-    /// Between a master's failure and its replacement all say that their cluster is down. They are asked again at once, and no answer of
-    /// the failed one is waited for: it may be frozen, and go on as the master soon after another is one.
+    /// Between a master's failure and its replacement all say that their cluster is down. They are asked again after [`URGED_EVERY`], and
+    /// no answer of the failed one is waited for: it may be frozen, and go on as the master soon after another is one.
     fn round(self: &Arc<Self>) -> bool {
         self.told.try_iter().for_each(drop);
         let (mut failure, mut is_down) = (None, false);
