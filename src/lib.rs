@@ -175,7 +175,8 @@
 // | grant | in memory: give the first parked one the tenure. Of a server it is a plain word |
 // | pass on, give way | hand a tenure to another thread in memory; let other processes ask first |
 // | bid, call, stop | what a wait is for; who waits; what ends its wait |
-// | hint, news, poll | a message that says: look again; whether one is to be expected; a look without one |
+// | wait, step | one call's waiting at a store, as a machine; what it does next |
+// | hint, news, poll | a message that says: look again; what a wait was told; a look without one |
 // | answer_by, begin_by, connect_by, execute_within | when an answer, a turn, a connection is not waited for any more; how long after its sending the server may execute an attempt |
 // | patience, outage, budget | how long a call goes on asking; no answers from a store; how long that is borne |
 // | sweep | free the key of a tenure that is over, in the background, until its last lease has ended |

@@ -6,7 +6,7 @@ use crate::base::sync::boot_nanos;
 use std::time::Duration;
 
 /// A point in time, in nanoseconds since boot. All arithmetic saturates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Moment(pub(crate) u64);
 
 impl Moment {

@@ -5,8 +5,8 @@
 
 use super::patience::Patience;
 use super::primitive::{Primitive, Take};
-use super::queue::Manner;
-use super::wait::Outcome;
+use super::waiting::queue::Manner;
+use super::waiting::wait::Outcome;
 use crate::base::config::{Asked, Reentry};
 use crate::base::error::{Applied, Error, Result};
 use crate::base::key::Key;

@@ -1,7 +1,7 @@
 //! Who answers the verbs of a [`RedLock`] by asking another: what points to a lock, and a kind, which asks its engine.
 
 use super::engine::Engine;
-use super::{Batch, RedLock, Terms, wait};
+use super::{Batch, RedLock, Terms, acquire};
 use crate::base::error::Result;
 use crate::lease::hold::Hold;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub(super) use answered_by;
 /// The two verbs of a lock that an engine has from other files, so that it has them all by name.
 impl Engine {
     pub(super) fn acquire(&self, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
-        wait::acquire(self, resource, terms)
+        acquire::acquire(self, resource, terms)
     }
 
     pub(super) fn batch(&self) -> Option<Batch<'_>> {

@@ -2,7 +2,7 @@
 
 use super::engine::Engine;
 use super::primitive::Renewed;
-use super::queue::{Ticket, stays};
+use super::waiting::queue::{Ticket, stays};
 use crate::base::error::Result;
 use crate::base::key::Key;
 use crate::base::mutant::{self, Mutant};

@@ -8,7 +8,7 @@ mod spread;
 mod telling;
 
 use super::primitive::{GroupPrimitive, Primitive, Renewed, Take, heard};
-use super::queue::{Manner, Queue};
+use super::waiting::queue::{Manner, Queue};
 use crate::base::config::Config;
 use crate::base::key::{EPOCH, Key};
 use crate::base::say::say;

@@ -7,9 +7,8 @@
 //! | `guard.rs` | [`Guard`], which is [`LockGuard`] and [`OwnedGuard`], [`Request`] and [`LockAction`] |
 //! | `forward.rs` | the verbs of what asks another: a kind its engine, a pointer what it points to |
 //! | `patience.rs` | [`Terms`], and how long a call goes on asking |
-//! | `wait.rs` | how a thread waits for a lock: in the line of its process, then with a bid for a tenure |
-//! | `wait/bid.rs` | the waiting loop, whatever is bid for, and what a bid has to do |
-//! | `wait/line.rs` | the threads of this process that wait for the same lock |
+//! | `acquire.rs` | how a thread acquires a lock: in the line of its process, then with a bid for a tenure |
+//! | `waiting.rs` and `waiting/` | how a call waits for what is taken, whatever that is: one wait as a machine, the loop around it, the line of this process, the queue of processes |
 //! | `engine.rs` | the accounting of acquire and re-entry |
 //! | `ending.rs` | how a hold is given up, and how its tenure ends: a table |
 //! | `keeping.rs` | what background threads do to what is held |
@@ -24,7 +23,7 @@
 //! | `while_held.rs` and `command.rs` | commands of a caller's that are run only while a lock is held |
 //! | `batch.rs` | several locks of one store, taken and released by one command |
 //!
-//! A call goes down once and comes back: a verb of the trait (`forward.rs`), the line and the bid (`wait.rs`), the belief
+//! A call goes down once and comes back: a verb of the trait (`forward.rs`), the line and the bid (`acquire.rs`), the belief
 //! (`engine.rs`, `ending.rs`), one attempt after the other (`patience.rs`), the commands of the kind (`keys.rs`), and from
 //! there to the [store](crate::store).
 //!
@@ -56,6 +55,7 @@
 //! `tests/faults/rows.txt` that it makes true; the changelog. Whether a test of waiting threads can fail depends on how long
 //! locks are passed on in memory: `HandOff` sets that.
 
+mod acquire;
 mod batch;
 mod command;
 mod ending;
@@ -69,8 +69,7 @@ mod kinds;
 mod multi;
 mod patience;
 mod primitive;
-mod queue;
-mod wait;
+mod waiting;
 mod while_held;
 
 use crate::base::error::{Error, Result};

@@ -1,6 +1,6 @@
 //! The contract of a kind with the engine: what one command does at its store.
 
-use super::queue::{Manner, Queue};
+use super::waiting::queue::{Manner, Queue};
 use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::base::say::say;

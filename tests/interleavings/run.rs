@@ -46,14 +46,16 @@ mod source {
         pub(crate) mod watchdog;
     }
     pub(crate) mod lock {
-        pub(crate) mod wait {
+        pub(crate) mod waiting {
             pub(crate) mod bid;
             pub(crate) mod line;
+            mod policy;
+            pub(crate) mod wait;
         }
     }
     pub(crate) mod registry;
 }
-use source::lock::wait;
+use source::lock::waiting;
 use source::{lease, registry};
 
 /// The crate's own, but for what threads share.
@@ -109,6 +111,7 @@ const TESTS: &[(&str, fn())] = &[
     ("waits::a_cancelled_waiter_wakes_and_leaves_nothing", waits::a_cancelled_waiter_wakes_and_leaves_nothing),
     ("waits::a_shutdown_wakes_whoever_waits", waits::a_shutdown_wakes_whoever_waits),
     ("waits::a_wait_that_ends_asks_once_more", waits::a_wait_that_ends_asks_once_more),
+    ("waits::who_is_told_while_it_asks_does_not_sleep", waits::who_is_told_while_it_asks_does_not_sleep),
     ("waits::a_poll_ends_the_sleep_of_who_is_not_told", waits::a_poll_ends_the_sleep_of_who_is_not_told),
     (
         "renewals::what_is_watched_is_renewed_until_it_is_released",

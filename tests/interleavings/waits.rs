@@ -10,7 +10,8 @@ use crate::base::time::Clock;
 use crate::store::Store;
 use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::sync::{advance, thread};
-use crate::wait::bid::{Bid, Call, Outcome};
+use crate::waiting::bid::{Bid, Call, Told};
+use crate::waiting::wait::{News, Outcome};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +36,40 @@ impl Bid for Bidder {
     }
 }
 
+/// One that is told by name, as a ticket in a queue is, behind another.
+struct Queued {
+    bidder: Bidder,
+    told: Arc<Told>,
+}
+
+impl Bid for Queued {
+    type Won = ();
+
+    fn ask(&mut self) -> Result<Outcome<()>> {
+        self.bidder.ask()
+    }
+
+    fn listen(&self, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
+        self.bidder.listen(semaphore)
+    }
+
+    fn rank(&self) -> Option<u32> {
+        Some(1)
+    }
+
+    fn forget_news(&self) {
+        self.told.forget();
+    }
+
+    fn take_news(&self) -> Option<News> {
+        self.told.take()
+    }
+
+    fn withdraw(&mut self) {
+        self.bidder.withdraw();
+    }
+}
+
 /// What a call waits by.
 #[derive(Default, Clone)]
 struct Terms {
@@ -53,12 +88,16 @@ impl Terms {
 
     /// Whether the call got the lock, which it has released then.
     fn wait_for(&self, store: &Arc<Store>) -> Result<bool> {
+        self.wait_as(store, &mut Bidder(Arc::clone(store)))
+    }
+
+    fn wait_as(&self, store: &Store, bid: &mut impl Bid<Won = ()>) -> Result<bool> {
         let (config, counters) = (&self.config(), &Counters::default());
         let deadline = self.limit.map(|limit| Clock::Boot.now().plus(limit));
         let stop = Stop::new(&Clock::Boot, &self.shutdown, "n").at(deadline).cancelled_by(self.token.as_ref());
         let stop = &stop.woken_by(&self.semaphore);
         let call = Call { config, stop, contention: &Contention::new(counters), semaphore: &self.semaphore };
-        let won = call.contend(&mut Bidder(Arc::clone(store)))?.is_some();
+        let won = call.contend(bid)?.is_some();
         if won {
             store.free();
         }
@@ -97,6 +136,24 @@ pub(crate) fn a_confirmation_that_comes_late_is_a_reason_to_look() {
     store.confirm();
     assert!(waiting.into_iter().all(|call| call.join().unwrap().unwrap()));
     store.assert_untouched();
+}
+
+/// The lock is free, and then it is told so: whether it asks then, has its answer, or sleeps, it looks.
+pub(crate) fn who_is_told_while_it_asks_does_not_sleep() {
+    for news in [News::ForIt, News::ForAll { at: Clock::Boot.now(), share: 0 }] {
+        let (store, terms, told) = (taken(Store::default()), Terms::default(), Arc::<Told>::default());
+        let mut bid = Queued { bidder: Bidder(Arc::clone(&store)), told: Arc::clone(&told) };
+        let waiting = {
+            let (store, terms) = (Arc::clone(&store), terms.clone());
+            thread::spawn(move || terms.wait_as(&store, &mut bid))
+        };
+        store.expire();
+        if told.put(news) {
+            terms.semaphore.release();
+        }
+        assert!(waiting.join().unwrap().unwrap());
+        store.assert_untouched();
+    }
 }
 
 pub(crate) fn a_cancelled_waiter_wakes_and_leaves_nothing() {

@@ -1,7 +1,8 @@
 //! A model of the protocol, searched exhaustively within bounds: docs/model.md says what is in it and what is not.
 //!
 //! What a client believes is not modelled but is the crate's own code: `belief.rs` drives [`lease::tenure::Tenure`] with a
-//! clock set by hand. The server and the order in which things happen are the model.
+//! clock set by hand. When a call that waits looks is the crate's own code, too: `queue/client.rs` drives [`lock::waiting::wait::Wait`].
+//! The server and the order in which things happen are the model.
 
 #![forbid(unsafe_code)]
 // What is public in the crate cannot be reached from outside of this program.
@@ -25,8 +26,14 @@ mod source {
         pub(crate) mod nodes;
         pub(crate) mod tenure;
     }
+    pub(crate) mod lock {
+        pub(crate) mod waiting {
+            mod policy;
+            pub(crate) mod wait;
+        }
+    }
 }
-use source::{base, lease};
+use source::{base, lease, lock};
 
 mod belief;
 mod mutants;

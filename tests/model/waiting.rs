@@ -185,7 +185,7 @@ impl State {
 }
 
 impl Waiting {
-    /// src/lock/wait/bid.rs: empty the semaphore, ask, listen, sleep.
+    /// src/lock/waiting/bid.rs: empty the semaphore, ask, listen, sleep.
     fn step(&self, state: &mut State) {
         let late = self.mutant == Some(Mutant::EmptiesAfterTry);
         let head = &mut state.queue[0];

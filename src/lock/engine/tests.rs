@@ -1,7 +1,7 @@
 //! Two kinds on one client and one name; and a kind whose tenures threads share.
 
+use super::super::acquire::acquire;
 use super::super::patience::Terms;
-use super::super::wait::acquire;
 use super::*;
 use crate::base::config::HandOff;
 use crate::lock::kinds::local::engine_in_memory;

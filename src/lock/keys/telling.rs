@@ -8,7 +8,7 @@ use crate::base::signal::{Deaf, Listening, Semaphore};
 use crate::base::time::Moment;
 use crate::lease::tenure::{Audience, Tenure};
 use crate::lock::primitive::heard;
-use crate::lock::queue::Queue;
+use crate::lock::waiting::queue::Queue;
 use crate::store::node::{Answer, Arg, Failure, Reply};
 use arrayvec::ArrayVec;
 use std::sync::Arc;

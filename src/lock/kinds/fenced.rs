@@ -16,7 +16,7 @@ use crate::lock::engine::Engine;
 use crate::lock::forward::answered_by;
 use crate::lock::keys::{Acquire, Keys, asks};
 use crate::lock::primitive::{Primitive, Renewed, Take};
-use crate::lock::queue::{Manner, Queue};
+use crate::lock::waiting::queue::{Manner, Queue};
 use crate::lock::{Command, RedLock};
 use crate::store::node::{Arg, Failure, Lane, Limits, Reply};
 use std::sync::Arc;

@@ -16,7 +16,7 @@ use crate::lease::tenure::{Keeper, LossCause, Tenure};
 use crate::lock::engine::Engine;
 use crate::lock::patience::Terms;
 use crate::lock::primitive::{Primitive, Renewed, Take};
-use crate::lock::queue::Manner;
+use crate::lock::waiting::queue::Manner;
 use crate::lock::{Batch, RedLock};
 use crate::store::Health;
 use crate::store::node::{Failure, Lane, Limits};

@@ -29,7 +29,7 @@ const LAYERS: &[Layer] = &[
     apart(&["lease::sweeper", "lease::watchdog", "registry"]),
     apart(&["lease::freed"]),
     apart(&["client"]),
-    together(&["lock::primitive", "lock::queue"]),
+    together(&["lock::primitive", "lock::waiting"]),
     together(&["lock"]),
     apart(&[
         "lock::kinds::fenced",
@@ -162,6 +162,6 @@ fn the_parser_of_uses_knows_their_forms() {
 #[test]
 fn a_room_inside_of_another_is_its_own() {
     assert_eq!(room_of("lock::kinds::local::plan").unwrap().1, "lock::kinds::local");
-    assert_eq!(room_of("lock::wait").unwrap().1, "lock");
+    assert_eq!(room_of("lock::acquire").unwrap().1, "lock");
     assert_eq!(room_of("lease::hold::Hold").unwrap().1, "lease::hold");
 }

@@ -60,7 +60,7 @@ const SETUPS: [(&str, u8, Limits); 9] = [
     ("a server without memory", 2, Limits { failures: 1, to_all: 1, ..NONE }),
 ];
 
-/// Where a pace is kept each asks as often as it likes.
+/// Where a pace is kept each asks as often as it likes. A queue lasts for longer than any sleep, as three poll caps do.
 pub(super) const PACED: Setup = Setup {
     clients: &[comes(0, 0), comes(1, 99), doubts(1, 99)],
     lease: 6,
@@ -68,7 +68,7 @@ pub(super) const PACED: Setup = Setup {
     left: 1,
     response: 1,
     end: 10,
-    pace: Some(Pace { hold: 2, queue: 4, wait: 4 }),
+    pace: Some(Pace { hold: 2, queue: 7, wait: 4 }),
     limits: NONE,
 };
 
@@ -85,7 +85,7 @@ const PACES: [Paced; 10] = [
     ("one is stopped", PACED, 6, STOPS),
     ("a release that gives to nobody, one gives up", PACED, 4, Limits { to_all: 1, leaves: 1, ..NONE }),
     ("no company", PACED, 4, Limits { plain: 1, newcomers: 1, ..NONE }),
-    ("a message is lost", PACED, 6, Limits { losses: 1, ..NONE }),
+    ("a message is lost", PACED, 8, Limits { losses: 1, ..NONE }),
     ("an answer is lost", PACED, 5, Limits { breaks: 1, ..NONE }),
     ("one dies", PACED, 8, Limits { deaths: 1, ..NONE }),
     ("two die, short leases", Setup { lease: 3, ..PACED }, 6, Limits { deaths: 2, plain: 1, ..NONE }),
@@ -107,7 +107,8 @@ pub(super) const FOREIGN: Limits = Limits { foreign: 1, yields: 1, ..NONE };
 
 /// Whoever waits has the lock after so many ticks.
 pub(super) const fn within(wait: u8, setup: Setup, limits: Limits) -> Setup {
-    Setup { pace: Some(Pace { hold: 2, queue: 4, wait }), limits, ..setup }
+    let queue = setup.lease + 1;
+    Setup { pace: Some(Pace { hold: 2, queue, wait }), limits, ..setup }
 }
 
 /// Searches until that is found, and no deeper than so; zero: within the bounds alone.

@@ -1,7 +1,11 @@
-//! What a process does: src/lock/wait.rs, src/lock/wait/bid.rs and the sweeper behind them.
+//! What a process does: src/lock/acquire.rs, src/lock/waiting/bid.rs and the sweeper behind them. When it looks is said by
+//! src/lock/waiting/wait.rs itself.
 
 use super::state::{Answer, Ask, Client, Doing, Held, Limits, Manner, Message, Names, Owner, Request, State, Ticket};
+use crate::base::time::Moment;
+use crate::lock::waiting::wait::{Hearing, News, Outcome, Step, Wait};
 use crate::state::Tick;
+use std::time::Duration;
 
 /// The bounds of a search. Within them everything that can happen is tried, in every order.
 #[derive(Debug, Clone, Copy)]
@@ -82,6 +86,31 @@ pub(super) struct Crowd {
     pub(super) mutant: Option<Mutant>,
 }
 
+/// A lock is given for three of them where a pace is kept. Delays of some ms fall within one.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Longer than a search lasts.
+const POLL_CAP: Duration = Duration::from_secs(1_000);
+
+fn span(ticks: Tick) -> Duration {
+    TICK * u32::from(ticks)
+}
+
+fn moment(tick: Tick) -> Moment {
+    Moment(0).plus(span(tick))
+}
+
+fn end_of(tick: Tick) -> Moment {
+    Moment(moment(tick).plus(TICK).0 - 1)
+}
+
+impl Client {
+    /// Whether it looks in this tick without news. Where no pace is kept it may look whenever it likes.
+    pub(super) fn looks(&self, tick: Tick) -> bool {
+        self.wait.as_ref().is_none_or(|wait| !matches!(wait.clone().next(end_of(tick)), Step::Sleep(_)))
+    }
+}
+
 /// Clocks may differ by so much within a lease.
 const MARGIN: Tick = 1;
 
@@ -102,7 +131,7 @@ impl Crowd {
             manner: Manner::Queued,
             sent: 0,
             first: 0,
-            look: 0,
+            wait: None,
             waited: 0,
             stopped: false,
             dead: false,
@@ -145,7 +174,9 @@ impl Crowd {
         let client = &mut state.clients[number];
         client.asks -= 1;
         client.ask += 1;
-        (client.doing, client.sent, client.manner, client.look) = (Doing::Asking(None), now, manner, 0);
+        (client.doing, client.sent, client.manner) = (Doing::Asking(None), now, manner);
+        // From now on it waits for the answer.
+        client.wait.as_mut().map(|wait| wait.next(end_of(now)));
         let (names, deadline) = (state.names(number), now + self.setup.response);
         state.wire.push(Request::Ask(Ask { names, manner, deadline, awaited: true }));
     }
@@ -167,7 +198,7 @@ impl Crowd {
     /// Its wait is over, so what is told to it is heard by nobody.
     pub(super) fn rest(state: &mut State, number: usize, doing: Doing) {
         let client = &mut state.clients[number];
-        (client.doing, client.manner, client.look, client.waited) = (doing, Manner::Queued, 0, 0);
+        (client.doing, client.manner, client.wait, client.waited) = (doing, Manner::Queued, None, 0);
         state.messages.retain(|message| message.client() != number);
     }
 
@@ -198,7 +229,7 @@ impl Crowd {
 
     /// An answer arrives, to an ask or to a renewal.
     pub(super) fn hear_answer(&self, state: &mut State, number: usize) {
-        let (now, &Client { sent, manner, .. }) = (state.now, &state.clients[number]);
+        let (now, &Client { sent, .. }) = (state.now, &state.clients[number]);
         let validity = self.setup.lease - MARGIN;
         match state.clients[number].doing {
             Doing::Asking(Some(Answer::Granted)) if now < sent + validity => {
@@ -208,10 +239,11 @@ impl Crowd {
                 state.wire.push(Request::Release(state.owner(number)));
                 self.ask_again(state, number);
             }
-            // It listens from now on, and asks once more.
-            Doing::Asking(Some(Answer::Busy(_))) if manner != Manner::Queued => self.ask_on(state, number),
-            Doing::Asking(Some(Answer::Busy(look))) => {
-                (state.clients[number].doing, state.clients[number].look) = (Doing::Waiting, look);
+            Doing::Asking(Some(Answer::Busy(left, rank))) => {
+                self.waits_on(state, number, Outcome::Busy(left.map(span)), rank);
+            }
+            Doing::Asking(Some(Answer::Left(left, rank))) => {
+                self.waits_on(state, number, Outcome::Left(span(left)), rank);
             }
             Doing::Holding(until, Some((sent, Some(true)))) => {
                 state.clients[number].doing = Doing::Holding(until.max(sent + validity), None);
@@ -221,6 +253,24 @@ impl Crowd {
         }
     }
 
+    /// What its wait makes of an answer. One that did not queue does not listen yet.
+    fn waits_on(&self, state: &mut State, number: usize, outcome: Outcome<()>, rank: u8) {
+        let (now, client) = (state.now, &mut state.clients[number]);
+        let mut wait = client.wait.take().unwrap_or_else(|| Wait::new(POLL_CAP, None, false));
+        let hearing = if client.manner == Manner::Queued { Hearing::Open } else { Hearing::NotYet };
+        wait.answered([moment(client.sent), moment(now)], &outcome, Some(u32::from(rank)), hearing);
+        if wait.next(moment(now)) == Step::Listen {
+            wait.listens(moment(now), Hearing::Open);
+        }
+        client.doing = Doing::Waiting;
+        client.wait = Some(wait);
+        if client.looks(now) {
+            self.ask_on(state, number);
+        }
+        let client = &mut state.clients[number];
+        client.wait.take_if(|_| self.setup.pace.is_none());
+    }
+
     /// A message is a proof to the last ask alone, of one who believes, and while less than half of the offer is over. Else it is a hint.
     pub(super) fn hear(&self, state: &mut State, message: Message) {
         let number = message.client();
@@ -228,7 +278,16 @@ impl Crowd {
             let client = &state.clients[number];
             let sent = if self.has(Mutant::BelievesWhenTold) { state.now } else { client.sent };
             Self::rest(state, number, self.holding(state.now, sent + self.setup.offer - MARGIN));
-        } else {
+            return;
+        }
+        let (now, client) = (state.now, &mut state.clients[number]);
+        let news = match message {
+            Message::Given(_) => News::ForIt,
+            // By name or with all: its share of the time is less than a tick.
+            Message::Free(_) => News::ForAll { at: moment(now), share: 1 },
+        };
+        client.wait.iter_mut().for_each(|wait| wait.told(news));
+        if client.looks(now) {
             self.ask(state, number, Manner::Queued);
         }
     }

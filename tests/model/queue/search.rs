@@ -166,7 +166,7 @@ impl State {
         let hears = |message: &Message| self.clients[message.client()].waits();
         let acts = |number: usize| {
             let client = &self.clients[number];
-            let looks = client.waits() && client.look <= self.now;
+            let looks = client.waits() && client.looks(self.now);
             looks || client.is_awake() && matches!(client.doing, Doing::Asking(Some(_)))
         };
         self.wire.iter().any(is_served) || self.messages.iter().any(hears) || (0..self.clients.len()).any(acts)
@@ -228,7 +228,7 @@ impl Crowd {
         may(Action::Come(number, Manner::Queued), comes);
         may(Action::Come(number, Manner::Newcomer), comes && limits.newcomers > 0);
         may(Action::Come(number, Manner::Plain), comes && limits.newcomers > 0);
-        may(Action::Look(number), client.waits() && client.asks > 0 && client.look <= state.now);
+        may(Action::Look(number), client.waits() && client.asks > 0 && client.looks(state.now));
         may(Action::GiveUp(number), client.waits() && limits.leaves > 0);
         may(Action::Unanswered(number), client.doing == Doing::Asking(None) && is_over);
         may(Action::Unanswered(number), is_answered && limits.breaks > 0);

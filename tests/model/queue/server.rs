@@ -1,7 +1,9 @@
 //! The server: what each script does to the lock and its queue.
 
 use super::client::{Crowd, Mutant};
-use super::state::{Answer, Ask, Doing, FOREIGNER, Fault, Held, Manner, Message, Names, Owner, Request, State, Way};
+use super::state::{
+    Answer, Ask, Client, Doing, FOREIGNER, Fault, Held, Manner, Message, Names, Owner, Request, State, Way,
+};
 use crate::state::Tick;
 
 impl Crowd {
@@ -41,7 +43,7 @@ impl Crowd {
     fn asked(&self, state: &mut State, Ask { names, .. }: Ask) -> Answer {
         let owner = names.last.owner;
         if state.lock.is_some() && !state.has(owner) {
-            return self.busy(state);
+            return self.busy(state, names);
         }
         self.take(state, owner, self.setup.lease, None);
         Answer::Granted
@@ -60,7 +62,7 @@ impl Crowd {
         }
         self.join(state, ask);
         state.is_timed |= is_left;
-        self.busy(state)
+        self.busy(state, ask.names)
     }
 
     /// Takes the place that it has by an earlier name.
@@ -92,11 +94,16 @@ impl Crowd {
         }
     }
 
-    /// It looks when the TTL ends that it is told, and as often as an offer ends.
-    fn busy(&self, state: &State) -> Answer {
-        let until = state.lock.map(|held| held.until).or(state.mark).unwrap_or(Tick::MAX);
-        let offer = if self.has(Mutant::LooksAtTheEnd) { Tick::MAX } else { state.now + self.setup.offer };
-        Answer::Busy(self.setup.pace.map_or(0, |_| until.min(offer)))
+    /// Where no pace is kept nobody counts how long anything lasts.
+    fn busy(&self, state: &State, names: Names) -> Answer {
+        let rank = state.queue.iter().position(|ticket| *ticket == names.last).unwrap_or(0);
+        let rank = if self.has(Mutant::LooksAtTheEnd) || self.setup.pace.is_none() { 0 } else { rank as u8 };
+        let left = |until: Tick| until.saturating_sub(state.now);
+        match (state.lock, state.mark) {
+            _ if self.setup.pace.is_none() => Answer::Busy(None, rank),
+            (None, Some(until)) => Answer::Left(left(until), rank),
+            (held, _) => Answer::Busy(held.map(|held| left(held.until)), rank),
+        }
     }
 
     /// Gives the lock to an owner, or more time to the one that has it.
@@ -176,7 +183,9 @@ impl Crowd {
 
     fn tell_all(&self, state: &mut State) {
         if !self.has(Mutant::TellsNobody) {
-            let waiting = (0..state.clients.len()).filter(|number| state.clients[*number].wants());
+            // Who did not ask for a place does not listen yet.
+            let hears = |client: &Client| client.wants() && client.manner == Manner::Queued;
+            let waiting = (0..state.clients.len()).filter(|number| hears(&state.clients[*number]));
             state.messages.extend(waiting.map(Message::Free).collect::<Vec<_>>());
         }
     }

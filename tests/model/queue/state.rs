@@ -1,5 +1,6 @@
 //! The model's state: the lock, its queue and the mark beside it, what is on the wire, and the processes.
 
+use crate::lock::waiting::wait::Wait;
 use crate::state::Tick;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -155,8 +156,8 @@ pub(super) struct Client {
     pub(super) manner: Manner,
     pub(super) sent: Tick,
     pub(super) first: u8,
-    /// When it looks without news, and for how long it has been waiting: where a pace is kept.
-    pub(super) look: Tick,
+    /// Where a pace is kept: what it waits by, and for how long it has been waiting.
+    pub(super) wait: Option<Wait>,
     pub(super) waited: Tick,
     pub(super) stopped: bool,
     pub(super) dead: bool,
@@ -175,8 +176,10 @@ pub(super) enum Doing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Answer {
     Granted,
-    /// When it has to look again at the latest.
-    Busy(Tick),
+    /// The lock is another's for so many ticks, if they are known. So many are before it in the queue.
+    Busy(Option<Tick>, u8),
+    /// It is free, and for so many ticks left to the foreigner.
+    Left(Tick, u8),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -11,7 +11,7 @@ use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
 use crate::lock::engine::Engine;
 use crate::lock::primitive::{Primitive, Renewed, Take};
-use crate::lock::queue::Manner;
+use crate::lock::waiting::queue::Manner;
 use crate::registry::{current_thread, registry};
 use crate::store::node::{Failure, Lane, Limits};
 use parking_lot::Mutex;

@@ -7,7 +7,7 @@ use crate::base::say::say;
 use crate::base::time::{Lease, Moment};
 use crate::lease::tenure::{Standing, Tenure};
 use crate::lock::primitive::{Primitive, Take};
-use crate::lock::queue::Manner;
+use crate::lock::waiting::queue::Manner;
 use crate::store::node::{Failure, Lane, Limits};
 use std::sync::Arc;
 

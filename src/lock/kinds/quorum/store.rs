@@ -10,7 +10,7 @@ use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Clock, Lease, Moment};
 use crate::lease::tenure::Tenure;
 use crate::lock::primitive::{Primitive, Renewed, Take};
-use crate::lock::queue::Manner;
+use crate::lock::waiting::queue::Manner;
 use crate::store::Health;
 use crate::store::node::{Failure, GRACE, Lane, Limits};
 use crossbeam_channel::{Receiver, bounded};

@@ -12,7 +12,7 @@ use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
 use crate::lock::keys::{ProlongArgs, QUARANTINE, SERVING, takes};
 use crate::lock::primitive::{Primitive, Renewed, Take};
-use crate::lock::queue::Manner;
+use crate::lock::waiting::queue::Manner;
 use crate::registry::{current_thread, registry};
 use crate::store::Answers;
 use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Reply};

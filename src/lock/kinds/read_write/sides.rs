@@ -9,7 +9,7 @@ use crate::client::Space;
 use crate::lease::tenure::Tenure;
 use crate::lock::keys::{Keys, takes};
 use crate::lock::primitive::Primitive;
-use crate::lock::queue::Manner;
+use crate::lock::waiting::queue::Manner;
 use crate::store::node::{Answer, Arg, Failure, Limits, Verb};
 use crate::store::{Answers, Store};
 use arrayvec::ArrayVec;

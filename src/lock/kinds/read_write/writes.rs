@@ -9,7 +9,7 @@ use crate::base::time::{Lease, Moment};
 use crate::lease::tenure::Tenure;
 use crate::lock::keys::QUARANTINE;
 use crate::lock::primitive::{Primitive, Renewed, Take};
-use crate::lock::queue::Manner;
+use crate::lock::waiting::queue::Manner;
 use crate::registry::registry;
 use crate::store::node::{Arg, Failure, Lane, Limits, Reply};
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! A lock that is passed on while its taker goes, or while it is taken away.
 
 use super::super::primitive::{Primitive, Renewed, Take};
-use super::line::Place;
+use crate::lock::waiting::line::Place;
+
 use super::*;
 use crate::base::config::HandOff;
 use crate::base::time::{Lease, Moment};

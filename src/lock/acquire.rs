@@ -1,14 +1,13 @@
-//! How a thread waits for a lock of any kind: in the line of its process, and at the head of it with a bid for a
-//! tenure.
-
-mod bid;
-mod line;
+//! How a thread acquires a lock of any kind: in the line of its process, and at the head of it with a bid for a tenure.
 
 use super::engine::Engine;
 use super::keeping::Departure;
 use super::patience::{Patience, Terms};
 use super::primitive::heard;
-use super::queue::{Given, Manner, Ticket, offer};
+use super::waiting::bid::{Bid, Call};
+use super::waiting::line::{Backing, Line};
+use super::waiting::queue::{Given, Manner, Ticket, offer};
+use super::waiting::wait::{News, Outcome};
 use crate::base::config::Asked;
 use crate::base::error::{Error, Result};
 use crate::base::key::Key;
@@ -20,12 +19,8 @@ use crate::base::time::{Lease, Moment};
 use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
 use crate::registry::{Entered, Left, Lent, registry};
-use bid::{Bid, Call, looks_when_woken};
-use line::{Backing, Line};
 use std::cell::OnceCell;
 use std::sync::Arc;
-
-pub(crate) use bid::Outcome;
 
 #[cfg(test)]
 mod tests;
@@ -199,7 +194,6 @@ impl TenureBid<'_> {
         }
         self.ticket.get().into_iter().for_each(|ticket| ticket.offers(self.tenure.owner(), self.offer));
         self.asked_at = (self.engine.space.clock.now(), self.engine.space.forced());
-        self.ticket.get().into_iter().for_each(|ticket| ticket.looks());
         let manner = self.ticket.get().map_or(Manner::Newcomer, Manner::Queued);
         let outcome = self.engine.try_take(&mut self.tenure, self.asked, manner, self.patience);
         // Executed late it joins, and may be given the lock: as its owner, unless that has it now.
@@ -256,11 +250,16 @@ impl Bid for TenureBid<'_> {
         }
     }
 
-    fn sleeps_until(&self, woken: bool) -> Moment {
-        match self.ticket.get() {
-            Some(ticket) => ticket.sleeps_until(woken),
-            None => looks_when_woken(woken),
-        }
+    fn rank(&self) -> Option<u32> {
+        self.ticket.get()?.rank()
+    }
+
+    fn forget_news(&self) {
+        self.ticket.get().into_iter().for_each(|ticket| ticket.told().forget());
+    }
+
+    fn take_news(&self) -> Option<News> {
+        self.ticket.get()?.told().take()
     }
 
     fn is_of_this_process(&self) -> bool {

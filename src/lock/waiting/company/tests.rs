@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::key::Naming;
+use std::time::Duration;
 
 fn key(name: &str) -> Key {
     Key::new(Naming::Redisson, "", name)

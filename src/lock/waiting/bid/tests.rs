@@ -4,7 +4,7 @@ use super::*;
 use crate::base::config::Settings;
 use crate::base::signal::{CancelToken, Shutdown};
 use crate::base::stats::Counters;
-use crate::base::time::Clock;
+use crate::base::time::{Clock, Moment};
 use parking_lot::Mutex;
 use std::panic::AssertUnwindSafe;
 
@@ -45,7 +45,7 @@ impl Shared {
 
     fn listen(&self, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
         self.listeners.lock().push(Arc::clone(semaphore));
-        Some(Box::new(Told))
+        Some(Box::new(Heard))
     }
 
     fn is_listened_to(&self) -> bool {
@@ -53,9 +53,9 @@ impl Shared {
     }
 }
 
-struct Told;
+struct Heard;
 
-impl Listening for Told {
+impl Listening for Heard {
     fn is_confirmed(&self) -> bool {
         true
     }
@@ -217,33 +217,114 @@ fn what_is_never_believed_is_not_asked_for_without_end() {
     assert_eq!((bid.answers.len(), bid.withdrawals), (2, 1));
 }
 
-/// Who waits long for a lock in demand looks at as many of its unlocks as who has just come; what an answer says of an
-/// unchanged lock, however late it comes, is no reason to follow more hints.
+/// One that tells what it was told, and counts how often it is asked.
+#[derive(Default)]
+struct Noted {
+    told: Told,
+    asked: usize,
+    semaphore: std::cell::OnceCell<Arc<Semaphore>>,
+}
+
+impl Bid for Noted {
+    type Won = ();
+
+    /// Told of something far away while it is asked for the second time, and of a reason of its own the third time.
+    fn ask(&mut self) -> Result<Outcome<()>> {
+        self.asked += 1;
+        let news = match self.asked {
+            2 => Some(News::ForAll { at: Moment::MAX, share: 1 }),
+            3 => Some(News::ForIt),
+            _ => None,
+        };
+        if let (Some(news), Some(semaphore)) = (news, self.semaphore.get()) {
+            assert!(!self.told.put(news), "it looks for news when it has its answer");
+            semaphore.release();
+        }
+        Ok(Outcome::Busy(None))
+    }
+
+    fn listen(&self, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
+        _ = self.semaphore.set(Arc::clone(semaphore));
+        Some(Box::new(Heard))
+    }
+
+    fn rank(&self) -> Option<u32> {
+        Some(1)
+    }
+
+    fn forget_news(&self) {
+        self.told.forget();
+    }
+
+    fn take_news(&self) -> Option<News> {
+        self.told.take()
+    }
+}
+
+/// It sleeps on when it is woken for news that are not due, and is not put to sleep by those when it has a reason to look.
 #[test]
-fn only_hints_without_a_change_of_the_lock_are_put_off() {
-    let (began, minute, ms) = (Moment(1), Duration::from_secs(60), Duration::from_millis);
-    let mut hints = Hints::default();
-    let mut is_forgiven = |asked: Moment, answered: Moment, left: Option<Duration>| {
-        hints.paid = Moment::MAX;
-        hints.note_end(asked, answered, left);
-        hints.paid == Moment(0)
-    };
-    let late = began.plus(ms(50));
-    assert!(!is_forgiven(began, began, Some(minute)));
-    assert!(!is_forgiven(began, began, Some(minute)));
-    assert!(!is_forgiven(began, late, Some(minute)), "the answer took 50 ms");
-    assert!(!is_forgiven(began.plus(ms(40)), late, Some(minute - ms(40))));
-    assert!(is_forgiven(began, late, Some(2 * minute)), "taken anew, or prolonged");
-    assert!(is_forgiven(began, late, Some(minute)), "taken anew, for less");
-    assert!(is_forgiven(began, late, None), "without an end");
-    assert!(!is_forgiven(began, late, None));
+fn what_is_told_while_it_asks_is_heard_after_the_answer() {
+    let mut bid = Noted::default();
+    assert!(contend(&mut bid, Duration::from_millis(50), None).unwrap().is_none());
+    assert_eq!(bid.asked, 3, "at first, when it listens, and when its time is over");
+    let mut bid = Noted { asked: 1, ..Noted::default() };
+    assert!(contend(&mut bid, Duration::from_millis(50), None).unwrap().is_none());
+    assert_eq!(bid.asked, 5, "and at once, as it was told for itself");
 }
 
 #[test]
-fn a_row_of_hints_is_followed_at_once_and_more_in_their_time() {
-    let now = Moment(1_000_000_000);
-    let mut hints = Hints::default();
-    assert!((0..HINTS_AT_ONCE).all(|_| hints.pay(now).is_zero()));
-    assert_eq!([hints.pay(now), hints.pay(now)], [HINT_EVERY, 2 * HINT_EVERY]);
-    assert!(hints.pay(now.plus(3 * HINT_EVERY)).is_zero());
+fn a_reason_of_its_own_is_kept_and_so_is_the_first_of_all() {
+    let (first, later) = ([1, 2]).map(|at| News::ForAll { at: Moment(at), share: 0 }).into();
+    let told = Told::default();
+    [first, later].into_iter().for_each(|news| assert!(told.put(news)));
+    assert_eq!([told.take(), told.take()], [Some(first), None]);
+    [first, News::ForIt, later].into_iter().for_each(|news| assert!(told.put(news)));
+    assert_eq!(told.take(), Some(News::ForIt));
+}
+
+/// Told like everybody while it asks, with the last share of the time, by a call that has one rank before the answer and another after it.
+struct Promoted {
+    told: Told,
+    ranks: [u32; 2],
+    asked: usize,
+}
+
+impl Bid for Promoted {
+    type Won = usize;
+
+    fn ask(&mut self) -> Result<Outcome<usize>> {
+        self.asked += 1;
+        if self.asked == 2 {
+            _ = self.told.put(News::ForAll { at: Clock::Boot.now(), share: 1_023 });
+        }
+        Ok(if self.asked > 2 { Outcome::Won(self.asked) } else { Outcome::Busy(None) })
+    }
+
+    fn listen(&self, _: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
+        Some(Box::new(Heard))
+    }
+
+    fn rank(&self) -> Option<u32> {
+        Some(self.ranks[usize::from(self.asked > 1)])
+    }
+
+    fn forget_news(&self) {
+        self.told.forget();
+    }
+
+    fn take_news(&self) -> Option<News> {
+        self.told.take()
+    }
+}
+
+/// Of rank 31 it would look half a second later.
+#[test]
+fn what_is_told_while_it_asks_is_judged_by_the_rank_of_the_answer() {
+    for (ranks, waits) in [([31, 0], false), ([0, 31], true)] {
+        let began = Clock::Boot.now();
+        let mut bid = Promoted { told: Told::default(), ranks, asked: 0 };
+        assert_eq!(contend(&mut bid, LONG, None).unwrap(), Some(3));
+        let took = Clock::Boot.now().since(began);
+        assert_eq!(took >= Duration::from_millis(500), waits, "{ranks:?}: {took:?}");
+    }
 }

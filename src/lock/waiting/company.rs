@@ -1,22 +1,15 @@
 //! Which locks others were lately seen to want: only those are asked for and given up in turn, which costs some more.
 
-use super::foreigners::Foreigners;
+use super::policy::{AGAIN, AMONG_OURS, LATELY, MOST_OURS, MOST_RAISED, NAMES_KEPT};
 use crate::base::key::Key;
 use crate::base::time::Moment;
 use parking_lot::Mutex;
 use smol_str::SmolStr;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 
 #[cfg(test)]
 mod tests;
-
-/// How long it is remembered.
-const LATELY: Duration = Duration::from_secs(2);
-
-/// So many names are kept before old ones are looked for.
-const KEPT: usize = 64;
 
 /// The company of each name.
 #[derive(Default)]
@@ -151,10 +144,68 @@ impl Company {
     fn note(&self, key: &Key, now: Moment, note: impl FnOnce(&mut Seen)) {
         let mut names = self.names.lock();
         note(names.entry(key.shared()).or_default());
-        if names.len() > self.kept.load(Relaxed).max(KEPT) {
+        if names.len() > self.kept.load(Relaxed).max(NAMES_KEPT) {
             names.retain(|_, seen| !seen.is_over(now));
             self.kept.store(2 * names.len(), Relaxed);
         }
         self.count.store(names.len(), Relaxed);
+    }
+}
+
+/// Others than clients of ours that listen to a lock's channel: JVMs that wait for it, or who never asks for it.
+///
+/// They have no place in the queue, and the lock is not free while it is given from one process to the next. So a free lock is left to
+/// them now and then, which is their turn: each time while they take it, and ever more seldom while they do not.
+#[derive(Clone, Copy, Default)]
+struct Foreigners {
+    /// When the turn was last left to them, or one of them was seen to have the lock.
+    since: Option<Moment>,
+    /// How often the turn was left to them since one of them was seen.
+    unused: u32,
+    /// So many of ours listened then: each of them leaves turns, and all together no more than one would.
+    ours: u32,
+    /// The last release in turn left it to them: the next is for the queue, so that they do not keep it waiting for ever.
+    was_last: bool,
+}
+
+impl Foreigners {
+    /// Whether the turn is to be left to them, if any listen.
+    fn are_due(&self, now: Moment) -> bool {
+        !self.was_last && self.are_awaited(now)
+    }
+
+    /// Whether it is time to look for them.
+    fn are_awaited(&self, now: Moment) -> bool {
+        let pause = match self.unused {
+            0 => AMONG_OURS,
+            unused => AGAIN * 4_u32.pow((unused - 1).min(MOST_RAISED)),
+        };
+        self.since.is_none_or(|since| now.since(since) >= pause * self.ours.max(1))
+    }
+
+    /// The turn was left to them, beside so many of ours.
+    fn note_left(&mut self, now: Moment, ours: i64) {
+        (self.since, self.unused, self.was_last) = (Some(now), self.unused.saturating_add(1), true);
+        self.ours = u32::try_from(ours).unwrap_or(1).min(MOST_OURS);
+    }
+
+    /// Nobody was in the queue, whoever listens.
+    fn note_no_queue(&mut self, now: Moment) {
+        (self.since, self.was_last) = (self.since.or(Some(now)), false);
+    }
+
+    /// The turn was left to the queue.
+    fn note_queue(&mut self) {
+        self.was_last = false;
+    }
+
+    /// One of them has the lock.
+    fn note_hold(&mut self, now: Moment) {
+        (self.since, self.unused) = (Some(now), 0);
+    }
+
+    /// Whether they take the turn that is left to them.
+    fn are_active(&self) -> bool {
+        self.since.is_some() && self.unused <= 1
     }
 }

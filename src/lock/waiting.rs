@@ -1,0 +1,17 @@
+//! How calls wait for what is taken, one behind the other. It knows no kind of lock and no engine: `acquire.rs` has a lock waited for.
+//!
+//! | file | what it has |
+//! | --- | --- |
+//! | `wait.rs` | one wait as a machine: what happened goes in, what to do next comes out |
+//! | `bid.rs` | the loop that does what the machine says |
+//! | `line.rs` | the threads of this process, one behind the other: the first of them contends for all |
+//! | `queue.rs` | the processes, one behind the other, at the server |
+//! | `company.rs` | which locks others want, as far as this client has seen |
+//! | `policy.rs` | how often, how long, how many |
+
+pub(crate) mod bid;
+mod company;
+pub(crate) mod line;
+mod policy;
+pub(crate) mod queue;
+pub(crate) mod wait;

@@ -1,0 +1,490 @@
+//! What a ticket listens to, what it is told, and how it asks, at a store whose subscriptions are confirmed by hand.
+
+use super::*;
+use crate::base::config::Settings;
+use crate::base::key::Naming;
+use crate::store::node::{Lane, Limits, Request};
+use crate::store::{Answers, Health};
+use std::sync::atomic::AtomicUsize;
+
+/// A store that has channels and nothing else.
+#[derive(Default)]
+struct Channels {
+    channels: Mutex<HashMap<String, Line>>,
+    refuses: AtomicBool,
+}
+
+#[derive(Default)]
+struct Line {
+    confirmed: Arc<AtomicBool>,
+    open: Arc<AtomicUsize>,
+    ears: Vec<Arc<dyn Ear>>,
+}
+
+struct Listener {
+    confirmed: Arc<AtomicBool>,
+    open: Arc<AtomicUsize>,
+}
+
+impl Listening for Listener {
+    fn is_confirmed(&self) -> bool {
+        self.confirmed.load(SeqCst)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, SeqCst);
+    }
+}
+
+impl Channels {
+    fn of<T>(&self, channel: &str, act: impl FnOnce(&mut Line) -> T) -> T {
+        act(self.channels.lock().entry(channel.to_owned()).or_default())
+    }
+
+    /// The server answers to the subscription of a channel.
+    fn confirm(&self, channel: &str) {
+        let ears = self.of(channel, |channel| {
+            channel.confirmed.store(true, SeqCst);
+            channel.ears.clone()
+        });
+        ears.iter().for_each(|ear| ear.missed());
+    }
+
+    /// No thread can be started for it.
+    fn refuse(&self, refuses: bool) {
+        self.refuses.store(refuses, SeqCst);
+    }
+
+    /// How many listen to a channel.
+    fn open(&self, channel: &str) -> usize {
+        self.of(channel, |channel| channel.open.load(SeqCst))
+    }
+
+    /// How many ever did.
+    fn begun(&self, channel: &str) -> usize {
+        self.of(channel, |channel| channel.ears.len())
+    }
+}
+
+impl Health for Channels {
+    fn address(&self) -> String {
+        String::new()
+    }
+
+    fn outage(&self) -> Option<Duration> {
+        None
+    }
+
+    fn outage_ends(&self, _: &str, now: Moment) -> Moment {
+        now
+    }
+
+    fn last_failure(&self, _: &str) -> Option<Failure> {
+        None
+    }
+}
+
+impl Store for Channels {
+    fn identity(&self) -> Vec<String> {
+        vec![self.address()]
+    }
+
+    fn attempt(&self, _: Lane, _: &Request<'_>, _: Limits<'_>) -> Result<Answer, Failure> {
+        Err(Failure::not_understood())
+    }
+
+    fn attempt_all(&self, _: Lane, _: &Request<'_>, _: usize, _: Limits<'_>) -> Result<Answers, Failure> {
+        Err(Failure::not_understood())
+    }
+
+    fn listen(&self, channel: &str, ear: Arc<dyn Ear>) -> io::Result<Box<dyn Listening>> {
+        if self.refuses.load(SeqCst) {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        Ok(self.of(channel, |channel| {
+            channel.open.fetch_add(1, SeqCst);
+            channel.ears.push(ear);
+            Box::new(Listener { confirmed: Arc::clone(&channel.confirmed), open: Arc::clone(&channel.open) })
+        }))
+    }
+
+    fn hears(&self, channel: &str) -> bool {
+        self.of(channel, |channel| channel.confirmed.load(SeqCst))
+    }
+
+    fn counts_listeners(&self) -> bool {
+        true
+    }
+
+    fn ping(&self, _: Moment) -> Result<Duration, Failure> {
+        Ok(Duration::ZERO)
+    }
+
+    fn warm(&self, _: Lane) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn close(&self) {}
+}
+
+const CHANNELS: [&str; 3] =
+    ["redisson_lock__channel:{n}", "redlatch_members:{n}", "redlatch_ear:00000000-0000-0000-0000-00000000002a"];
+
+fn key() -> Key {
+    Key::new(Naming::Redisson, "", "n")
+}
+
+fn queue() -> (Queue, Arc<Channels>) {
+    let store = Arc::<Channels>::default();
+    let config = Settings::default().derive().unwrap();
+    (Queue::new(Uuid::from_u128(42), Arc::<Channels>::clone(&store), &config), store)
+}
+
+/// The TTL that the queue has from an ask of this ticket, ms; 0: it does not join.
+fn ttl(queue: &Queue, ticket: &Arc<Ticket>) -> u64 {
+    let (key, member) = (key(), queue.members_of(ticket.key(), &ticket.names()));
+    let [.., Arg::Number(ttl)] = queue.asking(&key, Manner::Queued(ticket), &member) else { panic!("it is a number") };
+    ttl
+}
+
+/// It is counted as one of ours until it is refused a place: who has none is told with those who are not.
+#[test]
+fn a_ticket_listens_to_three_channels_while_it_can_queue() {
+    let (queue, store) = queue();
+    let ticket = queue.ticket(&key(), &Arc::default());
+    let place = queue.listen(&ticket).unwrap();
+    let open = || CHANNELS.map(|channel| store.open(channel));
+    assert_eq!(open(), [1, 1, 1]);
+    for (rank, counted) in [(3, 1), (-1, 0), (2, 1)] {
+        let said = [30_000, rank, 0, 0].map(Reply::Number);
+        queue.not_won_in_turn(&key(), Manner::Queued(&ticket), &said).unwrap();
+        assert_eq!(open(), [1, counted, 1], "rank {rank}");
+    }
+    drop(place);
+    assert_eq!(open(), [0, 0, 0]);
+}
+
+/// What is told before that would not be heard.
+#[test]
+fn a_ticket_joins_once_it_hears_on_both_channels() {
+    for [first, second] in [[0, 2], [2, 0]] {
+        let (queue, store) = queue();
+        let ticket = queue.ticket(&key(), &Arc::default());
+        let place = queue.listen(&ticket).unwrap();
+        assert_eq!(ttl(&queue, &ticket), 0);
+        store.confirm(CHANNELS[first]);
+        assert_eq!(ttl(&queue, &ticket), 0);
+        assert!(!ticket.may_be_queued());
+        store.confirm(CHANNELS[second]);
+        assert_eq!(ttl(&queue, &ticket), 15_000, "three poll caps");
+        assert!(ticket.may_be_queued());
+        drop(place);
+    }
+}
+
+/// Whichever of the two subscriptions was there before it: with the last of them it can join, and so it looks.
+#[test]
+fn a_ticket_looks_with_the_last_of_its_subscriptions() {
+    for before in [&[][..], &[0], &[2]] {
+        let (queue, store) = queue();
+        let semaphore = Arc::<Semaphore>::default();
+        before.iter().for_each(|channel| store.confirm(CHANNELS[*channel]));
+        let ticket = queue.ticket(&key(), &semaphore);
+        let place = queue.listen(&ticket).unwrap();
+        let later = [0, 2].into_iter().filter(|channel| !before.contains(channel));
+        later.for_each(|channel| store.confirm(CHANNELS[channel]));
+        assert!(semaphore.acquire(Duration::ZERO), "{before:?} were there before");
+        drop(place);
+    }
+}
+
+#[test]
+fn nothing_is_listened_to_where_that_cannot_be() {
+    let (queue, store) = queue();
+    store.refuse(true);
+    let ticket = queue.ticket(&key(), &Arc::default());
+    assert!(queue.listen(&ticket).is_err());
+    store.refuse(false);
+    drop(queue.listen(&ticket).unwrap());
+    assert_eq!(CHANNELS.map(|channel| store.open(channel)), [0, 0, 0]);
+}
+
+#[test]
+fn the_turn_of_foreigners_grows_with_the_round_trips() {
+    let (queue, _) = queue();
+    let turn_after = |trip: u64| {
+        queue.trip.store(trip, Relaxed);
+        queue.foreign_turn()
+    };
+    assert_eq!([0, 1, 500, 501, 10_000].map(turn_after), [4, 5, 5, 6, 24]);
+}
+
+#[test]
+fn what_is_left_to_foreigners_is_waited_out() {
+    let (queue, _) = queue();
+    let ticket = queue.ticket(&key(), &Arc::default());
+    for manner in [Manner::Newcomer, Manner::Queued(&ticket)] {
+        let take = queue.not_won_in_turn(&key(), manner, &[-2, 0, 7, 0].map(Reply::Number)).unwrap();
+        assert_eq!(take, Take::Left(Duration::from_millis(8)));
+    }
+}
+
+#[test]
+fn an_offer_is_the_lease_within_bounds() {
+    let offers = [1, 10, 700, 1_500, 30_000].map(|lease| offer(Lease::of_millis(lease)).millis());
+    assert_eq!(offers, [10, 10, 700, 1_500, 1_500]);
+}
+
+#[test]
+fn one_release_in_turn_of_32_is_told_to_all() {
+    let (queue, _) = queue();
+    let key = key();
+    let to_all = (0..64).filter(|_| matches!(queue.releasing(&key), [.., Arg::Number(1)])).count();
+    assert_eq!(to_all, 2);
+}
+
+/// What the ear of a client hears.
+const CLIENT: &str = "00000000-0000-0000-0000-00000000002a";
+fn ears() -> Arc<Ears> {
+    Arc::new(Ears::new(Uuid::from_u128(42)))
+}
+
+/// A ticket of that number, and what its call sleeps on.
+fn of_number(number: u64) -> (Arc<Ticket>, Arc<Semaphore>) {
+    let (key, semaphore) = (key(), Arc::<Semaphore>::default());
+    (Arc::new(Ticket::new(key, number, Arc::clone(&semaphore), Clock::Boot)), semaphore)
+}
+
+fn is_woken(semaphore: &Semaphore) -> bool {
+    semaphore.acquire(Duration::ZERO)
+}
+
+#[test]
+fn only_what_ours_publish_is_understood() {
+    assert_eq!(understood(b"c:1 free"), Some(("c", "1", 1, None)));
+    let last = "ffffffffffffffff";
+    assert_eq!(understood(b"c:ffffffffffffffff free"), Some(("c", last, u64::MAX, None)));
+    for (news, token) in [("given", None), ("given:7", Some(7)), ("given:9007199254740991", Some((1 << 53) - 1))] {
+        let said = format!("t:c:1f.2.3.4.5 {news}");
+        let given = Some(Given { token });
+        assert_eq!(understood(said.as_bytes()), Some(("t:c", "1f.2.3.4.5", 0x1f, given)));
+    }
+    let garbage: [&[u8]; 19] = [
+        b"c:1 given:",
+        b"c:1 given:-1",
+        b"c:1 given:18446744073709551616",
+        b"",
+        b"free",
+        b" ",
+        b":",
+        b": ",
+        b"c:1",
+        b"c:1 ",
+        b"c:1 0",
+        b"c:1 -1",
+        b"c:10000000000000000 free",
+        b"c:1 Given",
+        b"c:.1 given",
+        b"c 1:free",
+        b"c:1  free",
+        b"c:-1 free",
+        b"\xff:1 free",
+    ];
+    for payload in garbage {
+        assert_eq!(understood(payload), None, "{payload:?}");
+    }
+}
+
+#[test]
+fn a_ticket_is_named_after_its_client() {
+    assert_eq!(ears().member(&of_number(7).0.names()[0]), format!("{CLIENT}:7"));
+}
+
+#[test]
+fn each_ticket_hears_what_is_told_to_it_alone() {
+    let (ears, store, [one, two]) = (ears(), Channels::default(), [1, 2].map(of_number));
+    [&one, &two].into_iter().for_each(|ticket| ears.open(&ticket.0, &store).unwrap());
+    let told = |payload: String| {
+        ears.hear(payload.as_bytes());
+        [&one, &two].map(|ticket| is_woken(&ticket.1))
+    };
+    assert_eq!(told(format!("{CLIENT}:1 free")), [true, false]);
+    assert_eq!(told(format!("{CLIENT}:2 given")), [false, true]);
+    for stranger in [format!("{CLIENT}:3 free"), "c:1 free".to_owned(), ":1 free".to_owned(), format!("{CLIENT}:1")] {
+        assert_eq!(told(stranger), [false, false]);
+    }
+    ears.close(&one.0);
+    assert_eq!(told(format!("{CLIENT}:1 free")), [false, false], "nobody waits with it");
+    ears.close(&two.0);
+}
+
+#[test]
+fn a_client_listens_once_and_while_anybody_waits() {
+    let (ears, store, tickets) = (ears(), Channels::default(), [1, 2, 3].map(|number| of_number(number).0));
+    assert!(!ears.are_open());
+    tickets.iter().for_each(|ticket| ears.open(ticket, &store).unwrap());
+    assert_eq!((store.open(CHANNELS[2]), store.begun(CHANNELS[2])), (1, 1));
+    assert!(!ears.are_open(), "not confirmed");
+    store.confirm(CHANNELS[2]);
+    assert!(ears.are_open());
+    tickets[..2].iter().for_each(|ticket| ears.close(ticket));
+    assert!(ears.are_open());
+    ears.close(&tickets[2]);
+    assert!(!ears.are_open());
+    assert_eq!(store.open(CHANNELS[2]), 0);
+    ears.open(&tickets[0], &store).unwrap();
+    assert_eq!((store.open(CHANNELS[2]), store.begun(CHANNELS[2])), (1, 2));
+    ears.close(&tickets[0]);
+}
+
+/// No thread could be started for the subscriber: the place is given back all the same, and the next begins anew.
+#[test]
+fn an_ear_that_cannot_be_opened_is_tried_again() {
+    let (ears, store, ticket) = (ears(), Channels::default(), of_number(1).0);
+    store.refuse(true);
+    assert!(ears.open(&ticket, &store).is_err());
+    ears.close(&ticket);
+    store.refuse(false);
+    ears.open(&ticket, &store).unwrap();
+    ears.close(&ticket);
+    assert_eq!(store.open(CHANNELS[2]), 0);
+}
+
+/// One of its two subscriptions is there: it need not be waited for.
+#[test]
+fn a_ticket_of_a_client_that_listens_already_looks_with_the_other_subscription() {
+    let (ears, store, (ticket, semaphore)) = (ears(), Channels::default(), of_number(1));
+    store.confirm(CHANNELS[2]);
+    ears.open(&ticket, &store).unwrap();
+    assert!(!is_woken(&semaphore));
+    ticket.missed();
+    assert!(is_woken(&semaphore));
+    ears.close(&ticket);
+}
+
+#[test]
+fn all_who_wait_look_when_the_ear_was_cut() {
+    let (ears, store, tickets) = (ears(), Channels::default(), [1, 2].map(of_number));
+    for (ticket, _) in &tickets {
+        ears.open(ticket, &store).unwrap();
+        ticket.missed();
+    }
+    assert!(tickets.iter().all(|(_, semaphore)| !is_woken(semaphore)));
+    ears.missed();
+    assert!(tickets.iter().all(|(_, semaphore)| is_woken(semaphore)));
+    tickets.iter().for_each(|(ticket, _)| ears.close(ticket));
+}
+
+const GIVEN: Given = Given { token: Some(7) };
+
+/// The name of its last ask.
+fn name_of(ticket: &Ticket) -> String {
+    let [name, _] = ticket.names();
+    name
+}
+
+/// It may have the lock, or is no longer where it was in the queue.
+#[test]
+fn who_is_told_on_its_own_ear_has_a_reason_to_look() {
+    for (name, given) in [("1", None), ("1", Some(GIVEN)), ("1.2.3.4.5", Some(GIVEN))] {
+        let (ticket, semaphore) = of_number(1);
+        ticket.hear_own(name, given);
+        assert!(is_woken(&semaphore), "{name}");
+        assert_eq!(ticket.told().take(), Some(News::ForIt));
+    }
+}
+
+#[test]
+fn who_is_told_like_everybody_has_a_share_of_its_own() {
+    for (number, own) in [(0, 0), (1_023, 1_023), (1_024, 0), (u64::MAX, 1_023)] {
+        let (ticket, semaphore) = of_number(number);
+        ticket.hear(b"0");
+        assert!(is_woken(&semaphore));
+        assert!(matches!(ticket.told().take(), Some(News::ForAll { share, .. }) if share == own), "{number}");
+    }
+}
+
+#[test]
+fn only_what_was_given_to_the_last_ask_is_taken_and_once() {
+    let ((ticket, _), offer) = (of_number(1), Lease::of_millis(1_500));
+    ticket.offers("client:7:8", offer);
+    let first = name_of(&ticket);
+    assert!(first.starts_with("1.") && first.ends_with(".7.8.1500"), "{first}");
+    ticket.asks(true);
+    ticket.offers("client:7:8", offer);
+    ticket.hear_own(&first, Some(GIVEN));
+    assert_eq!(ticket.takes_what_was_given(), None, "that of an earlier ask");
+    ticket.hear_own(&name_of(&ticket), Some(GIVEN));
+    assert_eq!([ticket.takes_what_was_given(), ticket.takes_what_was_given()], [Some(GIVEN), None]);
+    ticket.hear_own(&name_of(&ticket), Some(GIVEN));
+    ticket.offers("client:7:8", offer);
+    assert_eq!(ticket.takes_what_was_given(), None, "it asks again");
+}
+
+#[test]
+fn the_names_of_eight_earlier_asks_are_known_if_they_were_sent() {
+    let (ticket, _) = of_number(1);
+    let mut names = Vec::new();
+    for _ in 0..10 {
+        ticket.offers("client:7:8", Lease::of_millis(10));
+        ticket.offers("client:7:8", Lease::of_millis(10));
+        names.insert(0, name_of(&ticket));
+        ticket.asks(true);
+    }
+    ticket.offers("client:7:8", Lease::of_millis(10));
+    let [_, before] = ticket.names();
+    assert_eq!(before.split(' ').collect::<Vec<_>>(), names[..8]);
+}
+
+/// It looks once both subscriptions are there, in whatever order they come, and each time one was cut after that.
+#[test]
+fn it_looks_when_it_may_have_missed_something_on_both_channels() {
+    for [first, second] in [[Channel::All, Channel::Own], [Channel::Own, Channel::All]] {
+        let (ticket, semaphore) = of_number(1);
+        ticket.missed_on(first);
+        ticket.missed_on(first);
+        assert!(!is_woken(&semaphore));
+        ticket.missed_on(second);
+        assert!(is_woken(&semaphore));
+        assert_eq!([ticket.told().take(), ticket.told().take()], [Some(News::ForIt), None]);
+        ticket.missed_on(first);
+        assert_eq!(ticket.told().take(), Some(News::ForIt));
+    }
+    let (ticket, semaphore) = of_number(1);
+    ticket.is_heard_on(Channel::Own);
+    ticket.missed();
+    assert!(is_woken(&semaphore));
+}
+
+#[test]
+fn it_may_be_queued_once_it_asked() {
+    let (ticket, _) = of_number(1);
+    assert!(!ticket.may_be_queued());
+    ticket.asks(false);
+    assert!(!ticket.may_be_queued());
+    ticket.asks(true);
+    assert!(ticket.may_be_queued());
+}
+
+/// If the ask was for one: without its subscriptions it asks for none.
+#[test]
+fn who_asked_for_a_place_and_has_none_waits_outside() {
+    let (ticket, _) = of_number(1);
+    ticket.asks(true);
+    ticket.asks(false);
+    ticket.has_no_place();
+    assert!(!ticket.is_outside() && !ticket.leaves_a_place());
+    ticket.asks(true);
+    ticket.has_no_place();
+    assert!(ticket.is_outside() && ticket.leaves_a_place());
+}
+
+/// What a release gives by the script is what a call offers, or the ticket would be dropped.
+#[test]
+fn the_script_takes_each_offer_that_a_call_makes() {
+    let give = include_str!("../../../base/script/preludes/give.lua");
+    let bounds = format!("offer >= {} and offer <= {}", SHORTEST_OFFER.millis(), OFFER.millis());
+    assert!(give.contains(&bounds), "{bounds}");
+}
