@@ -50,15 +50,15 @@ local function joined()
   end
   local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
   redis.call('ZADD', queue, 'NX', string.format('%.0f', math.max(now, tonumber(last or 0) + 1)), ticket)
-  -- Not each time: a third of it is more than the time between two looks of whoever waits.
-  if redis.call('PTTL', queue) * 3 < ttl * 2 then
+  -- One that was empty has no TTL. Else not each time: a third of it is more than the time between two looks of whoever waits.
+  if not last or redis.call('PTTL', queue) * 3 < ttl * 2 then
     local expiring = redis.pcall('PEXPIRE', queue, ttl)
     if type(expiring) == 'table' then
       redis.call('DEL', queue)
       return -1
     end
   end
-  return redis.call('ZRANK', queue, ticket)
+  return last and redis.call('ZRANK', queue, ticket) or 0
 end
 
 -- What a function of the queue returns, if nothing fails in it.
