@@ -276,9 +276,18 @@ impl Member {
     /// The connections that are neither sentinels', nor to or from another node, which also gives keys, nor the one that asks,
     /// nor one that has not said anything yet: a sentinel's has no name before.
     pub fn clients(&self) -> usize {
+        self.clients_but(&[])
+    }
+
+    /// The same without those that ask it for the slots of its cluster, which any of its nodes may be asked for.
+    pub fn clients_but_scouts(&self) -> usize {
+        self.clients_but(&[" cmd=cluster|"])
+    }
+
+    fn clients_but(&self, others: &[&str]) -> usize {
         let list: String = self.ask(&["CLIENT", "LIST"]);
         let known = ["name=sentinel", " flags=S", " flags=M", " cmd=client", " cmd=restore", " cmd=NULL"];
-        list.lines().filter(|line| !known.iter().any(|sign| line.contains(sign))).count()
+        list.lines().filter(|line| !known.iter().chain(others).any(|sign| line.contains(sign))).count()
     }
 
     /// The connections that call themselves so.
