@@ -30,7 +30,7 @@ pub(super) fn acquire(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Res
     let result = look_and_wait(engine, resource, terms);
     let counters = &engine.space.counters;
     match &result {
-        Ok(None) if !terms.wait.is_zero() => counters.timed_out.add(1),
+        Ok(None) if !terms.wait.is_zero() && !terms.is_part => counters.timed_out.add(1),
         Err(Error::Cancelled { .. }) => counters.cancelled.add(1),
         _ => {}
     }

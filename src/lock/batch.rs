@@ -6,6 +6,7 @@ use super::patience::Terms;
 use super::primitive::{GroupPrimitive, TakeAll};
 use crate::base::config::Config;
 use crate::base::error::{Error, Result, is_login};
+use crate::base::key::Key;
 use crate::base::time::Lease;
 use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
@@ -142,15 +143,20 @@ impl Engine {
     }
 
     /// Whether the last levels of these holds can be released by one command: of this client and thread, different,
-    /// valid, and nobody of this process waits, to whom one would be passed on.
+    /// valid, and nobody waits, to whom one would be passed on or given: of this process, or of others as far as is known.
     fn releases_group(&self, holds: &[&Hold]) -> bool {
         let last = |hold: &Hold| hold.thread() == current_thread() && hold.count() == 1 && hold.is_valid();
         let fits = |hold: &&Hold| {
             self.check_own(hold).is_ok()
                 && last(hold)
                 && !registry().is_awaited(self.ground(), hold.tenure().key().full())
+                && !self.has_company(hold.tenure().key())
         };
         holds.iter().all(fits)
+    }
+
+    fn has_company(&self, key: &Key) -> bool {
+        self.primitive.queue(key).is_some_and(|queue| queue.has_company(key))
     }
 
     /// Releases the last level of each by one command, if it can be used, past those that fail. The first error that is

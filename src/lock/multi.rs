@@ -55,12 +55,17 @@ pub use hold::GroupHold;
 /// # How it is taken
 ///
 /// Groups take their members in one order: by the full key, then by the server. The order in which the members are given does not
-/// matter. A group never waits while it holds a part: when a member is busy, the group releases what it took, waits for the busy
-/// member, and then tries the others again. So groups cannot deadlock, neither with each other nor with threads that take one lock inside another. A wait is the
-/// whole group's. What was taken is given back when the wait ends, is cancelled, fails or panics.
+/// matter. When a member is busy, the group releases what it took, waits for one member, and then takes the others.
+///
+/// A lock that many want is given from one process to the next, and a try finds it free next to never. So a group that has one member waits
+/// for the others, too, but not for long: for all together twice as long as it waited for each of them before, at least 20 ms, longer with
+/// each such wait in vain, and at most 1 s. Of a lease that is not renewed it is an eighth at most. Then the group releases all. So groups
+/// do not wait for each other in a circle, and a thread that takes one lock inside another waits for a group no longer than that.
+///
+/// A wait is the whole group's. What was taken is given back when the wait ends, is cancelled, fails or panics.
 ///
 /// Members that are [`ReentrantLock`](crate::ReentrantLock)s of one client, not in strict mode, are taken by one
-/// script in one round trip, and released by another, while nothing else of this process has to do with them.
+/// script in one round trip, and released by another, while nobody else of this process, or of others that it knows of, has to do with them.
 ///
 /// Two members that are the same lock by two *clients* never come together: to a server each client is another owner. But readers
 /// do: the [read](crate::ReadWriteLock::read) side of a lock may be in any number of groups that are held at the same time. The same
@@ -371,6 +376,11 @@ impl<'l> MultiLock<'l> {
             pairs.try_for_each(|(one, other)| one.check_goes_with(other, &same[0].resource))?;
         }
         Ok(())
+    }
+
+    /// Whether a lock is in it more than once.
+    fn has_twins(&self) -> bool {
+        self.members.windows(2).any(|pair| pair[0].rank == pair[1].rank)
     }
 
     /// What errors of the whole group name.

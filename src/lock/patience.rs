@@ -100,6 +100,8 @@ pub struct Terms<'t> {
     pub(crate) token: Option<&'t CancelToken>,
     /// A wait of zero is for the answer to a try. When that has to be there, if not only in one response time-out.
     pub(crate) answer_by: Option<Moment>,
+    /// Part of a group's wait: if it ends without the lock, the group's does not.
+    pub(crate) is_part: bool,
 }
 
 impl Default for Terms<'_> {
@@ -111,7 +113,7 @@ impl Default for Terms<'_> {
 impl<'t> Terms<'t> {
     /// Wait for ever, for a lease that the watchdog renews; not to be cancelled.
     pub fn new() -> Self {
-        Self { wait: Duration::MAX, lease: None, renewed: false, token: None, answer_by: None }
+        Self { wait: Duration::MAX, lease: None, renewed: false, token: None, answer_by: None, is_part: false }
     }
 
     setters_of_terms!('t, self);

@@ -3,6 +3,7 @@
 //! A new fixture adds one line to the list below; a new case is one function and its name in the list.
 
 mod closures;
+mod demand;
 mod faults;
 mod holding;
 mod kinds;

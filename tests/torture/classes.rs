@@ -113,9 +113,11 @@ impl Class {
     }
 
     /// How long a waiter may sleep beside a free lock when nemeses are at work, in ms: a lease that nobody knew of, a poll, an
-    /// outage that is being ridden out. For a failover it counts from when locks are granted again.
+    /// outage that is being ridden out; and a group that has it as a part, and waits for its others. For a failover it counts from when
+    /// locks are granted again.
     pub(crate) fn free(self) -> u64 {
-        if self.has_failovers() { 2_000 } else { 3_500 }
+        let part_of_group = 1_000;
+        part_of_group + if self.has_failovers() { 2_000 } else { 3_500 }
     }
 
     /// So many grants after each failover show that locks are granted again.

@@ -37,7 +37,9 @@ impl GroupPrimitive for Keys {
         let released = tenures.iter().zip(answers);
         let freed = |(tenure, answer): (&Arc<Tenure>, Result<Answer, Failure>)| {
             let answer = answer?;
-            Ok(self.freed(tenure.key(), &answer, answer.reply.number()?).is_done())
+            let freed = self.freed(tenure.key(), &answer, answer.reply.number()?);
+            self.note_audience(tenure, freed);
+            Ok(freed.is_done())
         };
         released.map(freed).collect()
     }

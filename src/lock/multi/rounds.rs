@@ -1,8 +1,12 @@
-//! How a group is taken: round after round, as `std::lock` of C++ does.
+//! How a group is taken: round after round.
 //!
-//! A round waits for the member that was busy in the last one, holding nothing of the group, keeps it, and tries all
-//! others without waiting. When one of them is busy, everything is released, and the next round waits for that one.
-//! Nobody waits while it holds a part, so there is no circle of waiters, whatever the order of the members.
+//! The first round tries all members. Each later one waits for one member with empty hands, keeps it, and tries all others together, as
+//! `std::lock` of C++ does. What is busy then it waits for, one after the other, while it holds the rest: for a lock in demand is given
+//! from one that waits to the next, and is hardly ever free to a try. That wait is short, and then everything is released: another group, or a
+//! thread that takes single locks in another order, may wait for a part of this one.
+//!
+//! Every other round waits for its members in the order that all groups have, so that groups stand in line and not in each other's way. The
+//! rounds between begin with the member that was busy last: one that is held for long is waited for without the others.
 
 use super::{GroupHold, MultiLock};
 use crate::base::error::{Cause, Error, Result};
@@ -13,7 +17,7 @@ use crate::lease::hold::Hold;
 use crate::lock::Terms;
 use crate::lock::batch::Together;
 use crate::store::node::LEAST_TO_CONNECT;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,12 +63,22 @@ impl Drop for Part<'_> {
     }
 }
 
-/// For so long a call goes on whose lease is over before all members are taken.
+/// For so long a call goes on whose leases are over before all members are taken.
 const TOO_SLOW: Duration = Duration::from_secs(10);
 
 /// After so many rounds there is a pause before each: of several groups that take each other's members one comes first.
 const HURRIED_ROUNDS: u32 = 3;
 const LONGEST_PAUSE: Duration = Duration::from_millis(16);
+
+/// While it holds a part, a group waits for the others for twice as long as it waited for each of them before. With each such wait in vain
+/// that is doubled. At least so long, for none was waited for yet, and so many round trips: it has to subscribe before it can queue.
+/// At most so long, and up to a quarter more at random: whoever wants the part waits so long in vain.
+const SHORTEST_BOUND: Duration = Duration::from_millis(20);
+const TRIPS: u32 = 8;
+const LONGEST_BOUND: Duration = Duration::from_millis(800);
+
+/// Of a lease that is not renewed no more than such a part is spent on a wait for the others.
+const PART_OF_LEASE: u32 = 8;
 
 /// Acquires all members for the current thread; `None` when the wait ended without them.
 pub(super) fn acquire(group: &MultiLock<'_>, terms: &Terms<'_>) -> Result<Option<GroupHold>> {
@@ -73,7 +87,7 @@ pub(super) fn acquire(group: &MultiLock<'_>, terms: &Terms<'_>) -> Result<Option
     for round in 0.. {
         call.pause(round)?;
         let mut part = Part { call: &call, taken: Vec::new() };
-        match call.round(&mut part, awaited)? {
+        match call.round(&mut part, round, awaited)? {
             Round::Whole if part.is_valid() => return Ok(Some(part.keep())),
             Round::Whole => awaited = call.check_too_slow()?,
             Round::Busy(member) => awaited = Some(member),
@@ -97,6 +111,16 @@ struct Call<'a> {
     semaphore: Arc<Semaphore>,
     /// The member that was last found busy.
     busy: Cell<Option<usize>>,
+    /// How long each member was waited for until it was taken, as far as that was seen.
+    waited: RefCell<Vec<Duration>>,
+    /// How often it waited in vain while it held a part.
+    vain: Cell<u32>,
+    /// What the first round took.
+    trip: Cell<Duration>,
+    /// Since when leases are over before all members are taken.
+    too_slow: Cell<Option<Moment>>,
+    /// A call of the last round failed: its member is waited for with empty hands, which rides an outage out.
+    in_trouble: Cell<bool>,
 }
 
 impl<'a> Call<'a> {
@@ -107,7 +131,20 @@ impl<'a> Call<'a> {
         if let Some(token) = terms.token {
             token.wake(&semaphore);
         }
-        Self { group, terms: *terms, clock, since, deadline, semaphore, busy: Cell::default() }
+        Self {
+            group,
+            terms: *terms,
+            clock,
+            since,
+            deadline,
+            semaphore,
+            busy: Cell::default(),
+            waited: RefCell::default(),
+            vain: Cell::default(),
+            trip: Cell::default(),
+            too_slow: Cell::default(),
+            in_trouble: Cell::default(),
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -124,10 +161,10 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The terms of the wait for one member: what is left to the group.
-    fn waiting(&self) -> Terms<'a> {
+    /// The terms of the wait for one member: what is left to the group, at most so long.
+    fn waiting(&self, bound: Duration) -> Terms<'a> {
         let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.since(self.clock.now()));
-        Terms { answer_by: self.deadline, ..self.terms.wait(left) }
+        Terms { answer_by: self.deadline, is_part: bound < left, ..self.terms.wait(left.min(bound)) }
     }
 
     /// The terms of a try. Its answer is waited for no longer than the group may wait.
@@ -136,23 +173,79 @@ impl<'a> Call<'a> {
         Terms { answer_by, ..self.terms.wait(Duration::ZERO) }
     }
 
-    /// Waits for one member, if one was busy, and tries the others.
-    fn round(&self, part: &mut Part<'_>, awaited: Option<usize>) -> Result<Round> {
-        if let Some(at) = awaited {
-            match self.take(at, &self.waiting()) {
+    /// Waits for one member, but for the first round, and then for the others.
+    fn round(&self, part: &mut Part<'_>, round: u32, awaited: Option<usize>) -> Result<Round> {
+        let first = (round > 0).then(|| self.first(round, awaited));
+        if let Some(at) = first {
+            match self.wait_for(at, Duration::MAX) {
                 Ok(Some(hold)) => part.taken.push((at, hold)),
                 Ok(None) => return Ok(Round::Late),
                 Err(error) if self.ends_wait(at, &error) => return Ok(Round::Late),
+                Err(error) if awaited != first && self.bears(&error) => return Ok(Round::Busy(at)),
                 Err(error) => return Err(error),
             }
         }
-        let others: Vec<_> = (0..self.group.members.len()).filter(|at| awaited != Some(*at)).collect();
+        let others: Vec<_> = (0..self.group.members.len()).filter(|at| first != Some(*at)).collect();
         match self.together(&others)? {
             Together::Held(holds) => part.taken.extend(others.into_iter().zip(holds)),
-            Together::Busy(taken) => return Ok(Round::Busy(others[taken])),
-            Together::Apart => return self.one_by_one(part, others),
+            Together::Busy(taken) if round == 0 => return Ok(self.tried(others[taken])),
+            Together::Apart if round == 0 => return self.one_by_one(part, others),
+            Together::Busy(_) | Together::Apart => return self.wait_for_each(part, others),
         }
         Ok(Round::Whole)
+    }
+
+    fn first(&self, round: u32, awaited: Option<usize>) -> usize {
+        let is_in_order = !self.in_trouble.take() && round % 2 == 1;
+        awaited.filter(|_| !is_in_order).unwrap_or(0)
+    }
+
+    fn tried(&self, busy: usize) -> Round {
+        self.trip.set(self.clock.now().since(self.since));
+        Round::Busy(busy)
+    }
+
+    /// Waits for members while it holds others, for no longer than a bound.
+    fn wait_for_each(&self, part: &mut Part<'_>, members: Vec<usize>) -> Result<Round> {
+        let ends = self.clock.now().plus(self.bound(&members));
+        for at in members {
+            match self.wait_for(at, ends.since(self.clock.now())) {
+                Ok(Some(hold)) => part.taken.push((at, hold)),
+                Ok(None) if self.is_over() => return Ok(Round::Late),
+                Ok(None) => {
+                    self.vain.set(self.vain.get() + 1);
+                    return Ok(Round::Busy(at));
+                }
+                Err(error) if self.ends_wait(at, &error) => return Ok(Round::Late),
+                Err(error) if self.bears(&error) => return Ok(Round::Busy(at)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Round::Whole)
+    }
+
+    /// Two members of one lock by two clients never come together: that group waits for nobody while it holds a part.
+    fn bound(&self, members: &[usize]) -> Duration {
+        if self.group.has_twins() {
+            return Duration::ZERO;
+        }
+        let waited = self.waited.borrow();
+        let seen: Duration = members.iter().filter_map(|at| waited.get(*at)).sum();
+        let least = SHORTEST_BOUND.max(self.trip.get() * TRIPS);
+        let bound = (seen * 2).max(least).saturating_mul(1 << self.vain.get().min(16)).min(LONGEST_BOUND);
+        let lease = self.terms.lease.filter(|_| !self.terms.renewed).unwrap_or(Duration::MAX);
+        (bound + random_part(bound / 4)).min(lease / PART_OF_LEASE)
+    }
+
+    fn wait_for(&self, at: usize, bound: Duration) -> Result<Option<Hold>> {
+        let since = self.clock.now();
+        let taken = self.take(at, &self.waiting(bound));
+        if let Ok(Some(_)) = taken {
+            let mut waited = self.waited.borrow_mut();
+            waited.resize(self.group.members.len(), Duration::ZERO);
+            waited[at] = waited[at].max(self.clock.now().since(since));
+        }
+        taken
     }
 
     /// Tries members by one command.
@@ -192,7 +285,9 @@ impl<'a> Call<'a> {
     /// Whether a failed try of a member is a reason to wait for it: that wait rides out an outage, or says what is
     /// wrong.
     fn bears(&self, error: &Error) -> bool {
-        error.is_retryable() && !self.is_over()
+        let bears = error.is_retryable() && !self.is_over();
+        self.in_trouble.set(bears);
+        bears
     }
 
     /// Whether the wait for this member ended in vain, as one for a single lock would have: it was busy, and its server was away
@@ -206,9 +301,7 @@ impl<'a> Call<'a> {
         if round >= HURRIED_ROUNDS {
             let most = Duration::from_millis(1 << (round - HURRIED_ROUNDS).min(4)).min(LONGEST_PAUSE);
             let left = self.deadline.map_or(most, |deadline| deadline.since(self.clock.now()));
-            // Every `RandomState` hashes in its own way.
-            let part = RandomState::new().build_hasher().finish() % 1_000;
-            self.semaphore.acquire((most / 1_000 * part as u32).min(left));
+            self.semaphore.acquire(random_part(most).min(left));
         }
         match self.terms.token {
             Some(token) if token.is_cancelled() => Err(Error::cancelled(self.group.name())),
@@ -218,10 +311,71 @@ impl<'a> Call<'a> {
 
     /// A lease that is over before the last member is taken never holds the group: not asked for without end.
     fn check_too_slow(&self) -> Result<Option<usize>> {
-        if self.clock.now() < self.since.plus(TOO_SLOW) {
+        let since = self.too_slow.get().unwrap_or_else(|| self.clock.now());
+        self.too_slow.set(Some(since));
+        if self.clock.now() < since.plus(TOO_SLOW) {
             return Ok(None);
         }
         let cause = Cause::new("the lease is shorter than it takes to acquire the group: ask for a longer one");
         Err(Error::Unavailable { resource: self.group.name().to_owned(), cause })
+    }
+}
+
+/// Every `RandomState` hashes in its own way.
+fn random_part(most: Duration) -> Duration {
+    most / 1_000 * (RandomState::new().build_hasher().finish() % 1_000) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LocalRedLock;
+
+    /// For how long such a group waits for its others, after so many of these waits were in vain.
+    fn bound(names: [&str; 3], terms: &Terms<'_>, vain: u32) -> Duration {
+        let locks = LocalRedLock::new();
+        let group = MultiLock::of(names.map(|name| (&locks, name)));
+        let call = Call::new(&group, terms);
+        call.vain.set(vain);
+        *call.waited.borrow_mut() =
+            vec![Duration::from_secs(1_000), Duration::from_millis(30), Duration::from_millis(70)];
+        call.bound(&[1, 2])
+    }
+
+    const NAMES: [&str; 3] = ["a", "b", "c"];
+
+    #[track_caller]
+    fn assert_about(bound: Duration, millis: u64) {
+        let least = Duration::from_millis(millis);
+        assert!(least <= bound && bound <= least * 5 / 4, "{bound:?}");
+    }
+
+    #[test]
+    fn a_part_is_held_for_twice_the_waits_for_the_others() {
+        for (vain, millis) in [(0, 200), (1, 400), (2, 800), (3, 800), (u32::MAX, 800)] {
+            assert_about(bound(NAMES, &Terms::new(), vain), millis);
+        }
+    }
+
+    #[test]
+    fn an_eighth_of_a_lease_that_is_not_renewed_is_spent_on_a_wait_for_the_others() {
+        let lease = Duration::from_millis(800);
+        assert_eq!(bound(NAMES, &Terms::new().lease(lease), 0), lease / 8);
+        assert_about(bound(NAMES, &Terms::new().renewed_lease(lease), 0), 200);
+    }
+
+    #[test]
+    fn a_group_with_a_lock_twice_waits_for_nobody_while_it_holds_a_part() {
+        assert!(bound(["a", "b", "b"], &Terms::new(), 3).is_zero());
+    }
+
+    #[test]
+    fn what_was_not_waited_for_yet_may_take_some_round_trips() {
+        let locks = LocalRedLock::new();
+        let group = MultiLock::of(NAMES.map(|name| (&locks, name)));
+        let call = Call::new(&group, &Terms::new());
+        assert_about(call.bound(&[1, 2]), 20);
+        call.trip.set(Duration::from_millis(10));
+        assert_about(call.bound(&[1, 2]), 80);
     }
 }

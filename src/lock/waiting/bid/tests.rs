@@ -261,7 +261,7 @@ impl Bid for Noted {
     }
 }
 
-/// It sleeps on when it is woken for news that are not due, and is not put to sleep by those when it has a reason to look.
+/// Woken for news that are not due it sleeps on. With a reason of its own it looks.
 #[test]
 fn what_is_told_while_it_asks_is_heard_after_the_answer() {
     let mut bid = Noted::default();

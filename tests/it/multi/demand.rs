@@ -1,0 +1,120 @@
+//! Groups beside others that want one of their members, again and again: those are given it one after the other.
+
+use super::MultiLock;
+use crate::harness::queue::locks_of;
+use crate::server::Server;
+use crate::threads::{LONG, eventually, ms};
+use redlatch::{Client, RedLock, RedLockExt, ReentrantLock, Terms};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread::{Scope, scope};
+use std::time::{Duration, Instant};
+
+const NAMES: [&str; 2] = ["a", "b"];
+
+/// A try finds a member free next to never. By tries alone a group waited for up to 13 s here.
+const TIME: Duration = Duration::from_secs(5);
+
+fn client(server: &Server) -> ReentrantLock {
+    locks_of(Client::builder(&server.url()))
+}
+
+/// Others want a lock again and again, until this is dropped, also by a test that fails.
+#[derive(Default)]
+struct Demand {
+    over: AtomicBool,
+    turns: AtomicUsize,
+}
+
+struct Over<'a>(&'a Demand);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.over.store(true, SeqCst);
+    }
+}
+
+impl Demand {
+    /// So many clients, each of which holds it for so long.
+    fn add<'s>(&'s self, scope: &'s Scope<'s, '_>, server: &'s Server, name: &'s str, clients: usize, hold: Duration) {
+        for locks in std::iter::repeat_with(|| client(server)).take(clients) {
+            scope.spawn(move || {
+                while !self.over.load(SeqCst) {
+                    locks.lock(name).unwrap();
+                    std::thread::sleep(hold);
+                    locks.unlock(name).unwrap();
+                    self.turns.fetch_add(1, SeqCst);
+                }
+            });
+        }
+    }
+
+    #[track_caller]
+    fn eventually(&self, turns: usize) {
+        eventually(LONG, "all are there", || self.turns.load(SeqCst) > turns);
+    }
+}
+
+/// Each name is wanted by four clients, which come again at once.
+#[test]
+fn a_group_has_its_turn_though_each_member_is_in_demand() {
+    let (server, demand) = (Server::start(), Demand::default());
+    scope(|scope| {
+        let _over = Over(&demand);
+        NAMES.into_iter().for_each(|name| demand.add(scope, &server, name, 4, ms(1)));
+        let locks = client(&server);
+        let group = MultiLock::of(NAMES.map(|name| (&locks, name)));
+        demand.eventually(100);
+        let waits = [(); 10].map(|()| {
+            let since = Instant::now();
+            let hold = group.acquire(&Terms::new().wait(TIME)).unwrap();
+            let waited = since.elapsed();
+            group.release(&hold.expect("it has its turn")).unwrap();
+            waited
+        });
+        println!("{} turns of others; the group waited for {waits:?}", demand.turns.load(SeqCst));
+    });
+}
+
+/// The queue of the second is longer than any bound while the first is held: it is waited for with empty hands.
+#[test]
+fn a_group_has_its_turn_though_one_member_is_held_for_long_each_time() {
+    let (server, demand) = (Server::start(), Demand::default());
+    scope(|scope| {
+        let _over = Over(&demand);
+        demand.add(scope, &server, "a", 2, ms(1));
+        demand.add(scope, &server, "b", 3, ms(400));
+        let locks = client(&server);
+        let group = MultiLock::of(NAMES.map(|name| (&locks, name)));
+        demand.eventually(100);
+        for _ in 0..3 {
+            let hold = group.acquire(&Terms::new().wait(LONG)).unwrap();
+            group.release(&hold.expect("it has its turn")).unwrap();
+        }
+    });
+}
+
+/// A group wants the one lock, which is in demand, and another that is held for long: it waits for that with empty hands.
+#[test]
+fn who_wants_a_member_does_not_wait_for_all_that_the_group_waits_for() {
+    const HELD: Duration = Duration::from_secs(6);
+    let server = Server::start();
+    let (holder, others, grouped) = (client(&server), client(&server), client(&server));
+    scope(|scope| {
+        let held = holder.guard("b").unwrap();
+        scope.spawn(|| {
+            let group = MultiLock::of(NAMES.map(|name| (&grouped, name)));
+            group.lock().and_then(|()| group.unlock()).unwrap();
+        });
+        let (since, mut longest) = (Instant::now(), Duration::ZERO);
+        while since.elapsed() < HELD {
+            let asked = Instant::now();
+            others.lock("a").unwrap();
+            longest = longest.max(asked.elapsed());
+            others.unlock("a").unwrap();
+        }
+        drop(held);
+        println!("it waited for {longest:?}");
+        assert!(longest < HELD / 4, "{longest:?}");
+    });
+    assert_eq!(grouped.client().stats().timed_out, 0, "the wait of the group did not end in vain");
+}
