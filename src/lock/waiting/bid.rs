@@ -75,6 +75,7 @@ impl Told {
         !mail.asks
     }
 
+    /// It looks: what is told from now on waits for the answer.
     pub(crate) fn forget(&self) {
         *self.0.lock() = Mail { news: None, asks: true };
     }

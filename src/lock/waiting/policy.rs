@@ -1,6 +1,6 @@
 //! The numbers of all waiting: how often somebody looks at a lock, how long a lock is given for, and how long what was seen counts.
 //!
-//! Some of them bind a script or the model, too. That is said beside them, and a test compares.
+//! Some of them bind a script or the model, too. That is said beside them; a test compares the bounds of an offer.
 
 use crate::base::time::Lease;
 use std::time::Duration;

@@ -415,10 +415,6 @@ impl Ticket {
         &self.key
     }
 
-    fn number(&self) -> u64 {
-        self.number
-    }
-
     /// The next ask is for a lock that may be given to this owner, for so long.
     pub(crate) fn offers(&self, owner: &str, lease: Lease) {
         let owner = owner.split(':').skip(1).collect::<Vec<_>>().join(".");
@@ -598,7 +594,7 @@ impl Ears {
 
     /// From now on the ticket hears what is told to it.
     fn open(self: &Arc<Self>, ticket: &Arc<Ticket>, store: &dyn Store) -> io::Result<()> {
-        self.tickets.lock().insert(ticket.number(), Arc::clone(ticket));
+        self.tickets.lock().insert(ticket.number, Arc::clone(ticket));
         let mut subscription = self.subscription.lock();
         subscription.wanted += 1;
         if subscription.listening.is_none() {
@@ -612,7 +608,7 @@ impl Ears {
     }
 
     fn close(&self, ticket: &Ticket) {
-        self.tickets.lock().remove(&ticket.number());
+        self.tickets.lock().remove(&ticket.number);
         let mut subscription = self.subscription.lock();
         subscription.wanted -= 1;
         if subscription.wanted == 0 {
