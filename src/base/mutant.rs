@@ -214,9 +214,12 @@ const CHANGES: &[Change] = &[
         Mutant::CountsBySubscribers,
         &["RELEASE_IN_TURN"],
         &[
-            ("local function listeners()", "local tickets = redis.call('ZCARD', queue)\nlocal function listeners()"),
+            ("local function minted()", "local tickets = redis.call('ZCARD', queue)\nlocal function minted()"),
             ("counts[2] - counts[4]", "counts[2] - tickets"),
-            ("return { tell(channel), queued", "return { listeners() > 0 and tell(channel) or 1, queued"),
+            (
+                "return { tell(channel), queued",
+                "local all = redis.call('PUBSUB', 'NUMSUB', channel)[2]\n  return { all > tickets and tell(channel) or 1, queued",
+            ),
         ],
     ),
     (

@@ -15,7 +15,8 @@
 --          (0: it is, or is not known)
 local lock = KEYS[1]
 local queue, mark, ticket, before, ttl = ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
-local owner = inside(ARGV, 5)[3]
+-- The second behind these.
+local owner = ARGV[6 + 2]
 
 -- Takes the place that it has by an earlier name.
 local function renamed()
@@ -39,36 +40,8 @@ end
 
 -- Gives the lock, which is free, to the first of the queue, if that is another; for how many ms.
 local function given_to_another()
-  local first = redis.call('ZRANGE', queue, 0, 0)[1]
+  local first = redis.call('ZRANGE', queue, '0', '0')[1]
   return first and first ~= ticket and give(lock, queue)
-end
-
--- Its rank, at the end if it comes: never in the place of another, which their names would decide on, when the clock was put back.
-local function joined()
-  if ttl == 0 then
-    return -1
-  end
-  local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-  redis.call('ZADD', queue, 'NX', string.format('%.0f', math.max(now, tonumber(last or 0) + 1)), ticket)
-  -- One that was empty has no TTL. Else not each time: a third of it is more than the time between two looks of whoever waits.
-  if not last or redis.call('PTTL', queue) * 3 < ttl * 2 then
-    local expiring = redis.pcall('PEXPIRE', queue, ttl)
-    if type(expiring) == 'table' then
-      redis.call('DEL', queue)
-      return -1
-    end
-  end
-  return last and redis.call('ZRANK', queue, ticket) or 0
-end
-
--- What a function of the queue returns, if nothing fails in it.
-local function tried(step)
-  local done, said = pcall(step)
-  return done and said
-end
-
-local function leaves()
-  return ticket ~= '' and redis.call('ZREM', queue, ticket)
 end
 
 -- Whether this very attempt has the lock: a copy of it was here before, or it was given the lock, also here, when all before it were dead.
@@ -85,14 +58,36 @@ local function holder()
   return is_own, field and not string.find(field, '^[^:]*:%d+:%d+$') and 1 or 0
 end
 
-local left, promised, foreign = redis.call('PTTL', lock), 0, 0
-local asks = left == -2
-tried(renamed)
-if asks then
+-- Its rank in the queue, where it has a place now.
+local function joined()
+  local comes = redis.call('ZADD', queue, 'NX', string.format('%.0f', now), ticket) == 1
+  -- A clock that was put back must not put it before others.
+  if comes and redis.call('ZRANGE', queue, '-1', '-1')[1] ~= ticket then
+    local last = redis.call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')[2]
+    redis.call('ZADD', queue, string.format('%.0f', last + 1), ticket)
+  end
+  local rank = redis.call('ZRANK', queue, ticket)
+  -- One that was empty has no TTL. Else not each time: a third of it is more than the time between two looks of whoever waits.
+  if comes and rank == 0 or redis.call('PTTL', queue) * 3 < ttl * 2 then
+    redis.call('PEXPIRE', queue, ttl)
+  end
+  return rank
+end
+
+-- What a function of the queue returns, if nothing fails in it.
+local function tried(step)
+  local done, said = pcall(step)
+  return done and said
+end
+
+local left, promised, foreign, asks = redis.call('PTTL', lock), 0, 0, false
+if before ~= '' then
+  pcall(renamed)
+end
+if left == -2 then
   promised = tried(left_to_foreigners) or 0
-  local given = promised == 0 and tried(given_to_another)
-  asks = promised == 0 and not given
-  left = given or left
+  left = promised == 0 and tried(given_to_another) or left
+  asks = left == -2 and promised == 0
 end
 if left ~= -2 then
   asks, foreign = holder()
@@ -100,11 +95,16 @@ end
 if asks then
   local said = inner(KEYS, inside(ARGV, 5))
   if type(said) ~= 'number' then
-    if not (type(said) == 'table' and said.err) then
-      tried(leaves)
+    if ticket ~= '' and not (type(said) == 'table' and said.err) then
+      pcall(redis.call, 'ZREM', queue, ticket)
     end
     return said
   end
   left = said
 end
-return { left, tried(joined) or -1, promised, foreign }
+local rank = ttl > 0 and tried(joined) or -1
+if ttl > 0 and rank == -1 then
+  -- Else it would be given the lock though it was told that it has no place, and a queue without a TTL would outlive all.
+  pcall(redis.call, 'ZREM', queue, ticket)
+end
+return { left, rank, promised, foreign }

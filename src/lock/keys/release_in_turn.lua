@@ -32,12 +32,6 @@ if left > 0 then
 end
 redis.call('DEL', lock)
 
--- Who listens to the lock's channel and not to ours: a JVM, a monitor. And how many are ours. Counts by this server alone.
-local function listeners()
-  local counts = redis.call('PUBSUB', 'NUMSUB', channel, members)
-  return math.max(counts[2] - counts[4], 0), counts[4]
-end
-
 local function minted()
   local time = redis.call('TIME')
   return next_token(counter, ttl, time[1] * 1000000 + time[2])
@@ -45,7 +39,9 @@ end
 
 local function in_turn()
   if foreign_turn > 0 then
-    local foreigners, ours = listeners()
+    -- A foreigner listens to the lock's channel and not to ours: a JVM, a monitor. This server knows its own listeners alone.
+    local counts = redis.call('PUBSUB', 'NUMSUB', channel, members)
+    local foreigners, ours = counts[2] - counts[4], counts[4]
     if foreigners > 0 then
       -- The first of the queue is told all the same: it comes when they have not.
       tell_head(queue)

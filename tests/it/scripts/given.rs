@@ -86,7 +86,7 @@ fn the_dead_get_nothing_and_are_removed() {
 #[test]
 fn what_is_no_offer_gets_nothing_and_is_removed() {
     let server = Server::start();
-    let no_offers = ["0", "9", "1501", "9223372036854775808", "-5", "1e3", "0x64", "", " 500", "500 "];
+    let no_offers = ["0", "9", "0100", "1501", "9223372036854775808", "-5", "1e3", "0x64", "", " 500", "500 "];
     for ticket in no_offers.map(|offer| format!("aa:1.1.7.9.{offer}")).iter().map(String::as_str).chain([
         "aa:1",
         "aa:1.1.7.9",

@@ -1,11 +1,11 @@
 -- Gives a lock that is free to an owner whose ear has a listener, and tells it, with a token if it can `mint` one; whether it has a listener.
 -- The message goes last: nobody believes in what failed before it. Who is told no token and needs one asks for it.
-local function give_to(lock, owner, offer, ear, ticket, mint)
+local function give_to(lock, owner, ms, ear, ticket, mint)
   if redis.call('PUBSUB', 'NUMSUB', ear)[2] == 0 then
     return false
   end
-  redis.call('HSET', lock, owner, 1)
-  redis.call('PEXPIRE', lock, offer)
+  redis.call('HSET', lock, owner, '1')
+  redis.call('PEXPIRE', lock, ms)
   local minted, token = pcall(mint)
   redis.call('PUBLISH', ear, ticket .. ' given' .. (minted and token and ':' .. token or ''))
   return true
@@ -20,11 +20,11 @@ local function give(lock, queue, mint)
     if not ticket then
       return nil
     end
-    local ear, client, thread, hold, offer = string.match(ticket, '^(.-([%x-]+)):%x+%.%x+%.(%d+)%.(%d+)%.(%d+)$')
-    offer = tonumber(offer or 0)
+    local ear, client, thread, hold, ms = string.match(ticket, '^(.-([%x-]+)):%x+%.%x+%.(%d+)%.(%d+)%.([1-9]%d*)$')
+    local offer = tonumber(ms or 0)
     if offer >= 10 and offer <= 1500 then
       local owner = client .. ':' .. thread .. ':' .. hold
-      local done, given = pcall(give_to, lock, owner, offer, 'redlatch_ear:' .. ear, ticket, mint)
+      local done, given = pcall(give_to, lock, owner, ms, 'redlatch_ear:' .. ear, ticket, mint)
       if not done then
         redis.call('DEL', lock)
         redis.call('ZADD', queue, arrival, ticket)

@@ -47,9 +47,29 @@ fn who_may_not_queue_is_served_as_without_a_queue() {
         assert_lock(&server, "n", "me", "1", 60_000);
         server.ask::<i64>(&["DEL", "n"]);
         put(&server, "n", "other", "1", "40000");
-        queued(&ask());
+        for others in [true, false] {
+            let has_a_place = queued(&ask()) >= 0;
+            assert_eq!(line(&server).iter().any(|ticket| ticket == "a:1"), has_a_place, "{rules}, others: {others}");
+            assert!(!has_a_place || server.pttl(QUEUE) > 0, "{rules}, others: {others}");
+            server.ask::<i64>(&["DEL", QUEUE]);
+        }
         clean(&server);
     }
+}
+
+/// No mark leaves the lock to foreigners, so it is given.
+#[test]
+fn who_may_not_see_the_mark_gives_to_the_first() {
+    let server = Server::start();
+    let url = server.let_in("user", "pw", &format!("~n ~{QUEUE} +@all &*"));
+    let mut user = redis::Client::open(url).unwrap().get_connection().unwrap();
+    line_up(&server, &[FIRST, SECOND]);
+    let ask = Ask::by_ticket("a:1");
+    let heard = heard(&server, &EARS, || {
+        queued(&understood(ask.by(&mut user, &ahead(&server), "60000").unwrap()));
+    });
+    assert_eq!(heard, [format!("{} {FIRST} given", EARS[0])]);
+    clean(&server);
 }
 
 /// What it may not give it takes.
