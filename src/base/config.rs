@@ -72,8 +72,8 @@ impl Default for HandOff {
 }
 
 impl HandOff {
-    /// Every unlock goes to the server: nothing is passed on or shared, and nobody queues, whatever is set after that. Beside processes
-    /// that queue it is served as a JVM is.
+    /// Every unlock goes to the server: nothing is passed on or shared, and nobody queues, whatever is set after that. Processes that queue
+    /// leave it the lock now and then, more seldom than to a JVM.
     pub fn off() -> Self {
         Self { passes: 0, give_way: Duration::ZERO, queues: false, ..Self::default() }
     }
@@ -91,7 +91,8 @@ impl HandOff {
     /// How long others may need to take what is left to them. Zero: nothing is left to anybody.
     ///
     /// Where processes queue, it is for those who do not, such as JVMs: now and then a free lock is left to them for four times as long,
-    /// at most 800 ms. That is each 4 ms while they take it, and ever more seldom while they only listen.
+    /// at most 800 ms. That is 2 ms after one of them was seen to have the lock, or later where more of ours wait than of them. While they
+    /// only listen it is ever more seldom.
     ///
     /// A [`QuorumLock`](crate::QuorumLock) has no queue, and a server may refuse it. Then the next thread of this process waits for so long
     /// before it asks, if others were told of the release: at most for the response time-out.

@@ -15,7 +15,7 @@
 -- ARGV[10] time to live of the counter, ms; 0: it stays for ever
 -- reply    1: a level was given up; 0: not held by this owner; else array of three: what tell returns (1: it was not
 --          asked); 2: the first of the queue has the lock, 1: it was told, 0: there is none, -1: it is left to foreigners, -2: the
---          server refuses the queue; then for -1 how many of ours listen, for -2 the error
+--          server refuses the queue; then for -1 how many of ours listen for each foreigner, for -2 the error
 local lock = KEYS[1]
 local owner, left, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local queue, mark, members = ARGV[4], ARGV[5], ARGV[6]
@@ -46,7 +46,7 @@ local function in_turn()
       -- The first of the queue is told all the same: it comes when they have not.
       tell_head(queue)
       redis.call('SET', mark, 'foreign', 'PX', foreign_turn)
-      return { tell(channel), -1, ours }
+      return { tell(channel), -1, math.ceil(ours / foreigners) }
     end
   end
   if not to_all and give(lock, queue, counter ~= '' and minted or nil) then

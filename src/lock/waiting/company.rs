@@ -116,7 +116,7 @@ impl Company {
         self.of(key).is_some_and(|seen| seen.foreigners.are_due(now))
     }
 
-    /// The turn was left to them, beside so many of ours.
+    /// The turn was left to them, beside so many of ours for each of them.
     pub(super) fn note_left_to_foreigners(&self, key: &Key, now: Moment, ours: i64) {
         self.note(key, now, |seen| {
             seen.told = Some(now);
@@ -162,7 +162,7 @@ struct Foreigners {
     since: Option<Moment>,
     /// How often the turn was left to them since one of them was seen.
     unused: u32,
-    /// So many of ours listened then: each of them leaves turns, and all together no more than one would.
+    /// So many of ours listened then for each of them. Each of ours leaves turns, and all together no more than one would.
     ours: u32,
     /// The last release in turn left it to them: the next is for the queue, so that they do not keep it waiting for ever.
     was_last: bool,
@@ -183,7 +183,7 @@ impl Foreigners {
         self.since.is_none_or(|since| now.since(since) >= pause * self.ours.max(1))
     }
 
-    /// The turn was left to them, beside so many of ours.
+    /// The turn was left to them, beside so many of ours for each of them.
     fn note_left(&mut self, now: Moment, ours: i64) {
         (self.since, self.unused, self.was_last) = (Some(now), self.unused.saturating_add(1), true);
         self.ours = u32::try_from(ours).unwrap_or(1).min(MOST_OURS);
@@ -199,9 +199,10 @@ impl Foreigners {
         self.was_last = false;
     }
 
-    /// One of them has the lock.
+    /// One of them has the lock. Where as many of them wait as of ours, they may have the next turn, too.
     fn note_hold(&mut self, now: Moment) {
         (self.since, self.unused) = (Some(now), 0);
+        self.was_last = self.was_last && self.ours > 1;
     }
 
     /// Whether they take the turn that is left to them.

@@ -96,9 +96,27 @@ fn foreigners_who_take_their_turns_get_them_again_soon() {
     company.note_queue(&key("n"), at(1));
     assert!(!owes(3_199) && owes(3_200), "eight of ours leave no more turns than one");
     company.note_foreign_hold(&key("n"), at(200));
-    assert!(!owes(208), "the queue has the next turn");
-    company.note_queue(&key("n"), at(201));
-    assert!(!owes(231) && owes(232), "eight times 4 ms");
+    assert!(!owes(215) && owes(216), "eight times 2 ms");
+    company.note_left_to_foreigners(&key("n"), at(216), 8);
+    company.note_foreign_hold(&key("n"), at(217));
+    assert!(!owes(1_000), "the queue, in which more wait, has the next turn");
+    company.note_queue(&key("n"), at(1_000));
+    assert!(owes(1_000));
+}
+
+/// While none of them is seen to have the lock, the queue has each second turn.
+#[test]
+fn as_many_foreigners_as_ours_have_each_turn_that_they_are_seen_to_take() {
+    let company = Company::default();
+    let owes = |millis| company.owes_foreigners(&key("n"), at(millis));
+    company.note_told(&key("n"), at(0), 1);
+    company.note_left_to_foreigners(&key("n"), at(0), 1);
+    assert!(!owes(1_000));
+    company.note_queue(&key("n"), at(1_000));
+    assert!(owes(1_000));
+    company.note_left_to_foreigners(&key("n"), at(1_000), 1);
+    company.note_foreign_hold(&key("n"), at(1_001));
+    assert!(!owes(1_002) && owes(1_003));
 }
 
 #[test]
