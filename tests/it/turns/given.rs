@@ -72,6 +72,58 @@ fn who_holds_on_has_its_own_lease_soon() {
     });
 }
 
+/// A thread of each client takes the locks by turns. So the second time each is given, by a release that knows of who waits. It returns how
+/// many were believed to be given, and how many of all are still held two offers later.
+fn given_and_kept(server: &Server, [locks, other]: &[ReentrantLock; 2], names: &[String]) -> [usize; 2] {
+    let waits = |name: &str| {
+        let queue = format!("redlatch_queue:{{{name}}}");
+        eventually(LONG, "it is queued", || server.ask::<usize>(&["ZCARD", &queue]) == 1);
+    };
+    names.iter().for_each(|name| locks.lock(name).unwrap());
+    let guards = scope(|scope| {
+        scope.spawn(|| {
+            for name in names {
+                assert!(other.try_lock_for(name, LONG).unwrap());
+                waits(name);
+                other.unlock(name).unwrap();
+            }
+        });
+        let take = |name: &String| {
+            waits(name);
+            locks.unlock(name).unwrap();
+            let guard = locks.guard(name).unwrap();
+            (guard.hold().remaining() <= OFFER, guard)
+        };
+        names.iter().map(take).collect::<Vec<_>>()
+    });
+    sleep(2 * OFFER);
+    let given = guards.iter().filter(|(given, _)| *given).count();
+    [given, guards.into_iter().filter_map(|(_, guard)| guard.unlock().ok()).count()]
+}
+
+/// Whoever is given many locks prolongs each of them in time.
+#[test]
+fn of_many_locks_that_were_given_none_is_lost() {
+    const THREADS: usize = 16;
+    const EACH: usize = 25;
+    let server = Server::start();
+    let clients = [(); 2].map(|()| patient(&server));
+    let [given, kept] = scope(|scope| {
+        let hold = |thread| {
+            let names: Vec<_> = (0..EACH).map(|name| format!("{thread}-{name}")).collect();
+            let (server, clients) = (&server, &clients);
+            scope.spawn(move || given_and_kept(server, clients, &names))
+        };
+        let threads: Vec<_> = (0..THREADS).map(hold).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .fold([0; 2], |sum, one| [sum[0] + one[0], sum[1] + one[1]])
+    });
+    assert!(given > THREADS * EACH / 2, "{given} were given");
+    assert_eq!(kept, THREADS * EACH);
+}
+
 /// What is left of its offer would be too little, counted from its ask, so it asks again.
 #[test]
 fn who_waited_for_longer_than_half_an_offer_asks_again() {
