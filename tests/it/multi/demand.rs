@@ -3,8 +3,8 @@
 use super::MultiLock;
 use crate::harness::queue::locks_of;
 use crate::server::Server;
-use crate::threads::{LONG, eventually, ms};
-use redlatch::{Client, RedLock, RedLockExt, ReentrantLock, Terms};
+use crate::threads::{LONG, SOON, eventually, finish, ms, timed};
+use redlatch::{Client, Error, RedLock, RedLockExt, ReentrantLock, Terms};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::{Scope, scope};
 use std::time::{Duration, Instant};
@@ -120,4 +120,27 @@ fn who_wants_a_member_does_not_wait_for_all_that_the_group_waits_for() {
         assert!(longest < HELD / 4 && all < HELD / 2, "{longest:?}, {all:?} in all");
     });
     assert_eq!(grouped.client().stats().timed_out, 0, "the wait of the group did not end in vain");
+}
+
+/// One of them has a member in hand now and then, and each has a place in a line or in a queue.
+#[test]
+fn a_shutdown_ends_all_groups_that_wait_and_leaves_nothing_of_them() {
+    let server = Server::start();
+    let clients = [(); 4].map(|()| client(&server));
+    let holder = client(&server);
+    let held = holder.guard("b").unwrap();
+    scope(|scope| {
+        let wait =
+            |locks| scope.spawn(move || timed(|| MultiLock::of(NAMES.map(|name| (locks, name))).try_lock_for(LONG)));
+        let groups: Vec<_> = clients.iter().cycle().take(40).map(wait).collect();
+        let are_queued = || server.ask::<usize>(&["ZCARD", "redlatch_queue:{b}"]) > 1;
+        eventually(LONG, "one waits with a member in hand", || are_queued() && holder.is_locked("a").unwrap());
+        let ((), took) = timed(|| clients.iter().for_each(|locks| locks.client().shutdown()));
+        assert!(took <= SOON, "{took:?}");
+        for (got, _) in groups.into_iter().map(finish) {
+            assert!(matches!(got, Err(Error::Closed { .. })), "{got:?}");
+        }
+    });
+    eventually(SOON, "nothing is left", || server.ask::<Vec<String>>(&["KEYS", "*"]) == ["b"]);
+    held.unlock().unwrap();
 }

@@ -88,6 +88,32 @@ fn a_server_that_comes_back_is_waited_for() {
     });
 }
 
+/// It waits for the second member while it has the first in hand.
+#[test]
+fn a_strict_group_whose_server_goes_away_while_it_waits_gives_back_what_it_has() {
+    let mut servers = [Server::start(), Server::start()];
+    let strict = |server: &Server| {
+        let builder = server.builder().outage_budget(ms(600)).response_timeout(ms(300)).strict(true);
+        ReentrantLock::new(&builder.watchdog_timeout(ms(600)).build().unwrap())
+    };
+    let [living, dying] = servers.each_ref().map(strict);
+    let other = strict(&servers[1]);
+    other.lock("b").unwrap();
+    let group = MultiLock::of([(&living, "a"), (&dying, "b")]);
+    let [first, second] = &mut servers;
+    let error = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            eventually(LONG, "it has the first in hand", || first.pttl("a") > 0);
+            second.kill();
+        });
+        group.lock().unwrap_err()
+    });
+    assert!(matches!(error, Error::Unavailable { .. }) && is_of_b(&error), "{error}");
+    eventually(SOON, "what was taken is given back", || servers[0].pttl("a") == -2);
+    assert_eq!(group.hold_count(), 0);
+    servers[0].clear();
+}
+
 #[test]
 fn a_stopped_server_does_not_make_a_wait_late() {
     let scene = Scene::with(Duration::from_secs(2));
