@@ -199,25 +199,34 @@ impl Crowd {
         Ok(fronts.and_then(|front| self.workers.iter().position(|worker| worker.front == front)))
     }
 
-    /// All are stopped first: whether one holds the lock can be told only of a process that does nothing.
+    /// Each is stopped first: whether it holds the lock can be told only of a process that does nothing. It is killed before the next is
+    /// stopped, for while it lives it may be given the lock.
     fn disturb(&mut self, disturbance: Disturbance, wanted: usize) -> Outcome<Vec<Victim>> {
         let mut stopped = Vec::new();
         if disturbance.holder {
-            stopped.push(self.stop_holder()?);
+            let one = self.stop_holder()?;
+            self.harm(disturbance, one)?;
+            stopped.push(one);
         }
         let number = self.workers.len();
         for one in (0..number).cycle().take(100 * number) {
             if stopped.len() < wanted && !stopped.contains(&one) && self.stop_other(one)? {
+                self.harm(disturbance, one)?;
                 stopped.push(one);
             }
         }
         if stopped.len() < wanted {
             return Err("too few processes do not hold the lock".into());
         }
-        if disturbance.harm == Harm::Killed {
-            stopped.iter().try_for_each(|one| self.workers[*one].signal(Signal::KILL))?;
-        }
         Ok(stopped.into_iter().map(|number| Victim { number, went_on: false }).collect())
+    }
+
+    /// What befalls one that is stopped.
+    fn harm(&self, disturbance: Disturbance, one: usize) -> Outcome<()> {
+        match disturbance.harm {
+            Harm::Stopped => Ok(()),
+            Harm::Killed => self.workers[one].signal(Signal::KILL),
+        }
     }
 
     fn stop_holder(&mut self) -> Outcome<usize> {
