@@ -91,8 +91,8 @@ impl HandOff {
     /// How long others may need to take what is left to them. Zero: nothing is left to anybody.
     ///
     /// Where processes queue, it is for those who do not, such as JVMs: now and then a free lock is left to them for four times as long,
-    /// at most 800 ms. That is 2 ms after one of them was seen to have the lock, or later where more of ours wait than of them. While they
-    /// only listen it is ever more seldom.
+    /// at most 800 ms, and two round trips. That is 2 ms after one of them was seen to have the lock, or later where more of ours wait than
+    /// of them. While they only listen it is ever more seldom.
     ///
     /// A [`QuorumLock`](crate::QuorumLock) has no queue, and a server may refuse it. Then the next thread of this process waits for so long
     /// before it asks, if others were told of the release: at most for the response time-out.

@@ -1,5 +1,5 @@
 -- Gives up one level of a hold; with the last level the lock is given to the first of its queue, or freed and all who wait are told.
--- Whatever fails after that is nothing but news that is told to all: the release is done.
+-- The release is done after DEL. If a later step fails, everybody is told that the lock is free.
 --
 -- preludes held, tell, tell_head, next_token, give
 -- KEYS[1]  the lock: hash, owner field -> hold count
@@ -15,7 +15,7 @@
 -- ARGV[10] time to live of the counter, ms; 0: it stays for ever
 -- reply    1: a level was given up; 0: not held by this owner; else array of three: what tell returns (1: it was not
 --          asked); 2: the first of the queue has the lock, 1: it was told, 0: there is none, -1: it is left to foreigners, -2: the
---          server refuses the queue; then for -1 how many of ours listen for each foreigner, for -2 the error
+--          server refuses the queue; then for -1 how many of ours listen, for -2 the error
 local lock = KEYS[1]
 local owner, left, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local queue, mark, members = ARGV[4], ARGV[5], ARGV[6]
@@ -41,12 +41,11 @@ local function in_turn()
   if foreign_turn > 0 then
     -- A foreigner listens to the lock's channel and not to ours: a JVM, a monitor. This server knows its own listeners alone.
     local counts = redis.call('PUBSUB', 'NUMSUB', channel, members)
-    local foreigners, ours = counts[2] - counts[4], counts[4]
-    if foreigners > 0 then
+    if counts[2] - counts[4] > 0 then
       -- The first of the queue is told all the same: it comes when they have not.
       tell_head(queue)
       redis.call('SET', mark, 'foreign', 'PX', foreign_turn)
-      return { tell(channel), -1, math.ceil(ours / foreigners) }
+      return { tell(channel), -1, counts[4] }
     end
   end
   if not to_all and give(lock, queue, counter ~= '' and minted or nil) then

@@ -116,11 +116,11 @@ impl Company {
         self.of(key).is_some_and(|seen| seen.foreigners.are_due(now))
     }
 
-    /// The turn was left to them, beside so many of ours for each of them.
-    pub(super) fn note_left_to_foreigners(&self, key: &Key, now: Moment, ours: i64) {
+    /// The turn was left to them: so many of ours listen, and so many of them.
+    pub(super) fn note_left_to_foreigners(&self, key: &Key, now: Moment, listening: [i64; 2]) {
         self.note(key, now, |seen| {
             seen.told = Some(now);
-            seen.foreigners.note_left(now, ours);
+            seen.foreigners.note_left(now, listening);
         });
     }
 
@@ -162,8 +162,10 @@ struct Foreigners {
     since: Option<Moment>,
     /// How often the turn was left to them since one of them was seen.
     unused: u32,
-    /// So many of ours listened then for each of them. Each of ours leaves turns, and all together no more than one would.
+    /// So many of ours listened then. Each of ours leaves turns, and all together no more than one would.
     ours: u32,
+    /// So many of ours listened then for each of them. While they take their turns, each of them gets as many as if it were alone.
+    beside: u32,
     /// The last release in turn left it to them: the next is for the queue, so that they do not keep it waiting for ever.
     was_last: bool,
 }
@@ -177,16 +179,18 @@ impl Foreigners {
     /// Whether it is time to look for them.
     fn are_awaited(&self, now: Moment) -> bool {
         let pause = match self.unused {
-            0 => AMONG_OURS,
-            unused => AGAIN * 4_u32.pow((unused - 1).min(MOST_RAISED)),
+            0 => AMONG_OURS * self.beside.max(1),
+            unused => AGAIN * 4_u32.pow((unused - 1).min(MOST_RAISED)) * self.ours.max(1),
         };
-        self.since.is_none_or(|since| now.since(since) >= pause * self.ours.max(1))
+        self.since.is_none_or(|since| now.since(since) >= pause)
     }
 
-    /// The turn was left to them, beside so many of ours for each of them.
-    fn note_left(&mut self, now: Moment, ours: i64) {
+    /// The turn was left to them.
+    fn note_left(&mut self, now: Moment, listening: [i64; 2]) {
         (self.since, self.unused, self.was_last) = (Some(now), self.unused.saturating_add(1), true);
-        self.ours = u32::try_from(ours).unwrap_or(1).min(MOST_OURS);
+        let [ours, foreigners] = listening.map(|count| u32::try_from(count).unwrap_or(1));
+        self.ours = ours.min(MOST_OURS);
+        self.beside = self.ours.div_ceil(foreigners.max(1));
     }
 
     /// Nobody was in the queue, whoever listens.
@@ -202,7 +206,7 @@ impl Foreigners {
     /// One of them has the lock. Where as many of them wait as of ours, they may have the next turn, too.
     fn note_hold(&mut self, now: Moment) {
         (self.since, self.unused) = (Some(now), 0);
-        self.was_last = self.was_last && self.ours > 1;
+        self.was_last = self.was_last && self.beside > 1;
     }
 
     /// Whether they take the turn that is left to them.

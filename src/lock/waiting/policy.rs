@@ -62,12 +62,14 @@ pub(super) const MANY_EARS: usize = 64;
 /// So many times as long as another process of ours may need to come is left to a JVM.
 pub(super) const FOREIGN: u64 = 4;
 
-/// With [`FOREIGN`] times this and two round trips a mark is at most about a second long. `in_turn.lua` believes no longer one.
+/// More of it does not count.
 pub(super) const LONGEST_GIVE_WAY: u64 = 200;
 
-/// How long ours go on among themselves before the turn is left to foreigners who take it, for each of ours beside one of them. Threads of ours
-/// pass a lock on in memory for 5 ms, and a JVM makes a turn or two: 4 ms left it less than half of the turns that it had before
-/// locks were given.
+/// `in_turn.lua` believes no longer mark.
+pub(super) const LONGEST_MARK: u64 = 1_000;
+
+/// While foreigners take their turns, the next turn comes so long after one was seen to have the lock, times ours for each of them. With 4 ms
+/// two JVMs beside two of ours made less than half of the turns that they had made before locks were given.
 pub(super) const AMONG_OURS: Duration = Duration::from_millis(2);
 
 /// The least time between two turns that were not used, four times as long with each of them, up to 1.6 s: what a foreigner costs who only

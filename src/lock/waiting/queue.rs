@@ -6,8 +6,8 @@
 use super::bid::Told;
 use super::company::Company;
 use super::policy::{
-    FOREIGN, LONGEST_GIVE_WAY, LONGEST_TTL, MANY_EARS, NAMES, OFFER, POLL_CAPS, ROUNDING, SHARES, SHORTEST_OFFER,
-    TO_ALL,
+    FOREIGN, LONGEST_GIVE_WAY, LONGEST_MARK, LONGEST_TTL, MANY_EARS, NAMES, OFFER, POLL_CAPS, ROUNDING, SHARES,
+    SHORTEST_OFFER, TO_ALL,
 };
 use super::wait::News;
 use crate::base::config::Config;
@@ -137,7 +137,8 @@ impl Queue {
         }
         let mut all = self.ears_of.lock();
         if all.len() >= MANY_EARS && all.len().is_power_of_two() {
-            all.retain(|_, ears| !ears.is_idle());
+            // Who has them in hand is about to listen. Nobody gets them but under this lock.
+            all.retain(|_, ears| Arc::strong_count(ears) > 1 || !ears.is_idle());
         }
         Arc::clone(all.entry(key.shared()).or_insert_with(|| Arc::new(Ears::of(self.client, key))))
     }
@@ -270,7 +271,10 @@ impl Queue {
         }
         let now = self.clock.now();
         match (queued, more) {
-            (LEFT_TO_FOREIGNERS, Reply::Number(ours)) => self.company.note_left_to_foreigners(key, now, *ours),
+            (LEFT_TO_FOREIGNERS, Reply::Number(ours)) => {
+                // All who listen were told: two more than that is what `tell` says.
+                self.company.note_left_to_foreigners(key, now, [*ours, all.number()? - 2 - ours]);
+            }
             (0, _) => self.company.note_no_queue(key, now),
             _ => self.company.note_queue(key, now),
         }
@@ -301,7 +305,7 @@ impl Queue {
 
     /// For how long the lock is left to foreigners, ms; zero: it is not.
     fn foreign_turn(&self) -> u64 {
-        if self.give_way == 0 { 0 } else { self.give_way * FOREIGN + self.trips() }
+        if self.give_way == 0 { 0 } else { (self.give_way * FOREIGN + self.trips()).min(LONGEST_MARK) }
     }
 
     /// What two round trips take, ms.

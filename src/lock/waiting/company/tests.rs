@@ -60,7 +60,7 @@ fn bystanders_are_no_company() {
     let company = Company::default();
     company.note_told(&key("n"), at(0), 2);
     for time in 0..20 {
-        company.note_left_to_foreigners(&key("n"), at(time), 1);
+        company.note_left_to_foreigners(&key("n"), at(time), [1, 1]);
     }
     company.note_bystanders(&key("n"), at(20), 2);
     assert!(!company.is_expected(&key("n"), at(21)));
@@ -75,7 +75,7 @@ fn bystanders_are_no_company() {
 fn a_wait_tells_that_they_are_no_bystanders() {
     let company = Company::default();
     company.note_told(&key("n"), at(0), 2);
-    (0..9).for_each(|time| company.note_left_to_foreigners(&key("n"), at(time), 1));
+    (0..9).for_each(|time| company.note_left_to_foreigners(&key("n"), at(time), [1, 1]));
     company.note_bystanders(&key("n"), at(9), 2);
     assert!(!company.is_expected(&key("n"), at(10)));
     company.note_wait(&key("n"), at(10));
@@ -89,19 +89,31 @@ fn foreigners_who_take_their_turns_get_them_again_soon() {
     assert!(!owes(0), "nothing is known of the name");
     company.note_told(&key("n"), at(0), 1);
     assert!(owes(0));
-    company.note_left_to_foreigners(&key("n"), at(0), 1);
+    company.note_left_to_foreigners(&key("n"), at(0), [1, 1]);
     company.note_queue(&key("n"), at(1));
     assert!(!owes(99) && owes(100));
-    company.note_left_to_foreigners(&key("n"), at(0), 8);
+    company.note_left_to_foreigners(&key("n"), at(0), [8, 1]);
     company.note_queue(&key("n"), at(1));
     assert!(!owes(3_199) && owes(3_200), "eight of ours leave no more turns than one");
     company.note_foreign_hold(&key("n"), at(200));
     assert!(!owes(215) && owes(216), "eight times 2 ms");
-    company.note_left_to_foreigners(&key("n"), at(216), 8);
+    company.note_left_to_foreigners(&key("n"), at(216), [8, 1]);
     company.note_foreign_hold(&key("n"), at(217));
     assert!(!owes(1_000), "the queue, in which more wait, has the next turn");
     company.note_queue(&key("n"), at(1_000));
     assert!(owes(1_000));
+}
+
+/// Fifty who listen and never ask cost no more than one.
+#[test]
+fn many_foreigners_who_never_take_their_turns_get_no_more_of_them() {
+    let company = Company::default();
+    company.note_told(&key("n"), at(0), 1);
+    company.note_left_to_foreigners(&key("n"), at(0), [50, 50]);
+    company.note_queue(&key("n"), at(1));
+    assert!(!company.owes_foreigners(&key("n"), at(4_999)) && company.owes_foreigners(&key("n"), at(5_000)));
+    company.note_foreign_hold(&key("n"), at(5_000));
+    assert!(company.owes_foreigners(&key("n"), at(5_002)), "they take them");
 }
 
 /// While none of them is seen to have the lock, the queue has each second turn.
@@ -110,11 +122,11 @@ fn as_many_foreigners_as_ours_have_each_turn_that_they_are_seen_to_take() {
     let company = Company::default();
     let owes = |millis| company.owes_foreigners(&key("n"), at(millis));
     company.note_told(&key("n"), at(0), 1);
-    company.note_left_to_foreigners(&key("n"), at(0), 1);
+    company.note_left_to_foreigners(&key("n"), at(0), [1, 1]);
     assert!(!owes(1_000));
     company.note_queue(&key("n"), at(1_000));
     assert!(owes(1_000));
-    company.note_left_to_foreigners(&key("n"), at(1_000), 1);
+    company.note_left_to_foreigners(&key("n"), at(1_000), [1, 1]);
     company.note_foreign_hold(&key("n"), at(1_001));
     assert!(!owes(1_002) && owes(1_003));
 }
@@ -124,7 +136,7 @@ fn foreigners_who_never_take_their_turns_get_them_ever_more_seldom() {
     let company = Company::default();
     company.note_told(&key("n"), at(0), 1);
     for pause in [100, 400, 1_600, 1_600, 1_600] {
-        company.note_left_to_foreigners(&key("n"), at(0), 1);
+        company.note_left_to_foreigners(&key("n"), at(0), [1, 1]);
         company.note_no_queue(&key("n"), at(1));
         assert!(!company.owes_foreigners(&key("n"), at(pause - 1)), "{pause}");
         assert!(company.owes_foreigners(&key("n"), at(pause)), "{pause}");

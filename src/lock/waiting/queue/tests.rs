@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicUsize;
 struct Channels {
     channels: Mutex<HashMap<String, Line>>,
     refuses: AtomicBool,
+    is_sharded: AtomicBool,
 }
 
 #[derive(Default)]
@@ -118,6 +119,10 @@ impl Store for Channels {
         true
     }
 
+    fn is_sharded(&self) -> bool {
+        self.is_sharded.load(Relaxed)
+    }
+
     fn ping(&self, _: Moment) -> Result<Duration, Failure> {
         Ok(Duration::ZERO)
     }
@@ -218,7 +223,19 @@ fn the_turn_of_foreigners_grows_with_the_round_trips() {
         queue.trip.store(trip, Relaxed);
         queue.foreign_turn()
     };
-    assert_eq!([0, 1, 500, 501, 10_000].map(turn_after), [4, 5, 5, 6, 24]);
+    assert_eq!([0, 1, 500, 501, 10_000, 600_000].map(turn_after), [4, 5, 5, 6, 24, 1_000]);
+}
+
+#[test]
+fn ears_that_a_call_is_about_to_listen_on_are_kept() {
+    let (queue, store) = queue();
+    store.is_sharded.store(true, Relaxed);
+    let ears = queue.ears(&key());
+    for number in 0..2 * MANY_EARS {
+        queue.ears(&Key::new(Naming::Redisson, "", &number.to_string()));
+    }
+    assert!(Arc::ptr_eq(&ears, &queue.ears(&key())));
+    assert!(queue.ears_of.lock().len() < 2 * MANY_EARS, "others are forgotten");
 }
 
 #[test]
