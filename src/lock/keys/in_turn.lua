@@ -15,7 +15,7 @@
 --          (0: it is, or is not known)
 local lock = KEYS[1]
 local queue, mark, ticket, before, ttl = ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
--- The second behind these.
+-- The arguments of `inner` follow: the lease, then the owner.
 local owner = ARGV[6 + 2]
 
 -- Takes the place that it has by an earlier name.
@@ -44,8 +44,8 @@ local function given_to_another()
   return first and first ~= ticket and give(lock, queue)
 end
 
--- Whether this very attempt has the lock: a copy of it was here before, or it was given the lock, also here, when all before it were dead.
--- And 1, if none of ours has it: our owner fields have three parts, those of Redisson and the Jedis version two.
+-- Whether the owner of this attempt has the lock. A copy of it may have taken the lock, or the lock was given to it, here or before. And 1, if
+-- the lock's first field is not of ours: our owner fields have three parts, those of Redisson and the Jedis version two.
 local function holder()
   local fields, is_own = redis.pcall('HKEYS', lock), false
   if fields.err then
@@ -67,7 +67,7 @@ local function joined()
     redis.call('ZADD', queue, string.format('%.0f', last + 1), ticket)
   end
   local rank = redis.call('ZRANK', queue, ticket)
-  -- One that was empty has no TTL. Else not each time: a third of it is more than the time between two looks of whoever waits.
+  -- A queue that was empty has no TTL yet. Else the TTL is renewed when a third of it is over, which is a poll cap.
   if comes and rank == 0 or redis.call('PTTL', queue) * 3 < ttl * 2 then
     redis.call('PEXPIRE', queue, ttl)
   end
@@ -104,7 +104,7 @@ if asks then
 end
 local rank = ttl > 0 and tried(joined) or -1
 if ttl > 0 and rank == -1 then
-  -- Else it would be given the lock though it was told that it has no place, and a queue without a TTL would outlive all.
+  -- Its caller is told that it has no place, so it must not be given the lock. And a queue without a TTL would stay for ever.
   pcall(redis.call, 'ZREM', queue, ticket)
 end
 return { left, rank, promised, foreign }

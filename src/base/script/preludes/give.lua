@@ -1,4 +1,4 @@
--- Gives a lock that is free to an owner whose ear has a listener, and tells it, with a token if it can `mint` one; whether it has a listener.
+-- Gives a free lock to this owner and tells it, if its ear has a listener. Returns whether it has. `mint` may add a token.
 -- The message goes last: nobody believes in what failed before it. Who is told no token and needs one asks for it.
 local function give_to(lock, owner, ms, ear, ticket, mint)
   if redis.call('PUBSUB', 'NUMSUB', ear)[2] == 0 then
@@ -11,9 +11,9 @@ local function give_to(lock, owner, ms, ear, ticket, mint)
   return true
 end
 
--- Gives a lock that is free to the first of its queue: that one has the lock for its offer when it hears of it. For how many ms; nil: to
--- nobody. Whose ear has no listener is of a process that is gone: it is removed, as what is no ticket of ours, and the next is looked at.
--- An offer of 0 ms would delete the lock, by a PEXPIRE that answers 1; nobody of ours has one of more than 1.5 s.
+-- Gives a free lock to the first of its queue: that one has the lock for its offer when it hears of it. Returns the offer in ms, or nil if
+-- nobody got it. What is no ticket of ours is removed, as are those whose process is gone: their ear has no listener. Then the next is
+-- looked at. A PEXPIRE of 0 ms would delete the lock, and nobody of ours has an offer of more than 1.5 s.
 local function give(lock, queue, mint)
   for _ = 1, 64 do
     local ticket, arrival = unpack(redis.call('ZPOPMIN', queue))

@@ -1,8 +1,7 @@
 -- Tells the first of the queue that the lock is free; whether there is one. Whose ear has no listener is of a process that is gone: it is
 -- removed, and the next is told in its place.
 --
--- The message names the ticket up to its number. What stands behind that is known to its client alone: who knows it can say that the lock
--- is given.
+-- The message names the ticket up to its number. The rest stays secret, because whoever knows it could say that the lock was given.
 local function tell_head(queue)
   local ticket = redis.call('ZRANGE', queue, 0, 0)[1]
   while ticket do
