@@ -35,7 +35,7 @@ pub enum Reentry {
 /// skipped. One that is stopped when it is given the lock keeps it for 1.5 s, or for its lease if that is shorter, once. A hold that was
 /// given has 1.5 s at first; the watchdog prolongs it to its lease 25 ms later.
 ///
-/// One release in 32 leaves the lock free, for tries and groups. Programs on Redisson do not queue: now and then the lock is left to
+/// One release in 128 leaves the lock free, for tries and groups. Programs on Redisson do not queue: now and then the lock is left to
 /// them, for four times `give_way`.
 ///
 /// Only locks that the watchdog renews are passed on in memory, and none that is Suspect, or was taken or extended for longer than

@@ -183,8 +183,8 @@ fn what_a_ticket_is_told_does_not_tell_its_name() {
     let mut ears = stranger.as_pubsub();
     ears.psubscribe("redlatch_ear:*").unwrap();
     let mut names = Vec::new();
-    // One release of 32 gives the lock to nobody.
-    for _ in 0..33 {
+    // One release of 128 gives the lock to nobody.
+    for _ in 0..129 {
         scope(|scope| {
             let waiter = queued(scope, &server, || pass(&other));
             names.extend(line(&server).into_iter().map(|(ticket, _)| ticket));

@@ -1,6 +1,6 @@
 //! In which order those who wait are served, and that nobody gets in before them.
 //!
-//! One release in 32 leaves the lock free for a moment, and whoever is given it and gets no core for as long as its offer loses its
+//! One release in 128 leaves the lock free for a moment, and whoever is given it and gets no core for as long as its offer loses its
 //! place. So one round out of many has to be in order, or most of them.
 
 use super::{CHANNEL, MARK, MINUTE, Over, QUEUE, eventually_empty, holder, line, locks_of, pass, patient, queued};

@@ -255,10 +255,10 @@ fn an_offer_is_the_lease_within_bounds() {
 }
 
 #[test]
-fn one_release_in_turn_of_32_is_told_to_all() {
+fn one_release_in_turn_of_128_is_told_to_all() {
     let (queue, _) = queue();
     let key = key();
-    let to_all = (0..64).filter(|_| matches!(queue.releasing(&key), [.., Arg::Number(1)])).count();
+    let to_all = (0..256).filter(|_| matches!(queue.releasing(&key), [.., Arg::Number(1)])).count();
     assert_eq!(to_all, 2);
 }
 
