@@ -166,6 +166,9 @@ impl Ear for Semaphore {
 /// # Ok::<(), Error>(())
 /// ```
 ///
+/// A call that is cancelled goes at once, and what it may have left at the server is taken back in the background. So a lock that is given to
+/// it just then is free again within milliseconds, or 1.5 s later if that cannot be done so soon.
+///
 /// It has no deadline: each call has its own [`wait`](crate::Terms::wait), and a [`MultiLock`](crate::MultiLock) has one for
 /// all members. Several calls under one deadline get what is left of it:
 ///

@@ -192,9 +192,15 @@ impl TenureBid<'_> {
         if !self.tenure.is_unused() {
             self.tenure = self.engine.space.tenure(self.key);
         }
-        self.ticket.get().into_iter().for_each(|ticket| ticket.offers(self.tenure.owner(), self.offer));
+        if let (Some(ticket), Some(queue)) = (self.ticket.get(), self.engine.primitive.queue(self.key)) {
+            queue.offers(ticket, self.tenure.owner(), self.offer);
+        }
         self.asked_at = (self.engine.space.clock.now(), self.engine.space.forced());
-        let manner = self.ticket.get().map_or(Manner::Newcomer, Manner::Queued);
+        let manner = match self.ticket.get() {
+            None => Manner::Newcomer,
+            Some(ticket) if self.patience.stop.is_over() => Manner::Last(ticket),
+            Some(ticket) => Manner::Queued(ticket),
+        };
         let outcome = self.engine.try_take(&mut self.tenure, self.asked, manner, self.patience);
         // Executed late it joins, and may be given the lock: as its owner, unless that has it now.
         if let (Some(ticket), Some(due)) = (self.ticket.get(), self.tenure.sweep_due()) {

@@ -8,10 +8,10 @@
 -- ARGV[3]  the mark: while it is there, for 1 s at most, a lock that is free is left to foreigners
 -- ARGV[4]  ticket of this wait, empty: it has none
 -- ARGV[5]  its names before, by one of which it may be in the queue: what stands behind the last colon of a ticket, with spaces in between
--- ARGV[6]  TTL of the queue, ms; 0: it does not queue
+-- ARGV[6]  TTL of the queue, ms; 0: it does not queue; -1: it leaves the queue
 -- inner    the acquire, with the arguments behind these: the second is its owner field
 -- reply    what `inner` grants, or its error; else array of four: the holder's PTTL, ms (-1: none, -2: it is free); rank in
---          the queue (-1: not in it); ms for which it is left to foreigners (0: it is not); 1: the holder is none of ours
+--          the queue (-1: not in it, -2: it left); ms for which it is left to foreigners (0: it is not); 1: the holder is none of ours
 --          (0: it is, or is not known)
 local lock = KEYS[1]
 local queue, mark, ticket, before, ttl = ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
@@ -74,6 +74,14 @@ local function joined()
   return rank
 end
 
+-- Gives its place up, by whatever name it has that. It needs no memory, which a new name does.
+local function leave()
+  redis.call('ZREM', queue, ticket)
+  for name in string.gmatch(before, '%S+') do
+    redis.call('ZREM', queue, string.match(ticket, '^.*:') .. name)
+  end
+end
+
 -- What a function of the queue returns, if nothing fails in it.
 local function tried(step)
   local done, said = pcall(step)
@@ -106,5 +114,8 @@ local rank = ttl > 0 and tried(joined) or -1
 if ttl > 0 and rank == -1 then
   -- Its caller is told that it has no place, so it must not be given the lock. And a queue without a TTL would stay for ever.
   pcall(redis.call, 'ZREM', queue, ticket)
+elseif ttl < 0 then
+  rank = -2
+  pcall(leave)
 end
 return { left, rank, promised, foreign }

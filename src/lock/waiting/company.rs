@@ -28,6 +28,8 @@ struct Seen {
     waited: Option<Moment>,
     /// When it last told others that it had given the lock up.
     told: Option<Moment>,
+    /// A call heard nothing when it asked last, and had no place.
+    unheard: bool,
     /// So many were told, and none of them waited.
     bystanders: Option<i64>,
     foreigners: Foreigners,
@@ -90,6 +92,24 @@ impl Company {
     /// It has to wait, or had to until now.
     pub(super) fn note_wait(&self, key: &Key, now: Moment) {
         self.note(key, now, |seen| (seen.waited, seen.bystanders) = (Some(now), None));
+    }
+
+    /// Whether a call heard nothing when it asked last, and had no place.
+    pub(super) fn was_unheard(&self, key: &Key) -> bool {
+        self.of(key).is_some_and(|seen| seen.unheard)
+    }
+
+    /// The same of one that is about to ask, and hears now or not.
+    pub(super) fn is_unheard(&self, key: &Key, now: Moment, hears: bool) -> bool {
+        let was_unheard = self.was_unheard(key);
+        if was_unheard && hears {
+            self.note(key, now, |seen| seen.unheard = false);
+        }
+        was_unheard && !hears
+    }
+
+    pub(super) fn note_unheard(&self, key: &Key, now: Moment) {
+        self.note(key, now, |seen| seen.unheard = true);
     }
 
     /// So many others were told that it is free.

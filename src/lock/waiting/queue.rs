@@ -24,10 +24,8 @@ use smol_str::SmolStr;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool, AtomicU64,
-    Ordering::{Relaxed, SeqCst},
-};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -43,6 +41,17 @@ pub(crate) enum Manner<'a> {
     Newcomer,
     /// It waits.
     Queued(&'a Arc<Ticket>),
+    /// Its time is over: it takes what is free, and else goes without a place.
+    Last(&'a Arc<Ticket>),
+}
+
+impl<'a> Manner<'a> {
+    fn ticket(self) -> Option<&'a Arc<Ticket>> {
+        match self {
+            Self::Queued(ticket) | Self::Last(ticket) => Some(ticket),
+            Self::Try | Self::Newcomer => None,
+        }
+    }
 }
 
 /// What a client knows of the queues of its locks.
@@ -72,6 +81,12 @@ pub(crate) fn offer(lease: Lease) -> Lease {
 /// What an ask in turn and a release in turn hand over besides what the plain scripts get.
 pub(crate) type Asking<'a> = [Arg<'a>; 5];
 pub(crate) type Releasing<'a> = [Arg<'a>; 5];
+
+/// Instead of the TTL that an ask in turn gives the queue: who asks leaves it.
+const LEAVES: &str = "-1";
+
+/// What such an ask says instead of its rank.
+const LEFT: i64 = -2;
 
 /// What PTTL says of a lock that is free.
 const FREE: i64 = -2;
@@ -112,9 +127,10 @@ impl Queue {
         Arc::new(Ticket::new(key.clone(), number, Arc::clone(semaphore), self.clock.clone()))
     }
 
-    /// Whether a call is likely to have to wait, and listens already: then it can join with its first ask.
+    /// Whether a call is likely to have to wait, and listens already, or cannot: then it can join with its first ask.
     pub(crate) fn expects_a_wait(&self, key: &Key) -> bool {
-        self.company.had_to_wait(key, self.clock.now()) && self.store.hears(&key.channel())
+        let had_to_wait = self.company.had_to_wait(key, self.clock.now());
+        self.company.was_unheard(key) || had_to_wait && self.store.hears(&key.channel())
     }
 
     /// Listens to all that a ticket can be told.
@@ -148,9 +164,17 @@ impl Queue {
         match manner {
             Manner::Try => false,
             Manner::Newcomer => self.has_company(key),
-            // Whoever cannot have a place is not to wait for those who have: it takes what is free, as a foreigner does.
-            Manner::Queued(ticket) => !ticket.is_outside() && !self.ears(key).are_refused(),
+            // Whoever cannot have a place is not to wait for those who have: it takes what is free, as a foreigner does. First it
+            // leaves the place that it had when it heard less.
+            Manner::Queued(ticket) | Manner::Last(ticket) => {
+                !ticket.is_outside() && (ticket.may_be_queued() || !self.is_told_with_all(key))
+            }
         }
+    }
+
+    /// Whether its calls hear what everybody is told, and the server does not let them hear more.
+    fn is_told_with_all(&self, key: &Key) -> bool {
+        self.ears(key).are_refused() && self.store.hears(&key.channel())
     }
 
     /// Whether others may wait for a lock, so that it is given up in turn.
@@ -168,31 +192,38 @@ impl Queue {
 
     /// The same of a call; nothing for who has none.
     pub(crate) fn members(&self, manner: Manner<'_>) -> [String; 2] {
-        match manner {
-            Manner::Queued(ticket) => self.members_of(ticket.key(), &ticket.names()),
-            Manner::Try | Manner::Newcomer => Default::default(),
-        }
+        manner.ticket().map(|ticket| self.members_of(ticket.key(), &ticket.names())).unwrap_or_default()
     }
 
-    /// The arguments of an ask in turn. A ticket joins once whatever it is told will be heard.
+    /// The arguments of an ask in turn. A ticket joins once whatever it is told will be heard, or if it polls.
     pub(crate) fn asking<'a>(&self, key: &'a Key, manner: Manner<'_>, members: &'a [String; 2]) -> Asking<'a> {
-        let joins = matches!(manner, Manner::Queued(ticket) if self.joins(ticket));
-        let ttl = Arg::Number(if joins { self.ttl } else { 0 });
-        let (queue, mark) = (Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()));
+        let leaves = matches!(manner, Manner::Last(_)) || self.is_told_with_all(key);
+        let joins = matches!(manner, Manner::Queued(ticket) if !leaves && (ticket.polls() || self.is_heard(ticket)));
+        manner.ticket().into_iter().for_each(|ticket| ticket.asks(joins));
+        let ttl = match manner {
+            Manner::Queued(_) if joins => Arg::Number(self.ttl),
+            Manner::Queued(_) | Manner::Last(_) if leaves => Arg::Text(LEAVES),
+            _ => Arg::Number(0),
+        };
         let [member, before] = members.each_ref().map(|member| Arg::Text(member));
-        [queue, mark, member, before, ttl]
+        [Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()), member, before, ttl]
     }
 
-    /// Whether a ticket joins with the ask that is about to be sent.
-    fn joins(&self, ticket: &Ticket) -> bool {
-        let joins = self.ears(ticket.key()).are_open() && self.store.hears(&ticket.key().channel());
-        ticket.asks(joins);
-        joins
+    /// The next ask of a ticket is for a lock that may be given to this owner, for so long.
+    pub(crate) fn offers(&self, ticket: &Ticket, owner: &str, lease: Lease) {
+        let (key, hears) = (ticket.key(), self.is_heard(ticket));
+        self.ears(key).refused.fetch_and(!hears, Relaxed);
+        ticket.offers(owner, lease, self.company.is_unheard(key, self.clock.now(), hears));
+    }
+
+    /// Whether a ticket will hear whatever it is told from now on.
+    fn is_heard(&self, ticket: &Ticket) -> bool {
+        self.ears(ticket.key()).are_open() && self.store.hears(&ticket.key().channel())
     }
 
     /// The lock was asked for and granted, or given to who had asked.
     pub(crate) fn won(&self, key: &Key, manner: Manner<'_>) {
-        if let Manner::Queued(_) = manner {
+        if manner.ticket().is_some() {
             self.company.note_wait(key, self.clock.now());
         }
     }
@@ -211,18 +242,15 @@ impl Queue {
         if foreign.number()? == 1 {
             self.company.note_foreign_hold(key, self.clock.now());
         }
-        if let Manner::Queued(ticket) = manner {
-            self.note_rank(ticket, u32::try_from(rank.number()?).ok());
+        if let Some(ticket) = manner.ticket() {
+            self.note_rank(ticket, rank.number()?);
         }
         self.company.note_wait(key, self.clock.now());
         let promised = Duration::from_millis(promised) + ROUNDING;
         Ok(if left == FREE { Take::Left(promised) } else { Take::busy(left) })
     }
-}
 
-impl Queue {
-    /// One more of ours listens to a lock's channel, and can be given the lock. If it cannot, because it is refused to listen,
-    /// that may have been said before it counted.
+    /// One more of ours, which can be given the lock. If it cannot, because it is refused a place, that may have been said before.
     fn count(&self, ticket: &Ticket) {
         ticket.count_as(self.store.listen(&ticket.key().members(), Arc::new(Deaf(None))).ok());
         if ticket.is_outside() || self.ears(ticket.key()).are_refused() {
@@ -230,16 +258,20 @@ impl Queue {
         }
     }
 
-    /// Who has a place is given the lock. Who has none, because the server refuses the queue or the ear, is told with everybody,
-    /// and so must not be counted as one of ours.
-    fn note_rank(&self, ticket: &Ticket, rank: Option<u32>) {
-        *ticket.rank.lock() = rank;
+    /// Who has no place, because the server refuses the queue or the ear, is told with everybody, and so must not be counted as one of
+    /// ours. Nor must one that polls: it listens to neither channel.
+    fn note_rank(&self, ticket: &Ticket, rank: i64) {
+        *ticket.rank.lock() = u32::try_from(rank).ok();
         match rank {
-            Some(_) if ticket.is_counted() => {}
-            Some(_) => self.count(ticket),
-            None => {
+            0.. if ticket.polls() => ticket.count_as(None),
+            0.. if ticket.is_counted() => {}
+            0.. => self.count(ticket),
+            _ => {
                 ticket.count_as(None);
-                ticket.has_no_place();
+                ticket.has_no_place(rank == LEFT);
+                if !ticket.is_outside() && !self.is_heard(ticket) && !self.is_told_with_all(ticket.key()) {
+                    self.company.note_unheard(ticket.key(), self.clock.now());
+                }
             }
         }
     }
@@ -251,9 +283,8 @@ impl Queue {
     pub(crate) fn releasing<'a>(&self, key: &'a Key) -> Releasing<'a> {
         let now = self.clock.now();
         let (queue, mark) = (Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()));
-        let to_all = self.company.count_release(key, now) % TO_ALL == TO_ALL - 1;
+        let to_all = Arg::Number(u64::from(self.company.count_release(key, now) % TO_ALL == TO_ALL - 1));
         let foreign_turn = if self.company.owes_foreigners(key, now) { self.foreign_turn() } else { 0 };
-        let to_all = Arg::Number(u64::from(to_all));
         [queue, mark, Arg::Parts(key.members_parts()), Arg::Number(foreign_turn), to_all]
     }
 
@@ -329,7 +360,7 @@ struct Subscribed {
 
 impl Listening for Subscribed {
     fn is_confirmed(&self) -> bool {
-        self.all.is_confirmed()
+        self.all.is_confirmed() && (self.ears.are_open() || self.ears.are_refused())
     }
 }
 
@@ -360,7 +391,7 @@ pub(crate) struct Ticket {
     /// It asked to be in the queue: ever, and when it asked last.
     joined: AtomicBool,
     joins: AtomicBool,
-    /// The server does not let it in, or not listen, as far as it said since the subscriptions were last answered.
+    /// The server does not let it in, as far as it said since the subscriptions were last answered.
     outside: AtomicBool,
     /// The server answered to both subscriptions, that of everybody and that of its own client.
     answered: [AtomicBool; 2],
@@ -368,6 +399,9 @@ pub(crate) struct Ticket {
     /// On the channel by which ours are counted.
     counted: Mutex<Option<Box<dyn Listening>>>,
 }
+
+/// Ends the name of a ticket that polls.
+const POLLS: &str = "p";
 
 /// As what a script may give the lock to it.
 ///
@@ -419,11 +453,11 @@ impl Ticket {
         &self.key
     }
 
-    /// The next ask is for a lock that may be given to this owner, for so long.
-    pub(crate) fn offers(&self, owner: &str, lease: Lease) {
+    fn offers(&self, owner: &str, lease: Lease, polls: bool) {
         let owner = owner.split(':').skip(1).collect::<Vec<_>>().join(".");
+        let polls = if polls { POLLS } else { "" };
         let (nobody_knows, mut offer) = (Uuid::new_v4().as_u64_pair().1, self.offer.lock());
-        let name = format!("{:x}.{nobody_knows:x}.{owner}.{}", self.number, lease.millis());
+        let name = format!("{:x}.{nobody_knows:x}.{owner}.{}{polls}", self.number, lease.millis());
         let last = std::mem::replace(&mut offer.name, name);
         if std::mem::take(&mut offer.sent) {
             offer.before.truncate(NAMES - 1);
@@ -463,8 +497,14 @@ impl Ticket {
         self.offer.lock().sent = true;
     }
 
-    /// It was answered, and has no place. If it asked for one, it gets none.
-    fn has_no_place(&self) {
+    /// Whether it has a place in the queue though it hears nothing: it is given the lock all the same, and finds that when it looks.
+    fn polls(&self) -> bool {
+        self.offer.lock().name.ends_with(POLLS)
+    }
+
+    /// It was answered, and has no place: by none of its names, if it left. If it asked for one, it gets none.
+    fn has_no_place(&self, left: bool) {
+        self.joined.fetch_and(!left, Relaxed);
         self.outside.fetch_or(self.joins.load(Relaxed), Relaxed);
     }
 
@@ -535,7 +575,6 @@ impl Ear for Ticket {
 
     /// It hears nothing, and so must not count as one of ours, who are given the lock.
     fn refused(&self) -> Option<&'static str> {
-        self.outside.store(true, Relaxed);
         self.count_as(None);
         Some("its waiters poll instead")
     }
@@ -547,6 +586,7 @@ impl Ear for Ticket {
 ///
 /// Two locks, because the subscriber tells while it keeps its own, under which listening begins and ends: `tickets` is the
 /// one that it takes, and nobody calls the subscriber with it.
+#[derive(Default)]
 struct Ears {
     /// What the channel's name ends and each ticket begins with: the client, in a cluster of shards behind the lock, whose slot
     /// the channel has to share.
@@ -588,7 +628,7 @@ impl Ears {
     }
 
     fn named(client: String) -> Self {
-        Self { client, tickets: Mutex::default(), subscription: Mutex::default(), refused: AtomicBool::default() }
+        Self { client, ..Self::default() }
     }
 
     /// A ticket of that name as the queue has it.

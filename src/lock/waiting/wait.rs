@@ -9,7 +9,7 @@
 //!
 //! `bid.rs` runs it. So do tests/interleavings, on a scheduler that tries orders of threads, and tests/model.
 
-use super::policy::{FEW, HINT_EVERY, HINTS_AT_ONCE, OFFER, ROUNDING, SHARES, SPREAD, STEP, UNTOLD};
+use super::policy::{FEW, HINT_EVERY, HINTS_AT_ONCE, OFFER, POLLED, ROUNDING, SHARES, SPREAD, STEP, UNTOLD};
 use crate::base::mutant::{self, Mutant};
 use crate::base::time::Moment;
 use std::time::Duration;
@@ -74,7 +74,7 @@ pub(crate) struct Wait {
     deadline: Moment,
     state: State,
     /// So many were before it in a queue of processes when it was last answered.
-    rank: u32,
+    rank: Option<u32>,
     /// It was put off once because the lock was left to others.
     gave_way: bool,
     hints: Hints,
@@ -111,7 +111,7 @@ impl Wait {
     pub(crate) fn new(poll_cap: Duration, deadline: Option<Moment>, listens_first: bool) -> Self {
         let state = if listens_first { State::Listens(None) } else { State::Asks };
         let deadline = deadline.unwrap_or(Moment::MAX);
-        Self { poll_cap, deadline, state, rank: 0, gave_way: false, hints: Hints::default() }
+        Self { poll_cap, deadline, state, rank: None, gave_way: false, hints: Hints::default() }
     }
 
     /// The store answered at `now` what it was asked at `asked`; there it has this rank in a queue, if it has one.
@@ -122,7 +122,7 @@ impl Wait {
         rank: Option<u32>,
         hearing: Hearing,
     ) {
-        self.rank = rank.unwrap_or(0);
+        self.rank = rank;
         self.state = match outcome {
             Outcome::Won(_) | Outcome::Late => State::Leaves,
             // The answer itself may have taken longer than the caller waits.
@@ -201,16 +201,19 @@ impl Wait {
             Hearing::Deaf => false,
             Hearing::Open | Hearing::Within => true,
         };
-        let untold = if is_told { Duration::MAX } else { UNTOLD };
-        let behind = if self.rank > 0 { OFFER.span() } else { Duration::MAX };
+        let untold = match self.rank {
+            _ if is_told => Duration::MAX,
+            Some(_) => POLLED,
+            None => UNTOLD,
+        };
+        let behind = if self.rank > Some(0) { OFFER.span() } else { Duration::MAX };
         Sleep::until(now.plus(left.min(self.poll_cap).min(untold).min(behind)))
     }
 
     /// How much later it looks than others who are told that the lock is free.
     fn share(&self, share: u32) -> Duration {
-        let all = self.rank.saturating_add(1);
-        let span = STEP.saturating_mul(all).saturating_mul(all.div_ceil(FEW)) / SHARES * share;
-        if self.rank == 0 { Duration::ZERO } else { span }
+        let all = self.rank.filter(|rank| *rank > 0).map_or(0, |rank| rank.saturating_add(1));
+        STEP.saturating_mul(all).saturating_mul(all.div_ceil(FEW)) / SHARES * share
     }
 }
 

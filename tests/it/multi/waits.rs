@@ -132,7 +132,8 @@ pub(super) fn a_cancelled_token_ends_the_wait(group: &Fixture) {
                 assert!(when - cancelled <= SOON, "ended after {:?}", when - cancelled);
             }
         });
-        assert_eq!(group.locked(), [false, true, false]);
+        // One gave a member back, and another was given it as it went: that frees it in the background (docs/protocol.md, 8.9).
+        eventually(SOON, "nothing is left of them", || group.locked() == [false, true, false]);
     });
     group.assert_free();
     assert!(elsewhere(|| group.try_lock().unwrap() && group.unlock().is_ok()));

@@ -185,3 +185,14 @@ fn who_has_been_given_the_lock_finds_it_when_it_asks() {
     assert_eq!(line(&server), [""; 0]);
     clean(&server);
 }
+
+/// It finds the lock when it looks.
+#[test]
+fn who_polls_is_given_the_lock_without_a_listener() {
+    let server = Server::start();
+    line_up(&server, &["cc:1.2.3.4.1000p", FIRST]);
+    assert_eq!(said(&server, LAST), [1, 2, 0]);
+    assert_lock(&server, "n", "cc:3:4", "1", 1_000);
+    assert_eq!(line(&server), [FIRST]);
+    clean(&server);
+}

@@ -23,7 +23,7 @@ pub(super) struct Ask<'a> {
     pub(super) ticket: &'a str,
     /// Its names before.
     pub(super) before: &'a str,
-    /// 0: it does not queue.
+    /// 0: it does not queue; -1: it leaves.
     pub(super) ttl: i64,
 }
 
@@ -332,5 +332,36 @@ fn an_ask_takes_the_place_of_the_one_before_it() {
     server.ask::<i64>(&["DEL", "n"]);
     assert_eq!(Ask { before: "1.2", ..Ask::by_ticket("a:1.3") }.at(&server), Said::Taken);
     assert_eq!(line(&server), ["b:1"], "it leaves by the name that it had");
+    clean(&server);
+}
+
+/// By whatever name it has it.
+#[test]
+fn who_asks_for_the_last_time_keeps_no_place() {
+    let server = Server::start();
+    for before in ["", "1f.2.7.9.1500"] {
+        put(&server, "n", "other", "1", "40000");
+        line_up(&server, &[FIRST, SECOND]);
+        let ticket = if before.is_empty() { FIRST } else { "aa:1f.3.7.9.1500" };
+        let said = Ask { before, ttl: -1, ..Ask::by_ticket(ticket) }.at(&server);
+        assert_eq!(queued(&said), -2);
+        assert_eq!(line(&server), [SECOND]);
+        clean(&server);
+    }
+}
+
+/// The first takes it, and of others the first is given it.
+#[test]
+fn who_asks_for_the_last_time_takes_what_is_free_for_it() {
+    let server = Server::start();
+    let last = |ticket| Ask { ttl: -1, ..Ask::by_ticket(ticket) };
+    line_up(&server, &[FIRST, SECOND]);
+    assert_eq!(last(FIRST).at(&server), Said::Taken);
+    assert_eq!(line(&server), [SECOND]);
+    clean(&server);
+    line_up(&server, &[FIRST, SECOND]);
+    let heard = heard(&server, &EARS, || assert_eq!(queued(&last(SECOND).at(&server)), -2));
+    assert_eq!(heard, [format!("{} {FIRST} given", EARS[0])]);
+    assert_eq!(line(&server), Vec::<String>::new());
     clean(&server);
 }

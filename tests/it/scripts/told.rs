@@ -77,6 +77,27 @@ fn a_release_to_all_tells_the_first_besides() {
     clean(&server);
 }
 
+/// Who polls is no process that is gone. What only ends as its ticket does is no ticket.
+#[test]
+fn who_polls_is_the_first_though_nobody_listens() {
+    let server = Server::start();
+    line_up(&server, &["gone:p", "gone:1.1.1.1.1000", "cc:1.2.3.4.1000p", FIRST]);
+    assert_eq!(heard(&server, &EARS, || assert_eq!(TO_ALL.told(&server), [3, 1])), [format!("{CHANNEL} 0")]);
+    assert_eq!(line(&server), ["cc:1.2.3.4.1000p", FIRST]);
+    server.ask::<i64>(&["DEL", QUEUE]);
+}
+
+/// Whoever may write the queue can make it long.
+#[test]
+fn of_many_that_are_gone_a_release_to_all_removes_64() {
+    let server = Server::start();
+    let gone: Vec<_> = (0..100).map(|number| format!("gone:{number}")).collect();
+    line_up(&server, &gone.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(heard(&server, &[CHANNEL], || assert_eq!(TO_ALL.told(&server), [3, 0])), [format!("{CHANNEL} 0")]);
+    assert_eq!(line(&server).len(), 36);
+    server.ask::<i64>(&["DEL", QUEUE]);
+}
+
 #[test]
 fn when_all_are_gone_everybody_is_told() {
     let server = Server::start();

@@ -24,12 +24,17 @@ pub(super) const NONE: Limits = Limits {
 
 /// One that believes what it is told.
 pub(super) const fn comes(waits: u8, asks: u8) -> Comer {
-    Comer { waits, asks, believes: true }
+    Comer { waits, asks, believes: true, polls: false }
 }
 
 /// One that asks whatever it is told.
 pub(super) const fn doubts(waits: u8, asks: u8) -> Comer {
     Comer { believes: false, ..comes(waits, asks) }
+}
+
+/// One that hears nothing.
+pub(super) const fn polls(waits: u8, asks: u8) -> Comer {
+    Comer { polls: true, ..doubts(waits, asks) }
 }
 
 /// One that has the lock, and two that wait for it, of which the first may ask again.
@@ -77,11 +82,17 @@ const THREE: Setup = Setup { clients: &[comes(0, 0), comes(1, 99), comes(1, 99),
 /// The one that has the lock comes back.
 const BACK: Setup = Setup { clients: &[comes(1, 99), comes(1, 99), doubts(1, 99)], ..PACED };
 
+/// The second of two hears nothing.
+pub(super) const DEAF: Setup = Setup { clients: &[comes(0, 0), comes(1, 99), polls(1, 99)], ..PACED };
+
 type Paced = (&'static str, Setup, u8, Limits);
 
 /// What may happen besides, and after how many ticks whoever waits has the lock.
-const PACES: [Paced; 10] = [
+const PACES: [Paced; 13] = [
     ("two wait", PACED, 4, NONE),
+    ("one hears nothing", DEAF, 5, NONE),
+    ("one hears nothing, one gives up", DEAF, 5, Limits { to_all: 1, leaves: 1, ..NONE }),
+    ("one hears nothing, one dies", DEAF, 9, Limits { deaths: 1, ..NONE }),
     ("one is stopped", PACED, 6, STOPS),
     ("a release that gives to nobody, one gives up", PACED, 4, Limits { to_all: 1, leaves: 1, ..NONE }),
     ("no company", PACED, 4, Limits { plain: 1, newcomers: 1, ..NONE }),

@@ -31,6 +31,8 @@ pub(super) struct Comer {
     pub(super) asks: u8,
     /// Whether a message that gives may be more than a hint.
     pub(super) believes: bool,
+    /// It hears nothing and looks in each tick.
+    pub(super) polls: bool,
 }
 
 /// No tick passes while something is under way that takes no longer than a message. Timers ring in time.
@@ -75,6 +77,10 @@ pub(super) enum Mutant {
     /// An ask takes, or gives, a lock that is left to the foreigner.
     IgnoresTheMark,
     MarkNeverEnds,
+    /// Who asks for the last time and does not get the lock keeps its place.
+    LastStays,
+    /// Who polls is given the lock only while it listens, as all others are.
+    PollsUnheard,
     /// Who waits looks when the TTL ends that it was told, and not before.
     LooksAtTheEnd,
     QueueNeverEnds,
@@ -107,7 +113,11 @@ fn end_of(tick: Tick) -> Moment {
 impl Client {
     /// Whether it looks in this tick without news. Where no pace is kept it may look whenever it likes.
     pub(super) fn looks(&self, tick: Tick) -> bool {
-        self.wait.as_ref().is_none_or(|wait| !matches!(wait.clone().next(end_of(tick)), Step::Sleep(_)))
+        match &self.wait {
+            None => true,
+            Some(_) if self.polls => self.sent < tick,
+            Some(wait) => !matches!(wait.clone().next(end_of(tick)), Step::Sleep(_)),
+        }
     }
 }
 
@@ -121,9 +131,10 @@ impl Crowd {
 
     pub(super) fn start(&self) -> State {
         let Setup { clients, lease, limits, .. } = self.setup;
-        let client = |&Comer { waits, asks, believes }: &Comer| Client {
+        let client = |&Comer { waits, asks, believes, polls }: &Comer| Client {
             doing: Doing::Idle,
             believes,
+            polls,
             life: 0,
             waits,
             asks,
@@ -239,6 +250,12 @@ impl Crowd {
                 state.wire.push(Request::Release(state.owner(number)));
                 self.ask_again(state, number);
             }
+            Doing::Asking(Some(Answer::Busy(..) | Answer::Left(..)))
+                if state.clients[number].manner == Manner::Last =>
+            {
+                state.clients[number].life += 1;
+                Self::rest(state, number, Doing::Idle);
+            }
             Doing::Asking(Some(Answer::Busy(left, rank))) => {
                 self.waits_on(state, number, Outcome::Busy(left.map(span)), rank);
             }
@@ -257,10 +274,11 @@ impl Crowd {
     fn waits_on(&self, state: &mut State, number: usize, outcome: Outcome<()>, rank: u8) {
         let (now, client) = (state.now, &mut state.clients[number]);
         let mut wait = client.wait.take().unwrap_or_else(|| Wait::new(POLL_CAP, None, false));
-        let hearing = if client.manner == Manner::Queued { Hearing::Open } else { Hearing::NotYet };
+        let hears = if client.polls { Hearing::Deaf } else { Hearing::Open };
+        let hearing = if client.manner == Manner::Queued { hears } else { Hearing::NotYet };
         wait.answered([moment(client.sent), moment(now)], &outcome, Some(u32::from(rank)), hearing);
         if wait.next(moment(now)) == Step::Listen {
-            wait.listens(moment(now), Hearing::Open);
+            wait.listens(moment(now), hears);
         }
         client.doing = Doing::Waiting;
         client.wait = Some(wait);

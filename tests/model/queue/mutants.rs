@@ -1,6 +1,6 @@
 //! Each rule of the queue, broken once: the search must find what it was there to prevent.
 
-use super::bounds::{BASE, FOREIGN, PACED, STOPS, comes, search, within};
+use super::bounds::{BASE, DEAF, FOREIGN, PACED, STOPS, comes, search, within};
 use super::client::{Crowd, Mutant, Setup};
 use super::search::{ALIVE, Action, FIRST, GONE, LAST, LEFT, OFFER, OWNED, SERVED, STUCK, WANTED};
 use super::state::Limits;
@@ -29,13 +29,14 @@ const fn dying(deaths: u8) -> Limits {
 const LONG: Setup = Setup { lease: 9, end: 12, ..PACED };
 
 /// A mutant, the bounds within which it is found, and what it breaks.
-const MUTANTS: [(Mutant, Setup, &str); 19] = [
+const MUTANTS: [(Mutant, Setup, &str); 21] = [
     (Mutant::BelievesWhenTold, ALONE, OWNED),
     (Mutant::BelievesAnyName, BASE, OWNED),
     (Mutant::TellsFirst, Setup { limits: Limits { failures: 1, ..BASE.limits }, ..ALONE }, OWNED),
     (Mutant::LeavesOnly, LEAVES, WANTED),
     (Mutant::ReleasesFirst, LEAVES, WANTED),
     (Mutant::ReleasesFirst, UNANSWERED, WANTED),
+    (Mutant::LastStays, LEAVES, WANTED),
     (Mutant::KeepsTheTicket, ALONE, WANTED),
     (Mutant::JoinsWhenGiven, Setup { limits: dying(1), ..BASE }, WANTED),
     (Mutant::KeepsThePlace, ALONE, LAST),
@@ -48,6 +49,7 @@ const MUTANTS: [(Mutant, Setup, &str); 19] = [
     (Mutant::AskGivesNothing, Setup { limits: dying(1), ..BASE }, STUCK),
     (Mutant::MarkNeverEnds, within(7, PACED, FOREIGN), SERVED),
     (Mutant::LooksAtTheEnd, within(6, LONG, STOPS), SERVED),
+    (Mutant::PollsUnheard, within(5, DEAF, BASE.limits), SERVED),
     (Mutant::QueueNeverEnds, within(6, Setup { lease: 3, ..PACED }, dying(2)), GONE),
 ];
 

@@ -20,6 +20,8 @@ pub(super) enum Action {
     /// One that waits looks by a timer.
     Look(usize),
     GiveUp(usize),
+    /// The caller's time ends.
+    AskLast(usize),
     Renew(usize),
     Unlock(usize),
     Stop(usize),
@@ -153,7 +155,7 @@ impl State {
         };
         let is_asking = self.clients.iter().any(|client| matches!(client.doing, Doing::Asking(_)));
         let is_under_way = is_asking || self.wire.iter().any(comes) || !self.messages.is_empty();
-        let waits = self.clients.iter().any(|client| client.waits());
+        let waits = self.clients.iter().any(|client| client.waits() && !client.polls);
         self.lock.is_none() && !self.is_timed && waits && !is_under_way
     }
 
@@ -230,6 +232,7 @@ impl Crowd {
         may(Action::Come(number, Manner::Plain), comes && limits.newcomers > 0);
         may(Action::Look(number), client.waits() && client.asks > 0 && client.looks(state.now));
         may(Action::GiveUp(number), client.waits() && limits.leaves > 0);
+        may(Action::AskLast(number), client.waits() && client.asks > 0 && limits.leaves > 0);
         may(Action::Unanswered(number), client.doing == Doing::Asking(None) && is_over);
         may(Action::Unanswered(number), is_answered && limits.breaks > 0);
         may(Action::HearAnswer(number), is_answered);
@@ -301,6 +304,10 @@ impl Crowd {
             Action::GiveUp(number) => {
                 limits.leaves -= 1;
                 self.give_up(state, number);
+            }
+            Action::AskLast(number) => {
+                limits.leaves -= 1;
+                self.ask(state, number, Manner::Last);
             }
             Action::Renew(number) => {
                 limits.renewals -= 1;

@@ -60,7 +60,11 @@ impl Crowd {
             state.queue.retain(|ticket| *ticket != ask.names.last);
             return answer;
         }
-        self.join(state, ask);
+        match ask.manner {
+            Manner::Queued => self.join(state, ask.names),
+            Manner::Last if !self.has(Mutant::LastStays) => state.queue.retain(|ticket| *ticket != ask.names.last),
+            _ => {}
+        }
         state.is_timed |= is_left;
         self.busy(state, ask.names)
     }
@@ -70,7 +74,7 @@ impl Crowd {
         let named = (0..state.queue.len()).filter(|rank| names.have(&state.queue[*rank]));
         // The names are tried one after the other, the first ask's last.
         let place = named.min_by_key(|rank| state.queue[*rank].ask);
-        if let Some(rank) = place.filter(|_| manner == Manner::Queued && !self.has(Mutant::KeepsThePlace)) {
+        if let Some(rank) = place.filter(|_| manner != Manner::Newcomer && !self.has(Mutant::KeepsThePlace)) {
             state.queue[rank] = names.last;
             let mut rank = 0..;
             state.queue.retain(|ticket| rank.next() == place || !names.have(ticket));
@@ -86,12 +90,10 @@ impl Crowd {
         }
     }
 
-    fn join(&self, state: &mut State, Ask { names, manner, .. }: Ask) {
-        if manner == Manner::Queued {
-            let is_queued = state.queue.contains(&names.last);
-            state.queue.extend((!is_queued).then_some(names.last));
-            state.queue_ends = self.setup.pace.map_or(0, |pace| state.now + pace.queue);
-        }
+    fn join(&self, state: &mut State, names: Names) {
+        let is_queued = state.queue.contains(&names.last);
+        state.queue.extend((!is_queued).then_some(names.last));
+        state.queue_ends = self.setup.pace.map_or(0, |pace| state.now + pace.queue);
     }
 
     /// Where no pace is kept nobody counts how long anything lasts.
@@ -117,14 +119,15 @@ impl Crowd {
         while !state.queue.is_empty() {
             let head = state.queue[0];
             let is_dead = state.is_dead(&head);
-            let is_given = !is_dead || self.has(Mutant::GivesToTheDead);
+            let is_unheard = self.has(Mutant::PollsUnheard) && state.clients[head.owner.client].polls;
+            let is_given = !is_dead && !is_unheard || self.has(Mutant::GivesToTheDead);
             if !is_given || !self.has(Mutant::KeepsTheTicket) {
                 state.queue.remove(0);
             }
             if is_given {
                 let ticks = if self.has(Mutant::GivesALease) { self.setup.lease } else { self.setup.offer };
                 let is_told = !fails || self.has(Mutant::TellsFirst);
-                state.messages.extend(is_told.then_some(Message::Given(head)));
+                is_told.then(|| state.tell(Message::Given(head)));
                 if !fails {
                     self.take(state, head.owner, ticks, Some(head.ask));
                     state.fault = state.fault.or(is_dead.then_some(Fault::GivenToTheDead));
@@ -178,7 +181,7 @@ impl Crowd {
         let first = state.first();
         let skipped = state.queue.iter().take_while(|ticket| Some(**ticket) != first).count();
         state.queue.drain(..skipped);
-        state.messages.extend(first.map(|first| Message::Free(first.owner.client)));
+        first.into_iter().for_each(|first| state.tell(Message::Free(first.owner.client)));
     }
 
     fn tell_all(&self, state: &mut State) {
@@ -186,7 +189,7 @@ impl Crowd {
             // Who did not ask for a place does not listen yet.
             let hears = |client: &Client| client.wants() && client.manner == Manner::Queued;
             let waiting = (0..state.clients.len()).filter(|number| hears(&state.clients[*number]));
-            state.messages.extend(waiting.map(Message::Free).collect::<Vec<_>>());
+            waiting.collect::<Vec<_>>().into_iter().for_each(|number| state.tell(Message::Free(number)));
         }
     }
 

@@ -118,6 +118,8 @@ pub(super) enum Manner {
     /// In turn, without a ticket.
     Newcomer,
     Queued,
+    /// It goes if it does not get the lock.
+    Last,
 }
 
 /// How the server executes a request.
@@ -147,6 +149,8 @@ pub(super) struct Client {
     pub(super) doing: Doing,
     /// Whether a message that gives may be more than a hint.
     pub(super) believes: bool,
+    /// It hears nothing and looks in each tick.
+    pub(super) polls: bool,
     pub(super) life: u8,
     /// How many more waits it may begin, and how often it may ask.
     pub(super) waits: u8,
@@ -242,16 +246,22 @@ impl State {
         matches!(self.clients[client].doing, Doing::Holding(until, _) if self.now < until)
     }
 
+    /// As the server sees it: whether one lives that polls it does not know.
     pub(super) fn is_dead(&self, ticket: &Ticket) -> bool {
-        self.clients[ticket.owner.client].dead
+        let client = &self.clients[ticket.owner.client];
+        client.dead && !client.polls
     }
 
-    /// The first of the queue whose process lives.
+    pub(super) fn tell(&mut self, message: Message) {
+        self.messages.extend(Some(message).filter(|message| !self.clients[message.client()].polls));
+    }
+
+    /// The first of the queue that is not dead.
     pub(super) fn first(&self) -> Option<Ticket> {
         self.queue.iter().find(|ticket| !self.is_dead(ticket)).copied()
     }
 
-    /// Whether one that lives is in the queue before these names.
+    /// Whether one that is not dead is in the queue before these names.
     pub(super) fn is_past(&self, names: Names) -> bool {
         let mut before = self.queue.iter().take_while(|ticket| !names.have(ticket));
         before.any(|ticket| !self.is_dead(ticket))

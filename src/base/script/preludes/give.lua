@@ -1,7 +1,7 @@
--- Gives a free lock to this owner and tells it, if its ear has a listener. Returns whether it has. `mint` may add a token.
+-- Gives a free lock to this owner and tells it, if its ear has a listener, or it polls. Returns whether that is so. `mint` may add a token.
 -- The message goes last: nobody believes in what failed before it. Who is told no token and needs one asks for it.
-local function give_to(lock, owner, ms, ear, ticket, mint)
-  if redis.call('PUBSUB', 'NUMSUB', ear)[2] == 0 then
+local function give_to(lock, owner, ms, ear, polls, ticket, mint)
+  if not polls and redis.call('PUBSUB', 'NUMSUB', ear)[2] == 0 then
     return false
   end
   redis.call('HSET', lock, owner, '1')
@@ -20,11 +20,12 @@ local function give(lock, queue, mint)
     if not ticket then
       return nil
     end
-    local ear, client, thread, hold, ms = string.match(ticket, '^(.-([%x-]+)):%x+%.%x+%.(%d+)%.(%d+)%.([1-9]%d*)$')
+    local ear, client, thread, hold, ms, polls =
+      string.match(ticket, '^(.-([%x-]+)):%x+%.%x+%.(%d+)%.(%d+)%.([1-9]%d*)(p?)$')
     local offer = tonumber(ms or 0)
     if offer >= 10 and offer <= 1500 then
       local owner = client .. ':' .. thread .. ':' .. hold
-      local done, given = pcall(give_to, lock, owner, ms, 'redlatch_ear:' .. ear, ticket, mint)
+      local done, given = pcall(give_to, lock, owner, ms, 'redlatch_ear:' .. ear, polls ~= '', ticket, mint)
       if not done then
         redis.call('DEL', lock)
         redis.call('ZADD', queue, arrival, ticket)

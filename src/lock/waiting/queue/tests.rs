@@ -53,6 +53,11 @@ impl Channels {
         ears.iter().for_each(|ear| ear.missed());
     }
 
+    /// The subscription of a channel ends.
+    fn cut(&self, channel: &str) {
+        self.of(channel, |channel| channel.confirmed.store(false, SeqCst));
+    }
+
     /// No thread can be started for it.
     fn refuse(&self, refuses: bool) {
         self.refuses.store(refuses, SeqCst);
@@ -187,6 +192,107 @@ fn a_ticket_joins_once_it_hears_on_both_channels() {
         assert!(ticket.may_be_queued());
         drop(place);
     }
+}
+
+/// A subscription that was begun is confirmed soon, if it ever is: so the first answer without a place is no reason yet.
+#[test]
+fn a_ticket_that_hears_nothing_polls_from_its_second_ask_on() {
+    let (queue, store) = queue();
+    let ticket = queue.ticket(&key(), &Arc::default());
+    let place = queue.listen(&ticket).unwrap();
+    let asks = |rank: i64| {
+        queue.offers(&ticket, "c:7:9", Lease::of_millis(1_000));
+        let (ttl, [name, _]) = (ttl(&queue, &ticket), ticket.names());
+        let said = [30_000, rank, 0, 0].map(Reply::Number);
+        queue.not_won_in_turn(&key(), Manner::Queued(&ticket), &said).unwrap();
+        (ttl, name.ends_with(".7.9.1000p"))
+    };
+    assert_eq!([asks(-1), asks(3), asks(0)], [(0, false), (15_000, true), (15_000, true)]);
+    [0, 2].into_iter().for_each(|channel| store.confirm(CHANNELS[channel]));
+    assert_eq!([asks(0), asks(0)], [(15_000, false); 2], "it hears");
+    drop(place);
+}
+
+/// However short its calls are. That another lock of its client is heard of is nothing to it.
+#[test]
+fn who_hears_nothing_polls_from_the_first_ask_of_the_next_call_on() {
+    for (rank, last) in [(-1, false), (-2, true)] {
+        let (queue, store) = queue();
+        let asks = |ticket: &Arc<Ticket>| {
+            queue.offers(ticket, "c:7:9", Lease::of_millis(1_000));
+            ttl(&queue, ticket)
+        };
+        let [one, next] = [(); 2].map(|()| queue.ticket(&key(), &Arc::default()));
+        assert_eq!((asks(&one), one.polls()), (0, false));
+        assert!(!queue.expects_a_wait(&key()));
+        let manner = if last { Manner::Last(&one) } else { Manner::Queued(&one) };
+        queue.not_won_in_turn(&key(), manner, &[30_000, rank, 0, 0].map(Reply::Number)).unwrap();
+        let heard = Key::new(Naming::Redisson, "", "other");
+        let other = queue.ticket(&heard, &Arc::default());
+        let _place = queue.listen(&other).unwrap();
+        [&*heard.channel(), CHANNELS[2]].into_iter().for_each(|channel| store.confirm(channel));
+        assert_eq!((asks(&other), other.polls()), (15_000, false));
+        assert!(queue.expects_a_wait(&key()), "it queues at once");
+        assert_eq!((asks(&next), next.polls()), (15_000, true));
+    }
+}
+
+/// It is counted from its first moment on, and would hide a JVM.
+#[test]
+fn who_polls_is_not_counted() {
+    let (queue, store) = queue();
+    queue.company.note_unheard(&key(), Moment(1));
+    let ticket = queue.ticket(&key(), &Arc::default());
+    let _place = queue.listen(&ticket).unwrap();
+    queue.offers(&ticket, "c:7:9", Lease::of_millis(1_000));
+    queue.not_won_in_turn(&key(), Manner::Queued(&ticket), &[30_000, 0, 0, 0].map(Reply::Number)).unwrap();
+    assert_eq!(CHANNELS.map(|channel| store.open(channel)), [1, 0, 1]);
+}
+
+/// Else it would leave its place whenever the lock's channel is confirmed before the ear.
+#[test]
+fn ears_are_refused_no_more_once_they_hear() {
+    let (queue, store) = queue();
+    let ticket = queue.ticket(&key(), &Arc::default());
+    let _place = queue.listen(&ticket).unwrap();
+    queue.ears(&key()).refused();
+    [0, 2].into_iter().for_each(|channel| store.confirm(CHANNELS[channel]));
+    queue.offers(&ticket, "c:7:9", Lease::of_millis(1_000));
+    store.cut(CHANNELS[2]);
+    assert!(!queue.is_told_with_all(&key()));
+}
+
+/// It had a place when it heard nothing at all. Who takes the lock as one without a place must not be given it besides.
+#[test]
+fn who_is_told_with_all_leaves_first() {
+    let (queue, store) = queue();
+    let ticket = queue.ticket(&key(), &Arc::default());
+    let _place = queue.listen(&ticket).unwrap();
+    [0, 2].into_iter().for_each(|channel| store.confirm(CHANNELS[channel]));
+    assert_eq!(ttl(&queue, &ticket), 15_000);
+    store.cut(CHANNELS[2]);
+    queue.ears(&key()).refused();
+    let (key, members) = (key(), queue.members(Manner::Queued(&ticket)));
+    assert!(queue.matters(&key, Manner::Queued(&ticket)));
+    assert!(matches!(queue.asking(&key, Manner::Queued(&ticket), &members), [.., Arg::Text("-1")]));
+    queue.not_won_in_turn(&key, Manner::Queued(&ticket), &[30_000, -2, 0, 0].map(Reply::Number)).unwrap();
+    assert!(!queue.matters(&key, Manner::Queued(&ticket)));
+}
+
+/// No place is left that somebody would have to give up.
+#[test]
+fn the_last_ask_of_a_ticket_leaves_the_queue() {
+    let (queue, store) = queue();
+    let ticket = queue.ticket(&key(), &Arc::default());
+    let _place = queue.listen(&ticket).unwrap();
+    [0, 2].into_iter().for_each(|channel| store.confirm(CHANNELS[channel]));
+    assert_eq!(ttl(&queue, &ticket), 15_000);
+    let (key, members) = (key(), queue.members(Manner::Last(&ticket)));
+    assert!(matches!(queue.asking(&key, Manner::Last(&ticket), &members), [.., Arg::Text("-1")]));
+    assert!(ticket.may_be_queued(), "until it is answered");
+    queue.not_won_in_turn(&key, Manner::Last(&ticket), &[30_000, -2, 0, 0].map(Reply::Number)).unwrap();
+    assert!(!ticket.may_be_queued());
+    assert!(!queue.company.was_unheard(&key), "it heard");
 }
 
 /// Whichever of the two subscriptions was there before it: with the last of them it can join, and so it looks.
@@ -426,17 +532,17 @@ fn who_is_told_like_everybody_has_a_share_of_its_own() {
 #[test]
 fn only_what_was_given_to_the_last_ask_is_taken_and_once() {
     let ((ticket, _), offer) = (of_number(1), Lease::of_millis(1_500));
-    ticket.offers("client:7:8", offer);
+    ticket.offers("client:7:8", offer, false);
     let first = name_of(&ticket);
     assert!(first.starts_with("1.") && first.ends_with(".7.8.1500"), "{first}");
     ticket.asks(true);
-    ticket.offers("client:7:8", offer);
+    ticket.offers("client:7:8", offer, false);
     ticket.hear_own(&first, Some(GIVEN));
     assert_eq!(ticket.takes_what_was_given(), None, "that of an earlier ask");
     ticket.hear_own(&name_of(&ticket), Some(GIVEN));
     assert_eq!([ticket.takes_what_was_given(), ticket.takes_what_was_given()], [Some(GIVEN), None]);
     ticket.hear_own(&name_of(&ticket), Some(GIVEN));
-    ticket.offers("client:7:8", offer);
+    ticket.offers("client:7:8", offer, false);
     assert_eq!(ticket.takes_what_was_given(), None, "it asks again");
 }
 
@@ -445,12 +551,12 @@ fn the_names_of_eight_earlier_asks_are_known_if_they_were_sent() {
     let (ticket, _) = of_number(1);
     let mut names = Vec::new();
     for _ in 0..10 {
-        ticket.offers("client:7:8", Lease::of_millis(10));
-        ticket.offers("client:7:8", Lease::of_millis(10));
+        ticket.offers("client:7:8", Lease::of_millis(10), false);
+        ticket.offers("client:7:8", Lease::of_millis(10), false);
         names.insert(0, name_of(&ticket));
         ticket.asks(true);
     }
-    ticket.offers("client:7:8", Lease::of_millis(10));
+    ticket.offers("client:7:8", Lease::of_millis(10), false);
     let [_, before] = ticket.names();
     assert_eq!(before.split(' ').collect::<Vec<_>>(), names[..8]);
 }
@@ -491,10 +597,10 @@ fn who_asked_for_a_place_and_has_none_waits_outside() {
     let (ticket, _) = of_number(1);
     ticket.asks(true);
     ticket.asks(false);
-    ticket.has_no_place();
+    ticket.has_no_place(false);
     assert!(!ticket.is_outside() && !ticket.leaves_a_place());
     ticket.asks(true);
-    ticket.has_no_place();
+    ticket.has_no_place(false);
     assert!(ticket.is_outside() && ticket.leaves_a_place());
 }
 

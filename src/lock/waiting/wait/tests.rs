@@ -88,6 +88,16 @@ fn one_that_is_told_nothing_looks_each_second() {
     assert_eq!(wait.sleeps(at(1_000)), UNTOLD);
 }
 
+/// It is given the lock when it is the first, and the others wait until it looks.
+#[test]
+fn one_that_is_told_nothing_and_has_a_place_looks_often() {
+    for rank in [0, 5] {
+        let mut wait = new();
+        wait.is_answered(at(0), busy(), Some(rank), Hearing::Deaf);
+        assert_eq!(wait.sleeps(at(0)), ms(50));
+    }
+}
+
 #[test]
 fn it_looks_when_the_lease_ends_that_it_was_told() {
     let mut wait = new();

@@ -102,6 +102,20 @@ fn who_finds_no_memory_waits_without_a_place() {
     assert_eq!(keys(&server), [""; 0]);
 }
 
+/// A new name needs memory, and the place is that of an earlier one.
+#[test]
+fn who_asks_for_the_last_time_leaves_without_memory() {
+    let server = Server::start();
+    put(&server, "n", "other", "1", "40000");
+    line_up(&server, &[FIRST, SECOND]);
+    server.ask::<String>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let last = Ask { before: "1f.2.7.9.1500", ttl: -1, ..Ask::by_ticket("aa:1f.3.7.9.1500") };
+    assert_eq!(queued(&last.at(&server)), -2);
+    assert_eq!(line(&server), [SECOND]);
+    server.ask::<String>(&["CONFIG", "SET", "maxmemory", "0"]);
+    clean(&server);
+}
+
 /// Strict mode, in turn.
 fn strict(server: &Server, ask: Ask<'_>, run_id: &str, quarantine: &str) -> RedisResult<Value> {
     let script = lua::script("quarantine+in_turn+acquire");
