@@ -36,7 +36,9 @@ fn holds_and_waiters_go_with_their_slot() {
             let (served, unlocked) = finish(waiting).unwrap();
             assert!(unlocked.is_ok() && served - released <= SOON, "served after {:?}", served - released);
         });
-        assert!(cluster.nodes.iter().all(|node| !node.is_running() || node.keys().is_empty()));
+        // Who listens anew may be taken for a JVM, to which a release leaves the lock: that mark ends soon (docs/protocol.md, 8.13).
+        let is_empty = || cluster.nodes.iter().all(|node| !node.is_running() || node.keys().is_empty());
+        eventually(SOON, "no key is left", is_empty);
     }
 }
 
