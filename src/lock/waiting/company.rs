@@ -99,7 +99,7 @@ impl Company {
         self.of(key).is_some_and(|seen| seen.unheard)
     }
 
-    /// The same of one that is about to ask, and hears now or not.
+    /// Whether a call that is about to ask is still unheard. That it hears is noted.
     pub(super) fn is_unheard(&self, key: &Key, now: Moment, hears: bool) -> bool {
         let was_unheard = self.was_unheard(key);
         if was_unheard && hears {

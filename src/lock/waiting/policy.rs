@@ -13,7 +13,7 @@ pub(super) const ROUNDING: Duration = Duration::from_millis(1);
 /// While no subscription is confirmed. A lock that is free is found within this, whatever the server refuses.
 pub(super) const UNTOLD: Duration = Duration::from_secs(1);
 
-/// And has a place in the queue. Others wait for so long once it was given the lock.
+/// The same of one that has a place in the queue all the same: others wait for up to so long once it was given the lock.
 pub(super) const POLLED: Duration = Duration::from_millis(50);
 
 /// All who wait look when a lease ends: spread over so long, and not before it is over.

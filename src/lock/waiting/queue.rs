@@ -259,7 +259,7 @@ impl Queue {
     }
 
     /// Who has no place, because the server refuses the queue or the ear, is told with everybody, and so must not be counted as one of
-    /// ours. Nor must one that polls: it listens to neither channel.
+    /// ours. Nor must one that polls: it does not listen to all that it could be told on.
     fn note_rank(&self, ticket: &Ticket, rank: i64) {
         *ticket.rank.lock() = u32::try_from(rank).ok();
         match rank {

@@ -227,8 +227,10 @@ fn who_cannot_listen_is_served_beside_those_who_queue() {
             }
             let _over = Over(&over);
             (0..3).for_each(|_| assert!(pass(&deaf), "{url}"));
-            let is_served = || deaf.try_lock_for("n", ms(300)).unwrap() && deaf.unlock("n").is_ok();
-            assert!((0..10).any(|_| is_served()), "{url}: by short waits");
+            // Who is not given the lock has a short wait succeed now and then: by luck.
+            let is_served = |_: &usize| deaf.try_lock_for("n", ms(500)).unwrap() && deaf.unlock("n").is_ok();
+            let served = (0..20).filter(is_served).count();
+            assert!(served >= 15, "{url}: {served} of 20 short waits");
         });
         eventually_empty(&server);
     }
