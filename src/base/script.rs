@@ -9,14 +9,15 @@ use once_cell::sync::OnceCell;
 /// A script, with the counts that the headers of its files promise.
 pub(crate) struct Script {
     name: &'static str,
-    /// Around each other, the outermost first.
-    wrappers: &'static [&'static Wrapper],
     file: &'static str,
     keys: Count,
     args: Count,
-    /// By their dialects.
-    text: [OnceCell<String>; 2],
-    by_sha: [OnceCell<String>; 2],
+    /// What goes around it if the call queues, and around both in strict mode.
+    queued: Option<&'static Wrapper>,
+    strict: Option<&'static Wrapper>,
+    /// By form and dialect.
+    text: [[OnceCell<String>; 2]; FORMS],
+    by_sha: [[OnceCell<String>; 2]; FORMS],
 }
 
 /// A Lua file that runs another one as `inner`. It has so many arguments of its own, right behind the deadline.
@@ -25,15 +26,23 @@ pub(crate) struct Wrapper {
     pub(crate) args: usize,
 }
 
-/// A script, and in strict mode the same in a wrapper.
-pub(crate) struct Modes {
-    pub(crate) plain: Script,
-    pub(crate) strict: Script,
+/// Which of its wrappers a script is sent in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Form {
+    pub(crate) queued: bool,
+    pub(crate) strict: bool,
 }
 
-impl Modes {
-    pub(crate) fn of(&self, strict: bool) -> &Script {
-        if strict { &self.strict } else { &self.plain }
+const FORMS: usize = 4;
+
+impl Form {
+    fn index(self) -> usize {
+        usize::from(self.queued) + 2 * usize::from(self.strict)
+    }
+
+    /// What the name of a script ends with in this form.
+    fn suffix(self) -> &'static str {
+        ["", "_IN_TURN", "_STRICT", "_IN_TURN_STRICT"][self.index()]
     }
 }
 
@@ -74,82 +83,83 @@ impl Count {
     }
 }
 
-/// Declares scripts of a module: `NAME = "file.lua", keys, args;`, or with a wrapper for strict mode
-/// `NAME = "file.lua", keys, args, strict: WRAPPER;`. The paths start at the module's own file. A test compares the counts with the files.
+/// Declares scripts of a module: `NAME = "file.lua", keys, args;`. Behind that go `, queued: WRAPPER` for an acquire that may wait in
+/// a queue, and `, strict: WRAPPER` for what differs in strict mode. The paths start at the module's own file. A test compares the
+/// counts with the files.
 macro_rules! scripts {
-    ($($(#[$doc:meta])* $id:ident = $file:literal, $keys:expr, $args:expr $(, strict: $strict:path)?;)*) => {
-        $($crate::base::script::scripts!(@one $(#[$doc])* $id = $file, $keys, $args $(, strict: $strict)?);)*
+    ($($(#[$doc:meta])* $id:ident = $file:literal, $keys:expr, $args:expr
+        $(, queued: $queued:path)? $(, strict: $strict:path)?;)*) => {
+        $($(#[$doc])*
+        static $id: $crate::base::script::Script =
+            $crate::base::script::Script::new(stringify!($id), include_str!($file), $keys, $args)
+                $(.queued(&$queued))? $(.strict(&$strict))?;)*
 
         #[cfg(test)]
         mod scripts {
             #[test]
             fn headers_bodies_and_counts_agree() {
-                $($crate::base::script::tests::Checked::check(&super::$id);)*
+                $($crate::base::script::tests::check(&super::$id);)*
             }
         }
-    };
-    (@one $(#[$doc:meta])* $id:ident = $file:literal, $keys:expr, $args:expr) => {
-        $(#[$doc])*
-        static $id: $crate::base::script::Script =
-            $crate::base::script::Script::new(stringify!($id), &[], include_str!($file), $keys, $args);
-    };
-    (@one $(#[$doc:meta])* $id:ident = $file:literal, $keys:expr, $args:expr, strict: $strict:path) => {
-        $(#[$doc])*
-        static $id: $crate::base::script::Modes = {
-            use $crate::base::script::{Modes, Script};
-            let (plain, strict) = (stringify!($id), concat!(stringify!($id), "_STRICT"));
-            Modes {
-                plain: Script::new(plain, &[], include_str!($file), $keys, $args),
-                strict: Script::new(strict, &[&$strict], include_str!($file), $keys, $args),
-            }
-        };
     };
 }
 pub(crate) use scripts;
 
 impl Script {
-    pub(crate) const fn new(
-        name: &'static str,
-        wrappers: &'static [&'static Wrapper],
-        file: &'static str,
-        keys: Count,
-        args: Count,
-    ) -> Self {
-        let text = [OnceCell::new(), OnceCell::new()];
-        let by_sha = [OnceCell::new(), OnceCell::new()];
-        Self { name, wrappers, file, keys, args, text, by_sha }
+    pub(crate) const fn new(name: &'static str, file: &'static str, keys: Count, args: Count) -> Self {
+        let text = [const { [const { OnceCell::new() }; 2] }; FORMS];
+        let by_sha = [const { [const { OnceCell::new() }; 2] }; FORMS];
+        Self { name, file, keys, args, queued: None, strict: None, text, by_sha }
     }
 
-    fn files(&self) -> Vec<&'static str> {
-        self.wrappers.iter().map(|wrapper| wrapper.file).chain([self.file]).collect()
+    pub(crate) const fn queued(mut self, by: &'static Wrapper) -> Self {
+        self.queued = Some(by);
+        self
+    }
+
+    pub(crate) const fn strict(mut self, by: &'static Wrapper) -> Self {
+        self.strict = Some(by);
+        self
+    }
+
+    /// Whether strict mode has another form of it.
+    pub(crate) fn has_strict_form(&self) -> bool {
+        self.strict.is_some()
+    }
+
+    /// Those of a form, the outermost first.
+    fn wrappers(&self, form: Form) -> impl Iterator<Item = &'static Wrapper> {
+        self.strict.filter(|_| form.strict).into_iter().chain(self.queued.filter(|_| form.queued))
+    }
+
+    fn files(&self, form: Form) -> Vec<&'static str> {
+        self.wrappers(form).map(|wrapper| wrapper.file).chain([self.file]).collect()
     }
 
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    pub(crate) fn is_wrapped(&self) -> bool {
-        !self.wrappers.is_empty()
-    }
-
-    pub(crate) fn text(&self, dialect: Dialect) -> &str {
-        self.text[dialect as usize]
-            .get_or_init(|| dialect.translate(mutant::text(self.name, preludes::join(&self.files()))))
+    pub(crate) fn text(&self, form: Form, dialect: Dialect) -> &str {
+        self.text[form.index()][dialect as usize].get_or_init(|| {
+            let name = [self.name, form.suffix()].concat();
+            dialect.translate(mutant::text(&name, preludes::join(&self.files(form))))
+        })
     }
 
     /// How a call of it by its hash begins on the wire: two strings, always the same.
-    pub(crate) fn by_sha(&self, dialect: Dialect) -> &str {
-        self.by_sha[dialect as usize].get_or_init(|| {
-            let script = redis::Script::new(self.text(dialect));
+    pub(crate) fn by_sha(&self, form: Form, dialect: Dialect) -> &str {
+        self.by_sha[form.index()][dialect as usize].get_or_init(|| {
+            let script = redis::Script::new(self.text(form, dialect));
             let sha = script.get_hash();
             format!("$7\r\nEVALSHA\r\n${}\r\n{sha}\r\n", sha.len())
         })
     }
 
-    /// Whether a call has as many keys and arguments as the headers of its files say.
-    pub(crate) fn fits(&self, keys: usize, args: usize) -> bool {
-        let of_wrappers: usize = self.wrappers.iter().map(|wrapper| wrapper.args).sum();
-        self.keys.allows(keys) && args.checked_sub(of_wrappers).is_some_and(|args| self.args.allows(args))
+    /// Whether a call has as many keys and arguments as the headers of its files say, `around` of them for its wrappers.
+    pub(crate) fn fits(&self, form: Form, keys: usize, around: usize, args: usize) -> bool {
+        let of_wrappers: usize = self.wrappers(form).map(|wrapper| wrapper.args).sum();
+        self.keys.allows(keys) && around == of_wrappers && self.args.allows(args)
     }
 }
 
@@ -172,23 +182,19 @@ pub(crate) mod tests {
     }
 
     /// What each script of a module has to keep to.
-    pub(crate) trait Checked {
-        fn check(&self);
-    }
-
-    impl Checked for Script {
-        fn check(&self) {
-            headers_bodies_and_counts_agree(self);
-            arguments_are_named_once(self);
-            a_deadline_comes_first(self);
+    pub(crate) fn check(script: &Script) {
+        headers_bodies_and_counts_agree(script);
+        for form in forms(script) {
+            arguments_are_named_once(script, form);
+            a_deadline_comes_first(script, form);
         }
     }
 
-    impl Checked for Modes {
-        fn check(&self) {
-            self.plain.check();
-            self.strict.check();
-        }
+    fn forms(script: &Script) -> impl Iterator<Item = Form> {
+        let all = [(false, false), (true, false), (false, true), (true, true)];
+        let all = all.map(|(queued, strict)| Form { queued, strict });
+        let has = [script.queued.is_some(), script.strict.is_some()];
+        all.into_iter().filter(move |form| form.queued <= has[0] && form.strict <= has[1])
     }
 
     fn headers_bodies_and_counts_agree(script: &Script) {
@@ -196,7 +202,8 @@ pub(crate) mod tests {
         let body = |line: &str| !line.starts_with("--");
         // A deadline is looked at by a prelude.
         let in_body = |file| highest(&preludes::join(&[file]), "ARGV[", body);
-        for wrapper in script.wrappers {
+        let all = Form { queued: true, strict: true };
+        for wrapper in script.wrappers(all) {
             assert_eq!(
                 highest(wrapper.file, "ARGV[", header),
                 1 + wrapper.args,
@@ -217,28 +224,29 @@ pub(crate) mod tests {
         if let Exactly(args) = script.args {
             assert_eq!(in_body(script.file), args, "body of {}", script.name);
         }
-        let replies = script.files().iter().all(|file| file.contains("\n-- reply "));
+        let replies = script.files(all).iter().all(|file| file.contains("\n-- reply "));
         assert!(replies, "{} does not say its reply", script.name);
     }
 
-    fn arguments_are_named_once(script: &Script) {
+    fn arguments_are_named_once(script: &Script, form: Form) {
         let mut uses =
-            script.text(Dialect::Plain).lines().filter(|line| !line.starts_with("--") && line.contains("ARGV["));
-        assert!(uses.all(|line| line.trim_start().starts_with("local")), "{}", script.name);
+            script.text(form, Dialect::Plain).lines().filter(|line| !line.starts_with("--") && line.contains("ARGV["));
+        assert!(uses.all(|line| line.trim_start().starts_with("local")), "{} {form:?}", script.name);
     }
 
     /// A file that begins with the stale check says so among its arguments, and no file looks at the clock by itself, but for a
     /// release that leaves the lock to a writer until then, or gives it with a token. A wrapper hands its deadline on, so all files of a
     /// script have one.
-    fn a_deadline_comes_first(script: &Script) {
+    fn a_deadline_comes_first(script: &Script, form: Form) {
         let says = |text: &str| text.lines().any(|line| line.starts_with("-- ARGV[1]  deadline of this attempt"));
-        let asks = script.text(Dialect::Plain).matches("'TIME'").count();
+        let text = script.text(form, Dialect::Plain);
+        let asks = text.matches("'TIME'").count();
         let looks = ["function leave_to_next_writer", "local function minted()"];
-        let leaves = looks.iter().any(|part| script.text(Dialect::Plain).contains(part));
+        let leaves = looks.iter().any(|part| text.contains(part));
         assert!(asks <= 1, "{} asks for the time more than once", script.name);
-        let all_say = script.files().into_iter().all(says);
+        let all_say = script.files(form).into_iter().all(says);
         assert_eq!(all_say || leaves, asks == 1, "deadline of {}", script.name);
-        assert!(all_say || !script.is_wrapped(), "deadline of the files of {}", script.name);
+        assert!(all_say || form == Form::default(), "deadline of the files of {}", script.name);
     }
 
     #[test]
@@ -267,30 +275,44 @@ pub(crate) mod tests {
         preludes::join(&["-- preludes state\n"]);
     }
 
+    const PLAIN: Form = Form { queued: false, strict: false };
+
     #[test]
     fn hashes_are_of_the_text() {
-        let script = |text| Script::new("ANY", &[], text, Exactly(0), Exactly(0));
+        let script = |text| Script::new("ANY", text, Exactly(0), Exactly(0));
         let (one, other) = (script("return 1"), script("return 2"));
-        assert!(one.by_sha(Dialect::Plain).ends_with(&format!("{}\r\n", redis::Script::new("return 1").get_hash())));
-        assert!(other.by_sha(Dialect::Plain).ends_with(&format!("{}\r\n", redis::Script::new("return 2").get_hash())));
+        let hash = |text: &str| format!("{}\r\n", redis::Script::new(text).get_hash());
+        assert!(one.by_sha(PLAIN, Dialect::Plain).ends_with(&hash("return 1")));
+        assert!(other.by_sha(PLAIN, Dialect::Plain).ends_with(&hash("return 2")));
+    }
+
+    #[test]
+    fn each_form_has_a_text_and_a_count_of_its_own() {
+        static OUTER: Wrapper = Wrapper { file: "outer", args: 3 };
+        static INNER: Wrapper = Wrapper { file: "middle", args: 5 };
+        let script = Script::new("ANY", "inmost", Exactly(1), Exactly(2)).queued(&INNER).strict(&OUTER);
+        let texts: Vec<_> = forms(&script).map(|form| script.text(form, Dialect::Plain)).collect();
+        let wrapped =
+            |text: &str, inner: &str| [&format!("local inner = function(KEYS, ARGV)\n{inner}\nend\n"), text].concat();
+        assert_eq!(texts[..3], ["inmost", &wrapped("middle", "inmost"), &wrapped("outer", "inmost")]);
+        assert!(texts[3].ends_with("outer") && texts[3].contains("middle") && texts[3].contains("inmost"));
+        let around = |form| (0..9).filter(|around| script.fits(form, 1, *around, 2)).collect::<Vec<_>>();
+        let counts: Vec<_> = forms(&script).map(around).collect();
+        assert_eq!(counts, [vec![0], vec![5], vec![3], vec![8]]);
     }
 
     #[test]
     fn counts_allow_what_they_say() {
-        static WRAPPERS: [&Wrapper; 1] = [&Wrapper { file: "", args: 2 }];
-        let script = |wrappers, keys, args| Script::new("ANY", wrappers, "", keys, args);
-        let (many, one) = (script(&[], AtLeast(1), AtLeast(3)), script(&[], Exactly(1), Exactly(3)));
-        assert!(many.fits(100, 102) && !many.fits(0, 2));
-        assert!(one.fits(1, 3) && !one.fits(1, 4));
-        let wrapped = script(&WRAPPERS, Exactly(1), Exactly(3));
-        assert!(wrapped.fits(1, 5) && !wrapped.fits(1, 3) && !wrapped.fits(1, 1));
+        let script = |keys, args| Script::new("ANY", "", keys, args);
+        let (many, one) = (script(AtLeast(1), AtLeast(3)), script(Exactly(1), Exactly(3)));
+        assert!(many.fits(PLAIN, 100, 0, 102) && !many.fits(PLAIN, 0, 0, 2));
+        assert!(one.fits(PLAIN, 1, 0, 3) && !one.fits(PLAIN, 1, 0, 4));
     }
 
     #[test]
     fn a_shard_is_told_by_its_own_commands() {
-        let script =
-            Script::new("ANY", &[], "return redis.call('PUBLISH', 'PUBSUB', 'NUMSUB')", Exactly(0), Exactly(0));
-        assert_eq!(script.text(Dialect::Sharded), "return redis.call('SPUBLISH', 'PUBSUB', 'SHARDNUMSUB')");
-        assert_ne!(script.by_sha(Dialect::Plain), script.by_sha(Dialect::Sharded));
+        let script = Script::new("ANY", "return redis.call('PUBLISH', 'PUBSUB', 'NUMSUB')", Exactly(0), Exactly(0));
+        assert_eq!(script.text(PLAIN, Dialect::Sharded), "return redis.call('SPUBLISH', 'PUBSUB', 'SHARDNUMSUB')");
+        assert_ne!(script.by_sha(PLAIN, Dialect::Plain), script.by_sha(PLAIN, Dialect::Sharded));
     }
 }

@@ -1,33 +1,27 @@
 //! Locks as keys of a store: what one script does for each step of the accounting.
 
-mod answers;
-pub(super) mod asks;
-mod group;
-mod on_its_way;
-mod spread;
-mod telling;
+mod strict;
 
-use super::primitive::{GroupPrimitive, Primitive, Renewed, Take, heard};
+use super::primitive::{GroupPrimitive, Primitive, Renewed, Take, TakeAll, heard};
 use super::waiting::queue::{Manner, Queue};
 use crate::base::config::Config;
-use crate::base::key::{EPOCH, Key};
+use crate::base::key::Key;
+use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::script::Count::{AtLeast, Exactly};
-use crate::base::script::{Modes, Script, Wrapper, scripts};
-use crate::base::signal::{Listening, Semaphore};
-use crate::base::time::{Lease, Moment};
+use crate::base::script::{Form, Script, Wrapper, scripts};
+use crate::base::signal::{Deaf, Listening, Semaphore};
+use crate::base::time::{Clock, Lease, Moment};
 use crate::client::Space;
-use crate::lease::tenure::Tenure;
-use crate::store::node::{Answer, Arg, Failure, Grants, Lane, Limits, Reply, Request, Verb};
+use crate::lease::tenure::{Audience, Tenure};
+use crate::store::node::{Answer, Arg, Failure, GRACE, Lane, Limits, Reply, Request, Verb};
 use crate::store::{Answers, Store};
-use answers::Freed;
-pub(super) use answers::{prolongs, takes};
 use arrayvec::ArrayVec;
-pub(super) use asks::{Acquire, asks};
-use on_its_way::may_ask;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
+use strict::Strict;
+use uuid::Uuid;
 
 /// Strict mode, around an acquire. Reply: that of what is inside, or an array with the ms left.
 pub(super) static QUARANTINE: Wrapper = Wrapper { file: include_str!("keys/quarantine.lua"), args: 3 };
@@ -36,12 +30,9 @@ pub(super) static SERVING: Wrapper = Wrapper { file: include_str!("keys/serving.
 /// Around an acquire that waits among processes. Reply: what is inside grants, or an array of four, for [`Queue::not_won_in_turn`].
 pub(super) static IN_TURN: Wrapper = Wrapper { file: include_str!("keys/in_turn.lua"), args: 5 };
 
-asks! {
-    /// Reply: nil (acquired) or the holder's PTTL in ms.
-    ACQUIRE = "keys/acquire.lua", Exactly(1), Exactly(4);
-}
-
 scripts! {
+    /// Reply: nil (acquired) or the holder's PTTL in ms.
+    ACQUIRE = "keys/acquire.lua", Exactly(1), Exactly(4), queued: IN_TURN, strict: QUARANTINE;
     /// Reply: 1 for each key.
     BEGIN_QUARANTINE = "keys/begin_quarantine.lua", AtLeast(1), Exactly(3);
     /// Reply: 1 or 0 (lost).
@@ -62,36 +53,25 @@ scripts! {
     RELEASE_GROUP = "keys/release_group.lua", AtLeast(1), AtLeast(2);
 }
 
-static REENTRANTLY: Acquire = Acquire { forms: &ACQUIRE, last: 1, beside: None };
-
-/// As many arguments as a re-entry has at most.
-pub(super) type ProlongArgs<'a> = ArrayVec<Arg<'a>, 7>;
-
-/// As many arguments as an acquire has at most.
-type AcquireArgs<'a> = ArrayVec<Arg<'a>, 12>;
+/// As many arguments as the wrappers around an acquire have.
+type Around<'a> = ArrayVec<Arg<'a>, 8>;
 
 /// The commands of a lock's kind at a store, alone or as a node of a quorum.
 pub(super) struct Keys {
     store: Arc<dyn Store>,
-    /// Of a strict client: the key that tells whether the server lost its data, or its beginning where each slot has one, and
-    /// the quarantine in ms.
-    epoch: Option<(String, u64)>,
-    in_cluster: bool,
+    strict: Option<Strict>,
     /// Replicas have to confirm what is granted.
     is_confirmed: bool,
     /// A publish was refused, and that was said.
     unheard: AtomicBool,
-    /// A quarantine is going on, and that was said.
-    quiet: AtomicBool,
     queue: Option<Queue>,
 }
 
+/// How attempts are sent.
 impl Keys {
     pub(super) fn new(store: Arc<dyn Store>, config: &Config) -> Self {
-        let epoch = || ([&config.key_prefix, EPOCH].concat(), config.watchdog_lease.millis());
-        let (unheard, quiet) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (epoch, in_cluster) = (config.strict.then(epoch), config.in_cluster);
-        Self { store, epoch, in_cluster, is_confirmed: config.replicas.is_some(), unheard, quiet, queue: None }
+        let strict = config.strict.then(|| Strict::new(config));
+        Self { store, strict, is_confirmed: config.replicas.is_some(), unheard: AtomicBool::new(false), queue: None }
     }
 
     /// The same with a queue for the processes that wait, unless the client wants none.
@@ -100,192 +80,34 @@ impl Keys {
         Self { queue: space.config.hand_off.queues.then(queue), ..self }
     }
 
-    /// One that does no harm however late it is executed.
-    fn call(&self, script: &'static Script, key: &Key, args: &[Arg<'_>], by: Moment) -> Result<Answer, Failure> {
-        self.attempt(script, &[key.full()], args, Limits::any_time(by), None, may_ask(script))
+    /// Makes one attempt. What grants nothing gives something back: so it goes before the calls that wait for a connection.
+    pub(super) fn attempt(&self, request: Request<'_>, limits: Limits<'_>) -> Result<Answer, Failure> {
+        let lane = if request.grants.is_some() { Lane::Calls } else { Lane::Releases };
+        self.in_mode(request, |request| self.store.attempt(lane, request, limits))
     }
 
-    /// The same of one that grants or prolongs, which replicas may have to confirm.
-    pub(super) fn ask_for(
-        &self,
-        script: &'static Script,
-        keys: &[&str],
-        args: &[Arg<'_>],
-        limits: Limits<'_>,
-        grants: Grants,
-    ) -> Result<Answer, Failure> {
-        self.attempt(script, keys, args, limits, Some(grants), may_ask(script))
-    }
-
-    /// What grants nothing gives something back: so it goes before the calls that wait for a connection.
-    pub(super) fn attempt(
-        &self,
-        script: &'static Script,
-        keys: &[&str],
-        args: &[Arg<'_>],
-        limits: Limits<'_>,
-        grants: Option<Grants>,
-        may_ask: bool,
-    ) -> Result<Answer, Failure> {
-        let request = Request { grants, may_ask, ..Request::new(Verb::Script(script), keys, args) };
-        let lane = if grants.is_some() { Lane::Calls } else { Lane::Releases };
-        self.store.attempt(lane, &request, limits)
-    }
-
-    /// Sends the acquire of a kind: its own script, in strict mode inside the quarantine.
-    pub(super) fn acquire(
-        &self,
-        by: &Acquire,
-        tenure: &Tenure,
-        lease: Lease,
-        manner: Manner<'_>,
-        limits: Limits<'_>,
-    ) -> Result<Answer, Failure> {
-        let ask = |by| match self.acquire_here(by, tenure, lease, manner, limits) {
-            Err(failure) if failure.is_on_its_way() => self.acquire_on_its_way(tenure, lease, limits),
-            here => here,
-        };
-        let is_apart = by.beside.is_some() && self.in_cluster && !tenure.key().is_in_one_slot();
-        match if is_apart { ask(&REENTRANTLY) } else { ask(by) } {
-            Err(failure) if by.beside.is_some() && failure.is_half_here() => ask(&REENTRANTLY),
-            here => here,
-        }
-    }
-
-    fn acquire_here(
-        &self,
-        by: &Acquire,
-        tenure: &Tenure,
-        lease: Lease,
-        manner: Manner<'_>,
-        limits: Limits<'_>,
-    ) -> Result<Answer, Failure> {
-        let key = tenure.key();
-        let queue = self.queue(key).filter(|queue| queue.matters(key, manner));
-        let members = queue.map_or_else(Default::default, |queue| queue.members(manner));
-        let own = [Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(by.last)];
-        let beside = by.beside.map(|name| name(key));
-        let keys: ArrayVec<&str, 2> = std::iter::once(key.full()).chain(beside.as_deref()).collect();
-        let asking = queue.map(|queue| queue.asking(key, manner, &members));
-        let script = by.forms.of(queue.is_some(), self.is_strict());
-        let args: AcquireArgs<'_> = self.opening().chain(asking.into_iter().flatten()).chain(own).collect();
-        let answer = self.ask_for(script, &keys, &args, limits, takes)?;
-        queue.into_iter().for_each(|queue| queue.note_trip(&answer));
-        Ok(answer)
-    }
-
-    /// What a reply means that grants nothing: the holder's PTTL, or that the lock is left to foreigners, or in strict mode what is left
-    /// of the quarantine.
-    pub(super) fn not_granted(&self, tenure: &Tenure, manner: Manner<'_>, reply: &Reply) -> Result<Take, Failure> {
-        if let Reply::Array(left) = reply
-            && left.len() == 1
-        {
-            return self.quarantined(tenure.key(), left);
-        }
-        self.quiet.store(false, Relaxed);
-        match (reply, &self.queue) {
-            (Reply::Array(said), Some(queue)) => queue.not_won_in_turn(tenure.key(), manner, said),
-            (left, queue) => {
-                queue.iter().for_each(|queue| queue.not_won(tenure.key(), manner));
-                Ok(Take::busy(left.number()?))
-            }
-        }
-    }
-
-    /// Strict mode: the server may have forgotten who holds what, so it grants nothing for a while.
-    fn quarantined(&self, key: &Key, left: &[Reply]) -> Result<Take, Failure> {
-        let [left] = left else { return Err(Failure::not_understood()) };
-        let left = left.number()?;
-        if self.epoch.as_ref().is_some_and(|(_, length)| left.unsigned_abs() == *length) {
-            self.spread_quarantine(key);
-        }
-        self.say_quiet("lost its data or is new to strict mode", left.unsigned_abs());
-        Ok(Take::busy(left))
-    }
-
-    fn say_quiet(&self, why: &str, left: u64) {
-        if !self.quiet.swap(true, Relaxed) {
-            let server = self.store.address();
-            say!(warn, "{server} {why}: it grants no lock for {left} ms");
-        }
-    }
-
-    /// A quarantine, if there was one, is over.
-    pub(super) fn granted(&self, tenure: &Tenure, manner: Manner<'_>, Answer { sent, confirmed, .. }: &Answer) -> Take {
-        tenure.note_replicas(*confirmed);
-        self.quiet.store(false, Relaxed);
-        self.queue.iter().for_each(|queue| queue.won(tenure.key(), manner));
-        Take::Acquired(*sent)
-    }
-
-    /// Of scripts that prolong, the one for this client, and its first arguments, which are for all of its keys.
-    pub(super) fn prolonging(&self, by: &'static Modes, lease: Lease) -> (&'static Script, ProlongArgs<'_>) {
-        (by.of(self.is_strict()), self.opening().chain([Arg::Number(lease.millis())]).collect())
-    }
-
-    /// Sends one to several keys, with so many arguments for all of them.
-    pub(super) fn prolong_each(
+    /// The same for several keys, with so many arguments for all of them.
+    pub(super) fn attempt_all(
         &self,
         lane: Lane,
-        script: &'static Script,
-        keys: &[&str],
-        (shared, args): (usize, &[Arg<'_>]),
+        request: Request<'_>,
+        shared: usize,
         limits: Limits<'_>,
     ) -> Result<Answers, Failure> {
-        let (grants, may_ask) = (Some(prolongs as Grants), may_ask(script));
-        let request = Request { grants, may_ask, ..Request::new(Verb::Script(script), keys, args) };
-        self.store.attempt_all(lane, &request, shared, limits)
+        self.in_mode(request, |request| self.store.attempt_all(lane, request, shared, limits))
     }
 
-    /// Sends one that frees to several keys, with so many arguments for all of them.
-    pub(super) fn free_each(
-        &self,
-        script: &'static Script,
-        keys: &[&str],
-        (shared, args): (usize, &[Arg<'_>]),
-        may_ask: bool,
-        answer_by: Moment,
-    ) -> Result<Answers, Failure> {
-        let request = Request { may_ask, ..Request::new(Verb::Script(script), keys, args) };
-        self.store.attempt_all(Lane::Releases, &request, shared, Limits::any_time(answer_by))
+    /// Puts a script into the wrapper that it has for strict mode.
+    fn in_mode<T>(&self, request: Request<'_>, send: impl FnOnce(&Request<'_>) -> T) -> T {
+        let Verb::Script(script) = request.verb else { return send(&request) };
+        let Some(strict) = self.strict.as_ref().filter(|_| script.has_strict_form()) else { return send(&request) };
+        let around: Around<'_> = strict.args().into_iter().chain(request.around.iter().copied()).collect();
+        send(&Request { form: Form { strict: true, ..request.form }, around: &around, ..request })
     }
 
-    /// Gives up a level. With the last one the lock may be given to another process, with a token if the kind has a counter of them,
-    /// which lives for so long.
-    pub(super) fn release_with(
-        &self,
-        tokens: Option<(&str, u64)>,
-        tenure: &Tenure,
-        left: usize,
-        answer_by: Moment,
-    ) -> Result<bool, Failure> {
-        let key = tenure.key();
-        let args = [Arg::Text(tenure.owner()), Arg::Number(left as u64), Arg::Parts(key.channel_parts())];
-        if let Some(queue) = self.queue(key).filter(|queue| left == 0 && queue.has_company(key)) {
-            match self.release_in_turn(queue, tenure, args, tokens, answer_by) {
-                Err(failure) if failure.is_on_its_way() => {}
-                released => return released,
-            }
-        }
-        let answer = self.call(&RELEASE, key, &args, answer_by)?;
-        let freed = self.freed(key, &answer, answer.reply.number()?);
-        if left == 0 {
-            self.note_audience(tenure, freed);
-        }
-        Ok(freed.is_done())
-    }
-
-    pub(super) fn is_strict(&self) -> bool {
-        self.epoch.is_some()
-    }
-
-    /// The deadline, and in strict mode what a wrapper needs to know of the epoch.
-    pub(super) fn opening(&self) -> impl Iterator<Item = Arg<'_>> {
-        let quiet = self.epoch.as_ref().map(|(epoch, quarantine)| {
-            let key = if self.in_cluster { Arg::InSlot(epoch) } else { Arg::Text(epoch) };
-            [key, Arg::RunId, Arg::Number(*quarantine)]
-        });
-        std::iter::once(Arg::Deadline).chain(quiet.into_iter().flatten())
+    /// One that does no harm however late it is executed.
+    fn call(&self, script: &'static Script, key: &Key, args: &[Arg<'_>], by: Moment) -> Result<Answer, Failure> {
+        self.attempt(Request::of(script, &[key.full()], args), Limits::any_time(by))
     }
 
     pub(super) fn ask(&self, command: &'static str, key: &str, answer_by: Moment) -> Result<Reply, Failure> {
@@ -298,10 +120,234 @@ impl Keys {
         let answer = self.store.attempt(Lane::Calls, &Request::new(by, &keys, args), Limits::any_time(answer_by))?;
         Ok(answer.reply)
     }
+}
 
-    /// What is in a string beside a lock.
-    pub(super) fn read(&self, key: &str, answer_by: Moment) -> Result<Reply, Failure> {
-        self.ask("GET", key, answer_by)
+/// How a lock is acquired.
+impl Keys {
+    /// Sends the acquire of a kind. Its arguments begin with deadline, lease and owner.
+    ///
+    /// A strict client grants nothing where a slot is on its way to before it has arrived: what that node grants it could not say there,
+    /// for a key beside the lock would keep the slot from moving on.
+    pub(super) fn acquire(
+        &self,
+        by: &'static Script,
+        keys: &[&str],
+        args: &[Arg<'_>],
+        key: &Key,
+        manner: Manner<'_>,
+        limits: Limits<'_>,
+    ) -> Result<Answer, Failure> {
+        let queue = self.queue(key).filter(|queue| queue.matters(key, manner));
+        let members = queue.map_or_else(Default::default, |queue| queue.members(manner));
+        let around: Around<'_> = queue.map(|queue| queue.asking(key, manner, &members)).into_iter().flatten().collect();
+        let (form, may_ask) = (Form { queued: queue.is_some(), strict: false }, !self.is_quiet_on_its_way());
+        let request = Request { form, around: &around, may_ask, ..Request::of(by, keys, args).granting(takes) };
+        match self.attempt(request, limits) {
+            Err(failure) if failure.is_on_its_way() && !may_ask => Ok(self.quiet_on_its_way()),
+            answer => answer.inspect(|answer| queue.into_iter().for_each(|queue| queue.note_trip(answer))),
+        }
+    }
+
+    /// Takes the key of the lock and no other.
+    pub(super) fn acquire_key(
+        &self,
+        tenure: &Tenure,
+        lease: Lease,
+        manner: Manner<'_>,
+        limits: Limits<'_>,
+    ) -> Result<Answer, Failure> {
+        let args = [Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), Arg::Number(1)];
+        self.acquire(&ACQUIRE, &[tenure.key().full()], &args, tenure.key(), manner, limits)
+    }
+
+    fn is_quiet_on_its_way(&self) -> bool {
+        self.is_strict() && !mutant::is(Mutant::GrantsOnItsWay)
+    }
+
+    /// What a strict client takes for an answer of the node that a slot is on its way to.
+    fn quiet_on_its_way(&self) -> Answer {
+        let quarantine = self.strict.as_ref().map_or(0, |strict| strict.quarantine);
+        self.say_quiet("is moving a slot elsewhere", quarantine);
+        let reply = Reply::Number(i64::try_from(quarantine).unwrap_or(i64::MAX));
+        Answer { reply, sent: Clock::Boot.now(), confirmed: None, on_its_way: true }
+    }
+
+    /// What an acquire found, by its reply: the lock is the tenure's, or how long it is not to be had.
+    pub(super) fn took(&self, tenure: &Tenure, manner: Manner<'_>, answer: &Answer) -> Result<Take, Failure> {
+        match &answer.reply {
+            reply if takes(reply) => Ok(self.granted(tenure, manner, answer)),
+            Reply::Array(left) if left.len() == 1 => self.quarantined(tenure.key(), left[0].number()?),
+            reply => self.not_granted(tenure, manner, reply),
+        }
+    }
+
+    /// A quarantine, if there was one, is over.
+    fn granted(&self, tenure: &Tenure, manner: Manner<'_>, answer: &Answer) -> Take {
+        tenure.note_replicas(answer.confirmed);
+        self.end_quiet();
+        self.queue.iter().for_each(|queue| queue.won(tenure.key(), manner));
+        Take::Acquired(answer.sent)
+    }
+
+    /// The holder's PTTL, or that the lock is left to foreigners.
+    fn not_granted(&self, tenure: &Tenure, manner: Manner<'_>, reply: &Reply) -> Result<Take, Failure> {
+        self.end_quiet();
+        match (reply, &self.queue) {
+            (Reply::Array(said), Some(queue)) => queue.not_won_in_turn(tenure.key(), manner, said),
+            (left, queue) => {
+                queue.iter().for_each(|queue| queue.not_won(tenure.key(), manner));
+                Ok(Take::busy(left.number()?))
+            }
+        }
+    }
+
+    /// Strict mode: the server may have forgotten who holds what, so it grants nothing for a while.
+    fn quarantined(&self, key: &Key, left: i64) -> Result<Take, Failure> {
+        let begun = self.strict.as_ref().filter(|strict| left.unsigned_abs() == strict.quarantine);
+        begun.into_iter().for_each(|strict| strict.spread(&self.store, key));
+        self.say_quiet("lost its data or is new to strict mode", left.unsigned_abs());
+        Ok(Take::busy(left))
+    }
+
+    fn say_quiet(&self, why: &str, left: u64) {
+        if self.strict.as_ref().is_some_and(|strict| !strict.is_said.swap(true, Relaxed)) {
+            let server = self.store.address();
+            say!(warn, "{server} {why}: it grants no lock for {left} ms");
+        }
+    }
+
+    fn end_quiet(&self) {
+        self.strict.iter().for_each(|strict| strict.is_said.store(false, Relaxed));
+    }
+
+    fn is_strict(&self) -> bool {
+        self.strict.is_some()
+    }
+}
+
+/// How a lock is freed, who is told of that, and what is concluded from who was.
+impl Keys {
+    /// Gives up a level. With the last one the lock may be given to another process, with a token if the kind has a counter of them,
+    /// which lives for so long.
+    pub(super) fn release_with(
+        &self,
+        tokens: Option<(&str, u64)>,
+        tenure: &Tenure,
+        left: usize,
+        answer_by: Moment,
+    ) -> Result<bool, Failure> {
+        let key = tenure.key();
+        let args = [Arg::Text(tenure.owner()), Arg::Number(left as u64), Arg::Parts(key.channel_parts())];
+        if let Some(queue) = self.queue(key).filter(|queue| left == 0 && queue.has_company(key)) {
+            return self.release_in_turn(queue, tenure, args, tokens, answer_by);
+        }
+        let answer = self.call(&RELEASE, key, &args, answer_by)?;
+        self.released(tenure, left, &answer)
+    }
+
+    /// The last level of a lock that others may wait for.
+    fn release_in_turn(
+        &self,
+        queue: &Queue,
+        tenure: &Tenure,
+        args: [Arg<'_>; 3],
+        tokens: Option<(&str, u64)>,
+        answer_by: Moment,
+    ) -> Result<bool, Failure> {
+        let (key, (counter, ttl)) = (tenure.key(), tokens.unwrap_or(("", 0)));
+        let tokens = [Arg::Text(counter), Arg::Number(ttl)];
+        let args = ArrayVec::<_, 10>::from_iter(args.into_iter().chain(queue.releasing(key)).chain(tokens));
+        let answer = self.call(&RELEASE_IN_TURN, key, &args, answer_by)?;
+        queue.note_trip(&answer);
+        let Reply::Array(said) = &answer.reply else { return self.released(tenure, 0, &answer) };
+        let told = queue.told(key, said)?;
+        let freed = self.freed(key, &answer, told.all);
+        match told.in_order {
+            true => tenure.note_audience(Audience::Queue),
+            false => self.note_audience(tenure, freed),
+        }
+        if let (false, Freed::Told(all), Some(Audience::Others)) = (told.in_order, freed, tenure.audience()) {
+            queue.note_bystanders(key, all);
+        }
+        Ok(freed.is_done())
+    }
+
+    /// What a release of one level said, after which so many are left; whether the tenure was in the store.
+    pub(super) fn released(&self, tenure: &Tenure, left: usize, answer: &Answer) -> Result<bool, Failure> {
+        let freed = self.freed(tenure.key(), answer, answer.reply.number()?);
+        if left == 0 {
+            self.note_audience(tenure, freed);
+        }
+        Ok(freed.is_done())
+    }
+
+    /// What a script that frees says. That waiters were not told is logged once: they find out by polling.
+    pub(super) fn freed(&self, key: &Key, answer: &Answer, number: i64) -> Freed {
+        let freed = Freed::of(number);
+        if freed.is_done() && self.is_told_elsewhere(key, answer, freed) {
+            self.tell_where_they_listen(key);
+            return Freed::Untold;
+        }
+        if freed == Freed::Untold && !self.unheard.swap(true, Relaxed) {
+            let channel = key.channel();
+            say!(warn, "the server refuses to publish on {channel:?}, so waiters poll: grant this user the channel");
+        }
+        freed
+    }
+
+    /// Whether a script told those who listen at one node, and they listen at another.
+    fn is_told_elsewhere(&self, key: &Key, answer: &Answer, freed: Freed) -> bool {
+        let is_astray = freed == Freed::Untold && !key.is_in_one_slot();
+        let is_on_its_way = answer.on_its_way && !mutant::is(Mutant::UntoldOnItsWay);
+        self.store.is_sharded() && (is_on_its_way || is_astray)
+    }
+
+    /// Those who wait for a lock whose slot is on its way elsewhere listen where it was, as long as it is not gone from there. Those who
+    /// wait for a lock whose channel is in another slot listen at that slot's master. If this fails they find out by polling.
+    fn tell_where_they_listen(&self, key: &Key) {
+        let (channel, answer_by) = (key.channel(), Clock::Boot.now().plus(GRACE));
+        let (keys, args) = ([channel.as_str()], [Arg::Text("0")]);
+        let tell = Request::new(Verb::Command("SPUBLISH"), &keys, &args);
+        let _ = self.store.attempt(Lane::Releases, &tell, Limits::any_time(answer_by));
+    }
+
+    /// Who was told of a final release: it may be somebody who waits.
+    fn note_audience(&self, tenure: &Tenure, freed: Freed) {
+        if let Freed::Told(told) = freed {
+            let others = self.were_others_told(tenure.key(), told);
+            tenure.note_audience(if others { Audience::Others } else { Audience::Nobody });
+            self.queue.iter().for_each(|queue| match others {
+                true => queue.note_told(tenure.key(), told),
+                false => queue.note_alone(tenure.key()),
+            });
+        }
+    }
+
+    /// One of those who were told may be this client itself. Of whom a store does not count there may be any number.
+    fn were_others_told(&self, key: &Key, told: i64) -> bool {
+        told > 1 || !self.store.counts_listeners(key.full()) || (told == 1 && !self.store.hears(&key.channel()))
+    }
+
+    /// What the ears of clients begin with, where a script of this lock can count who listens to them.
+    pub(super) fn ears<'a>(&self, key: &'a Key) -> Option<[&'a str; 3]> {
+        let of_all = ["redlatch_ear", "", ""];
+        let counts = self.store.counts_listeners(key.full());
+        counts.then(|| if self.store.is_sharded() { key.ears_parts() } else { of_all })
+    }
+
+    /// Listens to the ear of this client, so that others see that its process lives. It hears nothing there.
+    ///
+    /// To be called before it listens to the lock's channel, which is confirmed after the ear then. Where it is confirmed already, the
+    /// ear's own confirmation wakes the caller: its next look leaves word that there is an ear.
+    pub(super) fn listen_on_ear(
+        &self,
+        key: &Key,
+        client: Uuid,
+        semaphore: &Arc<Semaphore>,
+    ) -> Option<Box<dyn Listening>> {
+        let ear = format!("{}:{}", self.ears(key)?.concat(), client.hyphenated());
+        let wakes = self.store.hears(&key.channel()).then(|| Arc::clone(semaphore));
+        heard(self.store.listen(&ear, Arc::new(Deaf(wakes))))
     }
 }
 
@@ -313,11 +359,8 @@ impl Primitive for Keys {
         manner: Manner<'_>,
         limits: Limits<'_>,
     ) -> Result<Take, Failure> {
-        let answer = self.acquire(&REENTRANTLY, tenure, lease, manner, limits)?;
-        match &answer.reply {
-            Reply::Nil => Ok(self.granted(tenure, manner, &answer)),
-            reply => self.not_granted(tenure, manner, reply),
-        }
+        let answer = self.acquire_key(tenure, lease, manner, limits)?;
+        self.took(tenure, manner, &answer)
     }
 
     fn reenter(
@@ -327,28 +370,19 @@ impl Primitive for Keys {
         lease: Lease,
         limits: Limits<'_>,
     ) -> Result<Option<Moment>, Failure> {
-        let (script, mut args) = self.prolonging(&REENTER, lease);
-        args.extend([Arg::Parts(tenure.field()), Arg::Number(count as u64)]);
-        let answer = match self.ask_for(script, &[tenure.key().full()], &args, limits, prolongs) {
-            Err(failure) if failure.is_on_its_way() => self.reenter_on_its_way(tenure, count, lease, limits),
-            answer => answer,
-        }?;
+        let (field, count) = (Arg::Parts(tenure.field()), Arg::Number(count as u64));
+        let args = [Arg::Deadline, Arg::Number(lease.millis()), field, count];
+        let answer = self.attempt(Request::of(&REENTER, &[tenure.key().full()], &args).granting(prolongs), limits)?;
         Ok((answer.reply.number()? == 1).then_some(answer.sent))
     }
 
     fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<Renewed, Failure> {
         let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
-        let (script, first) = self.prolonging(&RENEW, lease);
-        let shared = first.len();
-        let owners = tenures.iter().map(|tenure| Arg::Parts(tenure.field()));
-        let args: Vec<_> = first.into_iter().chain(owners).collect();
-        let limits = Limits::of_lease(lease, answer_by);
-        let answers = self.prolong_each(lane, script, &keys, (shared, &args), limits)?;
+        let fields = tenures.iter().map(|tenure| Arg::Parts(tenure.field()));
+        let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(fields).collect();
+        let request = Request::of(&RENEW, &keys, &args).granting(prolongs);
+        let answers = self.attempt_all(lane, request, 2, Limits::of_lease(lease, answer_by))?;
         let held = tenures.iter().zip(answers).map(|(tenure, answer)| {
-            let answer = match answer {
-                Err(failure) if failure.is_on_its_way() => self.renew_on_its_way(lane, tenure, lease, limits),
-                answer => answer,
-            };
             let Answer { reply, sent, confirmed, .. } = answer?;
             tenure.note_replicas(confirmed);
             Ok((reply.number()? == 1).then_some(sent))
@@ -357,9 +391,6 @@ impl Primitive for Keys {
     }
 
     fn each_apart(&self, tenures: &[Arc<Tenure>], ask: &mut dyn FnMut(&[Arc<Tenure>])) {
-        if !self.in_cluster {
-            return ask(tenures);
-        }
         let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
         for part in self.store.apart(&keys) {
             ask(&part.into_iter().map(|at| Arc::clone(&tenures[at])).collect::<Vec<_>>());
@@ -399,13 +430,16 @@ impl Primitive for Keys {
     /// Where a store does not say how many listen, the dead cannot be told from those who wait; and in a cluster a script reaches
     /// its own slot alone.
     fn queue(&self, key: &Key) -> Option<&Queue> {
-        self.queue.as_ref().filter(|_| self.counts_listeners(key))
+        self.queue.as_ref().filter(|_| self.store.counts_listeners(key.full()))
     }
 
+    /// The queue stays where it was until the slot has arrived elsewhere, so this is not sent on.
     fn leave(&self, key: &Key, names: &[String; 2], answer_by: Moment) -> Result<(), Failure> {
         let Some(queue) = &self.queue else { return Ok(()) };
-        let members = queue.members_of(key, names);
-        self.call(&LEAVE, key, &queue.leaving(key, &members), answer_by).map(drop)
+        let (members, keys) = (queue.members_of(key, names), [key.full()]);
+        let args = queue.leaving(key, &members);
+        let request = Request { may_ask: false, ..Request::of(&LEAVE, &keys, &args) };
+        self.attempt(request, Limits::any_time(answer_by)).map(drop)
     }
 
     /// What is given is not confirmed by replicas, and says nothing of the epoch of a strict client.
@@ -415,5 +449,75 @@ impl Primitive for Keys {
 
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
         heard(self.store.listen(&key.channel(), Arc::<Semaphore>::clone(semaphore)))
+    }
+}
+
+impl GroupPrimitive for Keys {
+    fn take_all(&self, tenures: &[Arc<Tenure>], lease: Lease, limits: Limits<'_>) -> Result<TakeAll, Failure> {
+        let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
+        let owners = tenures.iter().map(|tenure| Arg::Text(tenure.owner()));
+        let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(owners).collect();
+        let takes = |reply: &Reply| *reply == Reply::Number(0);
+        let answer = match self.attempt(Request::of(&ACQUIRE_GROUP, &keys, &args).granting(takes), limits) {
+            // Their slot may be on its way for long: each is found alone.
+            Err(failure) if failure.is_apart() => return Ok(TakeAll::Apart),
+            answer => answer?,
+        };
+        match usize::try_from(answer.reply.number()?) {
+            Ok(0) => {
+                tenures.iter().for_each(|tenure| tenure.note_replicas(answer.confirmed));
+                Ok(TakeAll::Acquired(answer.sent))
+            }
+            Ok(taken) if taken <= tenures.len() => Ok(TakeAll::Busy(taken - 1)),
+            _ => Err(Failure::not_understood()),
+        }
+    }
+
+    fn release_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<Vec<bool>, Failure> {
+        let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
+        let args =
+            tenures.iter().flat_map(|tenure| [Arg::Text(tenure.owner()), Arg::Parts(tenure.key().channel_parts())]);
+        let args: Vec<_> = args.collect();
+        let request = Request::of(&RELEASE_GROUP, &keys, &args);
+        let answers = self.attempt_all(Lane::Releases, request, 0, Limits::any_time(answer_by))?;
+        tenures.iter().zip(answers).map(|(tenure, answer)| self.released(tenure, 0, &answer?)).collect()
+    }
+}
+
+/// What a script that frees a lock says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Freed {
+    NotHeld,
+    /// Done, but the server refuses to publish.
+    Untold,
+    /// Done, and so many connections were told.
+    Told(i64),
+}
+
+impl Freed {
+    fn of(number: i64) -> Self {
+        match number {
+            0 => Self::NotHeld,
+            1 => Self::Told(0),
+            2 => Self::Untold,
+            more => Self::Told(more - 2),
+        }
+    }
+
+    pub(super) fn is_done(self) -> bool {
+        self != Self::NotHeld
+    }
+}
+
+/// Whether an acquire got the lock, with whatever a kind gets with it.
+pub(super) fn takes(reply: &Reply) -> bool {
+    matches!(reply, Reply::Nil | Reply::Text(_))
+}
+
+/// Whether a lock was found, of one or of several.
+pub(super) fn prolongs(reply: &Reply) -> bool {
+    match reply {
+        Reply::Array(each) => each.iter().any(prolongs),
+        one => *one == Reply::Number(1),
     }
 }

@@ -32,15 +32,16 @@
 //!
 //! * A `Kind`: what it is to the parts that all kinds share. Whether its tenures go from thread to thread in memory (not
 //!   if a hold gets something of its own from the store), and whether threads of a process share one.
-//! * Its commands as a `Primitive`. One that keeps its locks as [`keys`] do has those (`Keys`) and hands on what it does not
-//!   do by itself; its acquire goes by `Keys::acquire` with a script of its own, and `not_granted` reads what that says when
-//!   it grants nothing. A key beside the lock that it needs (`Acquire::beside`) is not always at the same node: `fenced.rs`. It hands on `sweep_all` too, or a shutdown frees one lock a round trip; but not `group`, if its
-//!   acquire does anything that the script of groups does not do. What an acquire brings back besides the time of sending
-//!   is noted at the tenure, in a field of its own there, as a quorum notes its nodes.
+//! * Its commands as a `Primitive`. A kind whose locks are keys as those of [`keys`] hands on to `Keys` what it does not do by itself.
+//!   Its acquire goes by `Keys::acquire` with a script of its own, and `Keys::took` reads what that says. If it names a key beside the
+//!   lock, no node of a cluster may have both (`Failure::is_apart`): then it acquires in parts, as `fenced.rs` does. It hands on `sweep_all` too, or a shutdown
+//!   frees one lock a round trip; but not `group`, if its acquire does anything that the script of groups does not do. What an acquire
+//!   brings back besides the time of sending is noted at the tenure, in a field of its own there, as a quorum notes its nodes.
 //! * Its scripts, declared there (`scripts!`), in a folder of its name beside it. Tests find them. An acquire is one Lua file: its
-//!   `ARGV[1]` to `[3]` are deadline, lease and owner, `ARGV[4]` is `Acquire::last`. It answers an integer if it grants nothing,
-//!   else nil or text. `asks!` declares it and adds queue and quarantine. A script that only needs strict mode says
-//!   `strict: QUARANTINE` (around what grants) or `strict: SERVING` (around what prolongs) in `scripts!`.
+//!   `ARGV[1]` to `[3]` are deadline, lease and owner. It answers an integer if it grants nothing, else nil or text. What goes around a
+//!   script is declared with it: `queued: IN_TURN` around an acquire that may wait among processes, `strict: QUARANTINE` around what
+//!   grants, `strict: SERVING` around what prolongs. An argument that names a key which is not in KEYS is an `Arg::Beside`: the
+//!   script does without it where that is empty.
 //! * The public type, which asks its client for the engine of its kind (`Client::of_kind`) and has it answer the verbs by
 //!   one line (`answered_by!`). A kind that adds to the answers writes its verbs out, as `local.rs` does.
 //!

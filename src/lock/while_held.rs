@@ -13,7 +13,7 @@ use crate::lease::hold::Hold;
 use crate::lease::tenure::{Keeper, LossCause};
 use crate::registry::current_thread;
 use crate::store::Store;
-use crate::store::node::{Arg, Broken, Failure, Lane, Limits, Reply, Request, Verb, code_in};
+use crate::store::node::{Arg, Broken, Failure, Lane, Limits, Reply, Request, code_in};
 use std::time::Duration;
 
 scripts! {
@@ -91,8 +91,7 @@ impl Engine {
         let first = [Arg::Deadline, Arg::Parts(tenure.field())];
         let args: Vec<_> = first.into_iter().chain(commands.iter().flat_map(Command::args)).collect();
         let lock = [tenure.key().full()];
-        let request =
-            Request { beside: &keys, is_sent_once: true, ..Request::new(Verb::Script(&WHILE_HELD), &lock, &args) };
+        let request = Request { beside: &keys, is_sent_once: true, ..Request::of(&WHILE_HELD, &lock, &args) };
         let patience = self.patience(hold.resource()).until(tenure.deadline().unwrap_or(self.space.clock.now()));
         let (ran, _) = patience.persist(|answer_by| run(store, hold, &request, answer_by))?;
         self.conclude_commands(hold, ran)

@@ -62,7 +62,7 @@ impl Store for Fixed {
         self.pubsub.hears(channel)
     }
 
-    fn counts_listeners(&self) -> bool {
+    fn counts_listeners(&self, _: &str) -> bool {
         true
     }
 

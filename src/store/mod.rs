@@ -98,8 +98,8 @@ pub(crate) trait Store: Health {
     /// Whether this client itself is told what is published on a channel.
     fn hears(&self, channel: &str) -> bool;
 
-    /// Whether what PUBLISH returns is the number of all who listen. In a cluster it is that of one node.
-    fn counts_listeners(&self) -> bool;
+    /// Whether a script of a lock is told how many listen for it. In a cluster without sharded channels it is told of one node's.
+    fn counts_listeners(&self, key: &str) -> bool;
 
     /// Whether scripts tell those alone who listen in the lock's slot: every channel has to be in it.
     fn is_sharded(&self) -> bool {

@@ -13,7 +13,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// The server below answers any script as if it had two keys.
-static EACH: Script = Script::new("EACH", &[], "return { 1, 0 }", AtLeast(1), AtLeast(2));
+static EACH: Script = Script::new("EACH", "return { 1, 0 }", AtLeast(1), AtLeast(2));
 
 /// Whether a request has come that is not answered.
 static SILENT: AtomicBool = AtomicBool::new(false);

@@ -6,16 +6,16 @@
 -- ARGV[1]  owner field
 -- ARGV[2]  hold count that is left, absolute; 0 frees the lock
 -- ARGV[3]  channel of the lock
--- ARGV[4]  the queue: zset, ticket -> arrival, us on the server's clock
+-- ARGV[4]  the queue: zset, ticket -> arrival, us on the server's clock; empty: it may be at another node, and all are told
 -- ARGV[5]  the mark: while it is there, for 1 s at most, a lock that is free is left to foreigners
 -- ARGV[6]  channel that each of our clients listens to beside that of the lock
 -- ARGV[7]  how long the lock is left to foreigners, if any listen, ms; 0: it is not
 -- ARGV[8]  1: it is given to nobody, and everybody is told: for tries and groups, and for who listens at a replica, which no count sees
 -- ARGV[9]  the counter of the lock's tokens, from which who is given it gets one; empty: it gets none. As the queue it is no key
 -- ARGV[10] time to live of the counter, ms; 0: it stays for ever
--- reply    1: a level was given up; 0: not held by this owner; else array of three: what tell returns (1: it was not
---          asked); 2: the first of the queue has the lock, 1: it was told, 0: there is none, -1: it is left to foreigners, -2: the
---          server refuses the queue; then for -1 how many of ours listen, for -2 the error
+-- reply    1: a level was given up; 0: not held by this owner; without a queue what tell returns; else array of three: what tell
+--          returns (1: it was not asked); 2: the first of the queue has the lock, 1: it was told, 0: there is none, -1: it is left
+--          to foreigners, -2: the server refuses the queue; then for -1 how many of ours listen, for -2 the error
 local lock = KEYS[1]
 local owner, left, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local queue, mark, members = ARGV[4], ARGV[5], ARGV[6]
@@ -31,6 +31,9 @@ if left > 0 then
   return 1
 end
 redis.call('DEL', lock)
+if queue == '' then
+  return tell(channel)
+end
 
 local function minted()
   local time = redis.call('TIME')

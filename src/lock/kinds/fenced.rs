@@ -14,11 +14,11 @@ use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
 use crate::lock::engine::Engine;
 use crate::lock::forward::answered_by;
-use crate::lock::keys::{Acquire, Keys, asks};
+use crate::lock::keys::{IN_TURN, Keys, QUARANTINE};
 use crate::lock::primitive::{Primitive, Renewed, Take};
 use crate::lock::waiting::queue::{Manner, Queue};
 use crate::lock::{Command, RedLock};
-use crate::store::node::{Arg, Failure, Lane, Limits, Reply};
+use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Reply, Request};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -26,19 +26,11 @@ use std::time::Duration;
 /// A hold has a token from the store, so no other may follow it in memory.
 static FENCED: Kind = Kind { name: "fenced lock", passed_on: false, shared: false };
 
-asks! {
-    /// Reply: the token or the holder's PTTL in ms.
-    ACQUIRE_FENCED = "fenced/acquire.lua", Exactly(2), Exactly(4);
-}
-
 scripts! {
+    /// Reply: the token or the holder's PTTL in ms.
+    ACQUIRE_FENCED = "fenced/acquire.lua", Exactly(2), Exactly(4), queued: IN_TURN, strict: QUARANTINE;
     /// Reply: the token.
     MINT = "fenced/mint.lua", Exactly(1), Exactly(2);
-}
-
-/// With a token, from a counter that lives for so long.
-const fn acquire(ttl: u64) -> Acquire {
-    Acquire { forms: &ACQUIRE_FENCED, last: ttl, beside: Some(counter_of) }
 }
 
 fn counter_of(key: &Key) -> String {
@@ -166,13 +158,32 @@ struct Fenced {
 }
 
 impl Fenced {
+    /// Where lock and counter are not at one node, the lock is taken alone, which is answered with nil.
+    fn acquire(
+        &self,
+        tenure: &Tenure,
+        lease: Lease,
+        manner: Manner<'_>,
+        limits: Limits<'_>,
+    ) -> Result<Answer, Failure> {
+        let (key, counter) = (tenure.key(), counter_of(tenure.key()));
+        let ttl = Arg::Number(self.ttl_after(lease));
+        let args = [Arg::Deadline, Arg::Number(lease.millis()), Arg::Text(tenure.owner()), ttl];
+        match self.keys.acquire(&ACQUIRE_FENCED, &[key.full(), &counter], &args, key, manner, limits) {
+            Err(failure) if failure.is_apart() => self.keys.acquire_key(tenure, lease, manner, limits),
+            answer => answer,
+        }
+    }
+
     /// The lock was taken without its counter, which is at another node. Then the tokens are counted on under the lock, and after that the
     /// lock is looked at: a token counted after somebody else took it would be greater than theirs. Last comes the counter: while an early
     /// copy of the acquire is open, the lock may have been freed, held with a greater token and put back.
     fn mint(&self, tenure: &Arc<Tenure>, lease: Lease, answer_by: Moment) -> Result<bool, Failure> {
         let (counter, limits) = (counter_of(tenure.key()), Limits::of_lease(lease, answer_by));
         let args = [Arg::Deadline, Arg::Number(self.ttl_after(lease))];
-        let answer = self.keys.ask_for(&MINT, &[&counter], &args, limits, |reply| matches!(reply, Reply::Text(_)))?;
+        let keys = [counter.as_str()];
+        let request = Request::of(&MINT, &keys, &args).granting(|reply| matches!(reply, Reply::Text(_)));
+        let answer = self.keys.attempt(request, limits)?;
         let token = token_in(&answer.reply)?;
         tenure.token().note(token);
         let renewed = self.keys.renew(Lane::Calls, std::slice::from_ref(tenure), lease, answer_by)?;
@@ -186,7 +197,7 @@ impl Fenced {
     }
 
     fn last_token(&self, key: &Key, answer_by: Moment) -> Result<Option<u64>, Failure> {
-        match self.keys.read(&counter_of(key), answer_by)? {
+        match self.keys.ask("GET", &counter_of(key), answer_by)? {
             Reply::Nil => Ok(None),
             // As the acquire takes it: there was no token before it.
             Reply::Text(zero) if zero == b"0" => Ok(None),
@@ -215,7 +226,7 @@ impl Primitive for Fenced {
         manner: Manner<'_>,
         limits: Limits<'_>,
     ) -> Result<Take, Failure> {
-        let answer = self.keys.acquire(&acquire(self.ttl_after(lease)), tenure, lease, manner, limits)?;
+        let answer = self.acquire(tenure, lease, manner, limits)?;
         match &answer.reply {
             token @ Reply::Text(_) => tenure.token().note(token_in(token)?),
             Reply::Nil => {
@@ -226,9 +237,9 @@ impl Primitive for Fenced {
                     return minted.map(|_| Take::Busy(Some(Duration::ZERO)));
                 }
             }
-            reply => return self.keys.not_granted(tenure, manner, reply),
+            _ => {}
         }
-        Ok(self.keys.granted(tenure, manner, &answer))
+        self.keys.took(tenure, manner, &answer)
     }
 
     fn reenter(

@@ -282,7 +282,7 @@ impl Queue {
     /// The arguments of a release in turn.
     pub(crate) fn releasing<'a>(&self, key: &'a Key) -> Releasing<'a> {
         let now = self.clock.now();
-        let (queue, mark) = (Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()));
+        let (queue, mark) = (Arg::Beside(key.queue_parts()), Arg::Beside(key.mark_parts()));
         let to_all = Arg::Number(u64::from(self.company.count_release(key, now) % TO_ALL == TO_ALL - 1));
         let foreign_turn = if self.company.owes_foreigners(key, now) { self.foreign_turn() } else { 0 };
         [queue, mark, Arg::Parts(key.members_parts()), Arg::Number(foreign_turn), to_all]

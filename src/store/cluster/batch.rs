@@ -3,6 +3,7 @@
 use super::Cluster;
 use super::routes::Node;
 use crate::base::error::Applied;
+use crate::base::key::is_in_one_slot;
 use crate::base::slot::slot_of;
 use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Request};
 use crate::store::{Answers, Store};
@@ -106,7 +107,7 @@ impl<'b> Batch<'b> {
         let mut astray = Vec::new();
         for (part, answer) in parts.into_iter().zip(each) {
             match answer {
-                Err(failure) if is_astray(&failure, node) => astray.push(part),
+                Err(failure) if failure.is_on_its_way() || is_astray(&failure, node) => astray.push(part),
                 answer => self.note(&part, answer),
             }
         }
@@ -146,8 +147,9 @@ fn is_astray(failure: &Failure, node: &Node) -> bool {
 }
 
 impl Part<'_> {
-    fn request<'a>(&'a self, of: &Request<'_>) -> Request<'a> {
-        Request { grants: of.grants, may_ask: of.may_ask, ..Request::new(of.verb, &self.keys, &self.args) }
+    fn request<'a>(&'a self, of: &Request<'a>) -> Request<'a> {
+        let alone = !self.keys.iter().all(|key| is_in_one_slot(key));
+        Request { keys: &self.keys, args: &self.args, alone, ..*of }
     }
 }
 

@@ -22,6 +22,7 @@ mod url;
 
 use super::{Answers, Common, Health, Store};
 use crate::base::error::{self, Applied, Cause};
+use crate::base::key::is_in_one_slot;
 use crate::base::signal::{Ear, Listening};
 use crate::base::slot::slot_of;
 use crate::base::time::Moment;
@@ -116,10 +117,22 @@ impl Store for Cluster {
         self.routes.seeds.places.iter().map(ToString::to_string).collect()
     }
 
+    /// Where the slot is on its way, a request that sees keys which it does not name goes once more without them.
     fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits<'_>) -> Result<Answer, Failure> {
         let slot = slot_of_all(request.keys)?;
-        let act = |node: &Node, asking| node.backend.attempt(lane, &Request { asking, ..*request }, limits);
-        self.routes.at_master(slot, request.may_ask, limits.answer_by, &|| self.scouts.urge(), act)
+        let send = |request: &Request<'_>, may_ask| {
+            let act = |node: &Node, asking| node.backend.attempt(lane, &Request { asking, ..*request }, limits);
+            self.routes.at_master(slot, may_ask, limits.answer_by, &|| self.scouts.urge(), act)
+        };
+        let alone = !request.keys.iter().all(|key| is_in_one_slot(key));
+        let whole = Request { alone, ..*request };
+        let sees_beside = whole.sees_beside();
+        match send(&whole, request.may_ask && !sees_beside) {
+            Err(failure) if failure.is_on_its_way() && request.may_ask && sees_beside => {
+                send(&request.without_what_is_beside(), true)
+            }
+            done => done,
+        }
     }
 
     /// One command for each slot, and one write for each node.
@@ -145,9 +158,10 @@ impl Store for Cluster {
         self.post.hears(&self.routes, channel)
     }
 
-    /// PUBLISH returns how many listen at the node that has the lock, and those who wait listen anywhere. SPUBLISH tells truly.
-    fn counts_listeners(&self) -> bool {
-        self.routes.is_sharded()
+    /// PUBLISH returns how many listen at the node that has the lock, and those who wait listen anywhere. SPUBLISH tells truly, if the
+    /// channel is in the lock's slot.
+    fn counts_listeners(&self, key: &str) -> bool {
+        self.routes.is_sharded() && is_in_one_slot(key)
     }
 
     fn is_sharded(&self) -> bool {

@@ -204,7 +204,7 @@ impl<G: Guide> Store for Moving<G> {
         self.watch.pubsub.hears(channel)
     }
 
-    fn counts_listeners(&self) -> bool {
+    fn counts_listeners(&self, _: &str) -> bool {
         true
     }
 

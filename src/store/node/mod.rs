@@ -18,7 +18,7 @@ mod wire;
 
 use crate::base::config::Config;
 use crate::base::error::{Applied, Cause, Error, Result, is_login, may_pass};
-use crate::base::script::Script;
+use crate::base::script::{Form, Script};
 use crate::base::stats::Counters;
 use crate::base::stop::Stop;
 use crate::base::time::{Clock, Lease, Moment};
@@ -59,15 +59,20 @@ pub(crate) enum Lane {
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) verb: Verb,
+    pub(crate) form: Form,
     pub(crate) keys: &'a [&'a str],
     /// More keys, which are no locks: in a cluster in the slot of the first, or the server refuses all.
     pub(crate) beside: &'a [&'a [u8]],
+    /// Those of the wrappers, which go behind the deadline.
+    pub(crate) around: &'a [Arg<'a>],
     pub(crate) args: &'a [Arg<'a>],
     /// Of one that grants or prolongs: the replicas that the client requires have to confirm what it says.
     pub(crate) grants: Option<Grants>,
-    /// In a cluster: it goes to a node that its slot is on its way to.
+    /// In a cluster: its slot is on its way to this node.
     pub(crate) asking: bool,
-    /// It may: it touches no key but those that it names, for one that was not there yet would keep the slot from moving on.
+    /// Keys beside those that it names may be at another node: each [`Arg::Beside`] is empty.
+    pub(crate) alone: bool,
+    /// It may be sent to where its slot is on its way: [`Request::without_what_is_beside`].
     pub(crate) may_ask: bool,
     /// Nobody repeats it if it is not answered: so it is not written to a connection that the server has closed meanwhile.
     pub(crate) is_sent_once: bool,
@@ -76,7 +81,30 @@ pub(crate) struct Request<'a> {
 impl<'a> Request<'a> {
     /// One that grants nothing.
     pub(crate) fn new(verb: Verb, keys: &'a [&'a str], args: &'a [Arg<'a>]) -> Self {
-        Self { verb, keys, beside: &[], args, grants: None, asking: false, may_ask: true, is_sent_once: false }
+        let (form, beside, around, grants) = (Form::default(), &[], &[], None);
+        let (asking, alone, may_ask, is_sent_once) = (false, false, true, false);
+        Self { verb, form, keys, beside, around, args, grants, asking, alone, may_ask, is_sent_once }
+    }
+
+    pub(crate) fn of(script: &'static Script, keys: &'a [&'a str], args: &'a [Arg<'a>]) -> Self {
+        Self::new(Verb::Script(script), keys, args)
+    }
+
+    /// The same of what grants or prolongs.
+    pub(crate) fn granting(self, grants: Grants) -> Self {
+        Self { grants: Some(grants), ..self }
+    }
+
+    /// Whether it touches keys that it does not name: those of its wrappers, or such as an argument names.
+    pub(crate) fn sees_beside(&self) -> bool {
+        let names = |arg: &Arg<'_>| matches!(arg, Arg::Beside(_));
+        self.form != Form::default() || (!self.alone && self.args.iter().any(names))
+    }
+
+    /// What is left of it where its slot is on its way. A script that made a key there which it does not name would be in the way of the
+    /// one that has still to come, and the move would end with an error.
+    pub(crate) fn without_what_is_beside(self) -> Self {
+        Self { form: Form::default(), around: &[], alone: true, ..self }
     }
 }
 
@@ -96,6 +124,8 @@ pub(crate) enum Arg<'a> {
     Number(u64),
     /// One text in parts.
     Parts([&'a str; 3]),
+    /// The same of what a script needs for keys that the call does not name; empty where these may be at another node.
+    Beside([&'a str; 3]),
     /// A key that begins so, in the slot of the first key.
     InSlot(&'a str),
     /// The attempt's deadline on the server's clock, known only once a connection is at hand.
@@ -236,9 +266,9 @@ impl Failure {
         matches!(self, Self::Refused { code, cause, .. } if says(code, cause))
     }
 
-    /// Whether a node of a cluster says that of several keys in a slot on its way it has some, but not all.
-    pub(crate) fn is_half_here(&self) -> bool {
-        matches!(self, Self::Refused { code, .. } if code == "TRYAGAIN")
+    /// Whether no node of a cluster has all of its keys now: they are in several slots, or in one that has sent some of them elsewhere.
+    pub(crate) fn is_apart(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if code == "TRYAGAIN" || code == "CROSSSLOT")
     }
 
     /// Whether it may have taken effect.

@@ -3,11 +3,12 @@
 //! redis-rs collects a command's arguments before it writes them, which copies each twice.
 
 use super::{Arg, Request, Verb};
-use crate::base::script::{Dialect, Script};
+use crate::base::script::{Dialect, Form, Script};
 use crate::base::slot::{slot_of, tag_of};
 use std::time::Duration;
 
 /// What only the connection knows: the attempt's deadline on the server's clock, and the server's process.
+#[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) deadline: i128,
     pub(super) run_id: &'a str,
@@ -27,32 +28,37 @@ pub(super) fn pack_more(packed: &mut Vec<u8>, request: &Request<'_>, whole: bool
         line(packed, b'*', 1);
         text(packed, "ASKING");
     }
-    let (keys, args) = (request.keys, request.args);
+    let (keys, args, around) = (request.keys, request.args, request.around);
     let count = keys.len() + request.beside.len();
+    let words = count + args.len() + around.len();
     match &request.verb {
         Verb::Command(name) => {
-            line(packed, b'*', 1 + count + args.len());
+            line(packed, b'*', 1 + words);
             text(packed, name);
         }
         Verb::Script(script) => {
-            debug_assert!(script.fits(count, args.len()), "call of {}", script.name());
-            line(packed, b'*', 3 + count + args.len());
-            call(packed, script, known.dialect, whole);
+            debug_assert!(script.fits(request.form, count, around.len(), args.len()), "call of {}", script.name());
+            line(packed, b'*', 3 + words);
+            call(packed, script, request.form, known.dialect, whole);
             number(packed, count as u64);
         }
     }
     keys.iter().for_each(|key| text(packed, key));
     request.beside.iter().for_each(|key| parts(packed, [key]));
-    for arg in args {
-        match arg {
-            Arg::Text(argument) => text(packed, argument),
-            Arg::Bytes(argument) => parts(packed, [argument]),
-            Arg::Number(argument) => number(packed, *argument),
-            Arg::Parts(argument) => parts(packed, argument.map(str::as_bytes)),
-            Arg::InSlot(beginning) => in_slot(packed, beginning, keys.first().unwrap_or(&"")),
-            Arg::Deadline => number(packed, u64::try_from(known.deadline).unwrap_or(0)),
-            Arg::RunId => text(packed, known.run_id),
-        }
+    let (deadline, own) = args.split_at(args.len().min(1));
+    deadline.iter().chain(around).chain(own).for_each(|arg| argument(packed, arg, request, known));
+}
+
+fn argument(packed: &mut Vec<u8>, arg: &Arg<'_>, request: &Request<'_>, known: Known<'_>) {
+    match arg {
+        Arg::Beside(_) if request.alone => text(packed, ""),
+        Arg::Text(argument) => text(packed, argument),
+        Arg::Bytes(argument) => parts(packed, [argument]),
+        Arg::Number(argument) => number(packed, *argument),
+        Arg::Parts(argument) | Arg::Beside(argument) => parts(packed, argument.map(str::as_bytes)),
+        Arg::InSlot(beginning) => in_slot(packed, beginning, request.keys.first().unwrap_or(&"")),
+        Arg::Deadline => number(packed, u64::try_from(known.deadline).unwrap_or(0)),
+        Arg::RunId => text(packed, known.run_id),
     }
 }
 
@@ -65,12 +71,12 @@ pub(super) fn pack_wait(packed: &mut Vec<u8>, replicas: usize, timeout: Duration
     number(packed, u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1));
 }
 
-fn call(packed: &mut Vec<u8>, script: &Script, dialect: Dialect, whole: bool) {
+fn call(packed: &mut Vec<u8>, script: &Script, form: Form, dialect: Dialect, whole: bool) {
     if whole {
         text(packed, "EVAL");
-        text(packed, script.text(dialect));
+        text(packed, script.text(form, dialect));
     } else {
-        packed.extend_from_slice(script.by_sha(dialect).as_bytes());
+        packed.extend_from_slice(script.by_sha(form, dialect).as_bytes());
     }
 }
 
@@ -110,16 +116,19 @@ mod tests {
 
     const RUN_ID: &str = "0123456789abcdef0123456789abcdef01234567";
 
-    static ANY: Script = Script::new("ANY", &[], "return 1", AtLeast(1), AtLeast(1));
+    static ANY: Script = Script::new("ANY", "return 1", AtLeast(1), AtLeast(1));
 
     /// The same by redis-rs.
     fn by_redis(request: &Request<'_>, whole: bool, deadline: u64) -> Vec<u8> {
         let mut command = match &request.verb {
             Verb::Command(name) => redis::cmd(name),
             Verb::Script(script) => {
-                let known = redis::Script::new(script.text(Dialect::Plain));
-                let (verb, script) =
-                    if whole { ("EVAL", script.text(Dialect::Plain)) } else { ("EVALSHA", known.get_hash()) };
+                let known = redis::Script::new(script.text(request.form, Dialect::Plain));
+                let (verb, script) = if whole {
+                    ("EVAL", script.text(request.form, Dialect::Plain))
+                } else {
+                    ("EVALSHA", known.get_hash())
+                };
                 redis::cmd(verb).arg(script).arg(request.keys.len() + request.beside.len()).take()
             }
         };
@@ -133,7 +142,7 @@ mod tests {
             Arg::Text(text) => command.arg(*text),
             Arg::Bytes(bytes) => command.arg(*bytes),
             Arg::Number(number) => command.arg(*number),
-            Arg::Parts(parts) => command.arg(parts.concat()),
+            Arg::Parts(parts) | Arg::Beside(parts) => command.arg(parts.concat()),
             Arg::Deadline => command.arg(deadline),
             Arg::RunId => command.arg(RUN_ID),
             Arg::InSlot(_) => unreachable!("it is not among those that are tried"),
@@ -172,7 +181,8 @@ mod tests {
             let numbers = [(); 3].map(|()| [Arg::Number(random.u64(..)), Arg::Deadline]).into_iter().flatten();
             let parts = [0, 1, 2].map(|part| texts[part].as_str());
             let texts = texts.iter().map(|text| Arg::Text(text));
-            let args: Vec<_> = texts.chain(numbers).chain([Arg::RunId, Arg::Parts(parts)]).collect();
+            let args: Vec<_> =
+                texts.chain(numbers).chain([Arg::RunId, Arg::Parts(parts), Arg::Beside(parts)]).collect();
             check(&Request::new(Verb::Script(&ANY), &keys, &args), whole, deadline);
             let beside = [b"\xff\0\r\n".as_slice(), b""];
             let bytes = [Arg::Bytes(beside[0]), Arg::Bytes(beside[1])];
@@ -190,6 +200,21 @@ mod tests {
         let text = String::from_utf8(packed).unwrap();
         let name = text.lines().find(|line| line.starts_with("p:epoch:{")).unwrap();
         assert!(name.len() <= "p:epoch:{}".len() + 6 && slot_of(name) == slot_of("n"), "{name}");
+    }
+
+    #[test]
+    fn arguments_of_wrappers_go_behind_the_deadline_and_nothing_is_said_of_what_may_be_elsewhere() {
+        let (args, around) = ([Arg::Deadline, Arg::Beside(["q", ":", "n"]), Arg::Text("last")], [Arg::Text("around")]);
+        let request = Request { around: &around, ..Request::new(Verb::Command("GET"), &["n"], &args) };
+        let words = |request: &Request<'_>| {
+            let mut packed = Vec::new();
+            pack(&mut packed, request, false, known(7));
+            let text = String::from_utf8(packed).unwrap();
+            text.lines().filter(|line| !line.starts_with(['*', '$'])).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(words(&request), "GET n 7 around q:n last");
+        assert!(request.sees_beside() && !request.without_what_is_beside().sees_beside());
+        assert_eq!(words(&request.without_what_is_beside()), "GET n 7  last");
     }
 
     #[test]

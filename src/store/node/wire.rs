@@ -6,7 +6,7 @@ use super::stream::Stream;
 use super::{Answer, Confirmed, Failure, GRACE, Limits, Reply, Request, Verb};
 use crate::base::config::SyncReplicas;
 use crate::base::mutant::{self, Mutant};
-use crate::base::script::{Dialect, Script};
+use crate::base::script::{Dialect, Form, Script};
 use crate::base::time::Moment;
 use redis::{RedisError, Value};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) struct Live {
     /// Replies to WAIT that nobody needed, and that are still to be read.
     owed: usize,
     /// The scripts that went over it whole, since a WAIT follows them.
-    told: Vec<&'static Script>,
+    told: Vec<(&'static Script, Form)>,
 }
 
 /// A longer command, which a caller wrote, leaves no buffer behind.
@@ -224,7 +224,7 @@ impl Live {
         let deadline = i128::from(schedule.deadline.micros()) + self.offset;
         let wait = replicas.filter(|_| request.grants.is_some());
         let wait = wait.map(|wait| (wait.count, wait.timeout.min(schedule.patience / 2)));
-        let whole = wait.is_some() && self.is_new(&request.verb);
+        let whole = wait.is_some() && self.is_new(request);
         let reply = self.exchange(request, whole, deadline, wait);
         match (&request.verb, &reply) {
             (Verb::Script(_), Err(error)) if error.code() == Some("NOSCRIPT") => {
@@ -236,10 +236,10 @@ impl Live {
 
     /// Whether a script goes over this connection for the first time. A server that does not know it says so at once, but comes to
     /// the EVAL only when the WAIT in between is over: after a failover, when replicas are missing, that lasts for its whole time.
-    fn is_new(&mut self, verb: &Verb) -> bool {
-        let Verb::Script(script) = *verb else { return false };
-        let is_new = !self.told.iter().any(|told| std::ptr::eq(*told, script));
-        self.told.extend(is_new.then_some(script));
+    fn is_new(&mut self, request: &Request<'_>) -> bool {
+        let Verb::Script(script) = request.verb else { return false };
+        let is_new = !self.told.iter().any(|(told, form)| std::ptr::eq(*told, script) && *form == request.form);
+        self.told.extend(is_new.then_some((script, request.form)));
         is_new
     }
 
@@ -306,7 +306,7 @@ impl Live {
         }
         self.packed.clear();
         for request in requests {
-            let whole = self.is_new(&request.verb);
+            let whole = self.is_new(request);
             let known = Known { deadline, run_id: &self.run_id, dialect: self.dialect };
             resp::pack_more(&mut self.packed, request, whole, known);
         }

@@ -1,21 +1,20 @@
 //! The side of readers. A read hold is two keys, the field in the lock and its time-out, which are not always at one node.
 
 use super::WRITE;
-use super::sides::{Args, Sides, TURN};
+use super::sides::{Args, Sides, TRUSTS, TURN};
 use crate::base::key::{Key, Side};
 use crate::base::kind::Kind;
 use crate::base::script::Count::{AtLeast, Exactly};
-use crate::base::script::{Script, scripts};
+use crate::base::script::scripts;
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Lease, Moment};
 use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
-use crate::lock::keys::{ProlongArgs, QUARANTINE, SERVING, takes};
+use crate::lock::keys::{QUARANTINE, SERVING, prolongs, takes};
 use crate::lock::primitive::{Primitive, Renewed, Take};
 use crate::lock::waiting::queue::Manner;
 use crate::registry::{current_thread, registry};
-use crate::store::Answers;
-use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Reply};
+use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Reply, Request};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,30 +59,19 @@ impl Reads {
     }
 
     fn ask(&self, asked: &Asked<'_>, keys: &[&str]) -> Result<Answer, Failure> {
-        self.sides.ask(&ACQUIRE_READ, keys, asked.own, asked.tenure, asked.manner, asked.limits)
-    }
-
-    fn ask_whole(&self, asked: &Asked<'_>) -> Result<Answer, Failure> {
-        let key = asked.tenure.key();
-        if self.sides.is_apart(key) {
-            return self.ask_in_parts(asked);
-        }
-        match self.ask(asked, &[key.full(), &asked.timeout]) {
-            Err(failure) if failure.is_half_here() => self.ask_in_parts(asked),
-            answer => answer,
-        }
+        self.sides.ask(&ACQUIRE_READ, keys, asked.own, asked.tenure.key(), asked.manner, asked.limits)
     }
 
     /// First the time-out, which is nothing by itself, then the lock.
     fn ask_in_parts(&self, asked: &Asked<'_>) -> Result<Answer, Failure> {
-        let (keys, timeout) = (&self.sides.keys, asked.timeout.as_str());
-        let made = |reply: &Reply| *reply == Reply::Number(1);
+        let (keys, timeout) = (&self.sides.keys, [asked.timeout.as_str()]);
         let args = [Arg::Deadline, Arg::Number(asked.lease.millis())];
-        let first = keys.ask_for(&TIMEOUT, &[timeout], &args, asked.limits, made)?;
+        let request = Request::of(&TIMEOUT, &timeout, &args).granting(|reply| *reply == Reply::Number(1));
+        let first = keys.attempt(request, asked.limits)?;
         let answer = self.ask(asked, &[asked.tenure.key().full()]);
         let gone = match &answer {
             Ok(Answer { reply, .. }) if takes(reply) => true,
-            Ok(_) => keys.ask("DEL", timeout, asked.limits.answer_by).is_ok(),
+            Ok(_) => keys.ask("DEL", timeout[0], asked.limits.answer_by).is_ok(),
             Err(_) => false,
         };
         if !gone {
@@ -106,24 +94,6 @@ impl Reads {
     }
 
     /// Of each tenure the lock and its time-out, by one script where they are together.
-    fn renew_by(
-        &self,
-        (script, first): (&'static Script, ProlongArgs<'_>),
-        lane: Lane,
-        tenures: &[Arc<Tenure>],
-        limits: Limits<'_>,
-    ) -> Result<Renewed, Failure> {
-        let timeouts: Vec<_> = tenures.iter().map(|tenure| tenure.key().timeout(tenure.owner())).collect();
-        let pairs = tenures.iter().zip(&timeouts);
-        let keys: Vec<_> = pairs.flat_map(|(tenure, timeout)| [tenure.key().full(), timeout.as_str()]).collect();
-        let owners = tenures.iter().flat_map(|tenure| [Arg::Text(tenure.owner()), Arg::Text("")]);
-        let shared = first.len();
-        let args: Vec<_> = first.into_iter().chain(owners).collect();
-        let mut answers = self.sides.keys.prolong_each(lane, script, &keys, (shared, &args), limits)?.into_iter();
-        let mut next = || answers.next().unwrap_or_else(|| Err(Failure::not_understood()));
-        Ok(tenures.iter().map(|tenure| Self::both(tenure, next(), next())).collect())
-    }
-
     fn renew_all(
         &self,
         lane: Lane,
@@ -131,59 +101,50 @@ impl Reads {
         lease: Lease,
         limits: Limits<'_>,
     ) -> Result<Renewed, Failure> {
-        let by = self.sides.keys.prolonging(&RENEW_READ, lease);
-        let mut renewed = self.renew_by(by, lane, tenures, limits)?;
-        for (tenure, one) in tenures.iter().zip(&mut renewed) {
-            if one.as_ref().is_err_and(Failure::is_on_its_way) {
-                let plain = ProlongArgs::from_iter([Arg::Deadline, Arg::Number(lease.millis())]);
-                *one = self
-                    .renew_by((&RENEW_READ.plain, plain), lane, std::slice::from_ref(tenure), limits)
-                    .and_then(only);
-            }
-        }
-        Ok(renewed)
+        let timeouts = timeouts_of(tenures);
+        let keys = keys_of(tenures, &timeouts);
+        let owners = tenures.iter().flat_map(|tenure| [Arg::Text(tenure.owner()), Arg::Text("")]);
+        let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(owners).collect();
+        let request = Request::of(&RENEW_READ, &keys, &args).granting(prolongs);
+        let mut answers = self.sides.keys.attempt_all(lane, request, 2, limits)?.into_iter();
+        let mut next = || answers.next().unwrap_or_else(|| Err(Failure::not_understood()));
+        Ok(tenures.iter().map(|tenure| Self::both(tenure, next(), next())).collect())
     }
 
-    /// What the release of these holds is told, and of each, if it `trusts`, of its time-out, too.
-    fn releasing<'a>(&'a self, tenures: &'a [Arc<Tenure>], trusts: bool) -> impl Iterator<Item = Arg<'a>> {
+    /// What the release of these holds is told, and of each of its time-out, too, if that goes with it.
+    fn releasing<'a>(&'a self, tenures: &'a [Arc<Tenure>], timeouts: bool) -> impl Iterator<Item = Arg<'a>> {
         let own = move |tenure: &'a Arc<Tenure>| {
             let key = tenure.key();
-            let marks = if trusts { Arg::Parts(key.writers_parts()) } else { Arg::Text("") };
             let (channel, prefix) = (Arg::Parts(key.channel_parts()), Arg::Parts(key.timeouts_parts()));
+            let marks = Arg::Beside(key.writers_parts());
             let of_lock = [Arg::Text(tenure.owner()), channel, prefix, marks, self.sides.ears(key)];
-            let of_timeout = trusts.then_some([Arg::Text(""); 5]);
+            let of_timeout = timeouts.then_some([Arg::Text(""); 5]);
             of_lock.into_iter().chain(of_timeout.into_iter().flatten())
         };
-        let of_all = [Arg::Number(trusts.into()), Arg::Number(TURN), self.sides.longest()];
+        let of_all = [TRUSTS, Arg::Number(TURN), self.sides.longest()];
         of_all.into_iter().chain(tenures.iter().flat_map(own))
     }
 
-    fn release_by(
-        &self,
-        keys: &[&str],
-        tenure: &Arc<Tenure>,
-        trusts: bool,
-        answer_by: Moment,
-    ) -> Result<Answer, Failure> {
-        let args = Args::from_iter(self.releasing(std::slice::from_ref(tenure), trusts));
-        self.sides.release(&RELEASE_READ, keys, &args, trusts, Limits::any_time(answer_by))
-    }
-
-    fn release_each(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<Answers, Failure> {
-        let timeouts: Vec<_> = tenures.iter().map(|tenure| tenure.key().timeout(tenure.owner())).collect();
-        let pairs = tenures.iter().zip(&timeouts);
-        let keys: Vec<_> = pairs.flat_map(|(tenure, timeout)| [tenure.key().full(), timeout.as_str()]).collect();
-        let args: Vec<_> = self.releasing(tenures, true).collect();
-        let answers = self.sides.keys.free_each(&RELEASE_READ, &keys, (3, &args), false, answer_by)?;
-        Ok(answers.into_iter().step_by(2).collect())
+    fn release_by(&self, keys: &[&str], tenure: &Arc<Tenure>, answer_by: Moment) -> Result<Answer, Failure> {
+        let args = Args::from_iter(self.releasing(std::slice::from_ref(tenure), keys.len() > 1));
+        self.sides.release(&RELEASE_READ, keys, &args, answer_by)
     }
 
     /// Out of the lock first: the time-out ends by itself.
     fn release_in_parts(&self, tenure: &Arc<Tenure>, timeout: &str, answer_by: Moment) -> Result<Answer, Failure> {
-        let answer = self.release_by(&[tenure.key().full()], tenure, false, answer_by)?;
+        let answer = self.release_by(&[tenure.key().full()], tenure, answer_by)?;
         self.sides.keys.ask("DEL", timeout, answer_by)?;
         Ok(answer)
     }
+}
+
+fn timeouts_of(tenures: &[Arc<Tenure>]) -> Vec<String> {
+    tenures.iter().map(|tenure| tenure.key().timeout(tenure.owner())).collect()
+}
+
+/// Of each tenure the lock and its time-out.
+fn keys_of<'a>(tenures: &'a [Arc<Tenure>], timeouts: &'a [String]) -> Vec<&'a str> {
+    tenures.iter().zip(timeouts).flat_map(|(tenure, timeout)| [tenure.key().full(), timeout.as_str()]).collect()
 }
 
 type RenewedOne = Result<Option<Moment>, Failure>;
@@ -212,11 +173,12 @@ impl Primitive for Reads {
         let shown = proof.as_ref().map_or(Arg::Text(""), |write| Arg::Parts(write.tenure().field()));
         let own = [Arg::Number(lease.millis()), Arg::Text(tenure.owner()), shown];
         let timeout = tenure.key().timeout(tenure.owner());
-        let answer = self.ask_whole(&Asked { tenure, timeout, own, lease, manner, limits })?;
-        match &answer.reply {
-            Reply::Nil => Ok(self.sides.keys.granted(tenure, manner, &answer)),
-            reply => self.sides.keys.not_granted(tenure, manner, reply),
-        }
+        let asked = Asked { tenure, timeout, own, lease, manner, limits };
+        let answer = match self.ask(&asked, &[tenure.key().full(), &asked.timeout]) {
+            Err(failure) if failure.is_apart() => self.ask_in_parts(&asked),
+            answer => answer,
+        }?;
+        self.sides.keys.took(tenure, manner, &answer)
     }
 
     /// The count stays 1: who adds the counts up, looks for as many time-outs.
@@ -238,22 +200,20 @@ impl Primitive for Reads {
             return Ok(true);
         }
         let (key, timeout) = (tenure.key(), tenure.key().timeout(tenure.owner()));
-        let whole = || match self.sides.is_apart(key) {
-            true => self.release_in_parts(tenure, &timeout, answer_by),
-            false => self.release_by(&[key.full(), &timeout], tenure, true, answer_by),
-        };
-        let answer = match whole() {
-            Err(failure) if failure.is_on_its_way() || failure.is_half_here() => {
-                self.release_in_parts(tenure, &timeout, answer_by)
-            }
+        let answer = match self.release_by(&[key.full(), &timeout], tenure, answer_by) {
+            Err(failure) if failure.is_apart() => self.release_in_parts(tenure, &timeout, answer_by),
             answer => answer,
         }?;
         Ok(self.sides.keys.freed(key, &answer, answer.reply.number()?).is_done())
     }
 
     fn sweep_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<(), Failure> {
-        let each = |tenures: &[_]| self.release_each(tenures, answer_by);
-        self.sides.sweep_all(tenures, each, |tenure| self.sweep(tenure, answer_by))
+        let timeouts = timeouts_of(tenures);
+        let keys = keys_of(tenures, &timeouts);
+        let args: Vec<_> = self.releasing(tenures, true).collect();
+        let (request, limits) = (Request::of(&RELEASE_READ, &keys, &args), Limits::any_time(answer_by));
+        let answers = self.sides.keys.attempt_all(Lane::Releases, request, 3, limits)?;
+        self.sides.swept(tenures, answers.into_iter().step_by(2), |tenure| self.sweep(tenure, answer_by))
     }
 
     fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure> {

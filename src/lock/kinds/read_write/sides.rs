@@ -2,16 +2,16 @@
 
 use crate::base::key::{Key, Side};
 use crate::base::script::Count::Exactly;
-use crate::base::script::{Modes, Script, scripts};
+use crate::base::script::{Script, scripts};
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::Moment;
 use crate::client::Space;
 use crate::lease::tenure::Tenure;
-use crate::lock::keys::{Keys, takes};
+use crate::lock::keys::Keys;
 use crate::lock::primitive::Primitive;
 use crate::lock::waiting::queue::Manner;
-use crate::store::node::{Answer, Arg, Failure, Limits, Verb};
-use crate::store::{Answers, Store};
+use crate::store::Store;
+use crate::store::node::{Answer, Arg, Failure, Limits, Request, Verb};
 use arrayvec::ArrayVec;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,54 +34,36 @@ pub(super) struct Sides {
     pub(super) grounds: [Uuid; 2],
     /// For how long it is kept that a call waits, ms: two of the longest times between its looks.
     pub(super) waits: u64,
-    in_cluster: bool,
     /// Who listens to its ear, unless it is to listen to nothing but the channels of locks.
     client: Option<Uuid>,
 }
+
+/// Whether a time-out that a script does not see is gone: not where it may be at another node.
+pub(super) const TRUSTS: Arg<'static> = Arg::Beside(["1", "", ""]);
 
 impl Sides {
     pub(super) fn new(store: Arc<dyn Store>, space: &Space) -> Self {
         let waits = u64::try_from(space.config.poll_cap.as_millis()).unwrap_or(u64::MAX).clamp(1, DAY);
         let grounds = [false, true].map(|shared| space.ground(shared));
-        let in_cluster = space.config.in_cluster;
         let client = space.config.hand_off.queues.then_some(space.id);
-        Self { keys: Keys::new(store, &space.config), grounds, waits: 2 * waits, in_cluster, client }
+        Self { keys: Keys::new(store, &space.config), grounds, waits: 2 * waits, client }
     }
 
-    /// Whether what belongs to a lock is in other slots.
-    pub(super) fn is_apart(&self, key: &Key) -> bool {
-        self.in_cluster && !key.is_in_one_slot()
-    }
-
-    /// Sends the acquire of a side. The advice beside the lock is left out where it could be in the way of a slot that moves.
+    /// Sends the acquire of a side, with the advice that lies beside the lock.
     pub(super) fn ask(
         &self,
-        by: &'static Modes,
+        by: &'static Script,
         keys: &[&str],
         own: [Arg<'_>; 3],
-        tenure: &Tenure,
+        key: &Key,
         manner: Manner<'_>,
         limits: Limits<'_>,
     ) -> Result<Answer, Failure> {
-        let key = tenure.key();
-        let advice = if self.is_apart(key) { NO_ADVICE } else { self.advice(key, manner) };
-        let args: Args<'_> = self.keys.opening().chain(own).chain(advice).collect();
-        match self.keys.attempt(by.of(self.keys.is_strict()), keys, &args, limits, Some(takes), false) {
-            Err(failure) if failure.is_on_its_way() => match self.keys.quiet_on_its_way() {
-                Some(quiet) => Ok(quiet),
-                None => {
-                    let args: Args<'_> = std::iter::once(Arg::Deadline).chain(own).chain(NO_ADVICE).collect();
-                    self.keys.attempt(&by.plain, keys, &args, limits, Some(takes), true)
-                }
-            },
-            answer => answer,
-        }
-    }
-
-    fn advice<'a>(&self, key: &'a Key, manner: Manner<'_>) -> [Arg<'a>; 5] {
         let waits = Arg::Number(u64::from(!matches!(manner, Manner::Try)));
-        let (marks, turn) = (Arg::Parts(key.writers_parts()), Arg::Parts(key.readers_parts()));
-        [marks, turn, self.ears(key), self.longest(), waits]
+        let (marks, turn) = (Arg::Beside(key.writers_parts()), Arg::Beside(key.readers_parts()));
+        let advice = [marks, turn, self.ears(key), self.longest(), waits];
+        let args: Args<'_> = std::iter::once(Arg::Deadline).chain(own).chain(advice).collect();
+        self.keys.acquire(by, keys, &args, key, manner, limits)
     }
 
     /// What the ears of clients begin with. A writer that waits has one as long as its process lives, and counts no longer.
@@ -101,65 +83,41 @@ impl Sides {
         Some(Box::new(Alive { all, _ear: ear }))
     }
 
-    /// Sends what frees a lock and looks at the time-outs of others: where they may be at another node, none that is not seen is
-    /// taken for gone.
-    pub(super) fn free(
-        &self,
-        key: &Key,
-        answer_by: Moment,
-        send: &dyn Fn(bool, Limits<'_>) -> Result<Answer, Failure>,
-    ) -> Result<Answer, Failure> {
-        let limits = Limits::any_time(answer_by);
-        if self.is_apart(key) {
-            return send(false, limits);
-        }
-        match send(true, limits) {
-            Err(failure) if failure.is_on_its_way() => send(false, limits),
-            answer => answer,
-        }
-    }
-
     /// Sends the release of one hold, whose lock is the first key.
     pub(super) fn release(
         &self,
         script: &'static Script,
         keys: &[&str],
         args: &[Arg<'_>],
-        trusts: bool,
-        limits: Limits<'_>,
+        answer_by: Moment,
     ) -> Result<Answer, Failure> {
-        let answer = self.keys.attempt(script, keys, args, limits, None, !trusts)?;
+        let answer = self.keys.attempt(Request::of(script, keys, args), Limits::any_time(answer_by))?;
         answer.one_each(keys.len())?.swap_remove(0)
     }
 
-    /// Frees what tenures that are over have, `each` by one script, and what is not all at one node `alone`.
-    pub(super) fn sweep_all(
+    /// What was said of the locks of tenures that are over, by one script for several. What no node has all of is freed `alone`.
+    pub(super) fn swept(
         &self,
         tenures: &[Arc<Tenure>],
-        each: impl Fn(&[Arc<Tenure>]) -> Result<Answers, Failure>,
+        answers: impl IntoIterator<Item = Result<Answer, Failure>>,
         alone: impl Fn(&Arc<Tenure>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let is_apart = |tenure: &Arc<Tenure>| self.is_apart(tenure.key());
-        let (apart, whole): (Vec<_>, Vec<_>) = tenures.iter().cloned().partition(is_apart);
-        let answers = if whole.is_empty() { Vec::new() } else { each(&whole)? };
-        for (tenure, answer) in whole.iter().zip(answers) {
-            match answer {
-                Err(failure) if failure.is_on_its_way() || failure.is_half_here() => alone(tenure)?,
-                answer => {
-                    let answer = answer?;
-                    self.keys.freed(tenure.key(), &answer, answer.reply.number()?);
-                }
+        tenures.iter().zip(answers).try_for_each(|(tenure, answer)| match answer {
+            Err(failure) if failure.is_apart() => alone(tenure),
+            answer => {
+                let answer = answer?;
+                self.keys.freed(tenure.key(), &answer, answer.reply.number()?);
+                Ok(())
             }
-        }
-        apart.iter().try_for_each(alone)
+        })
     }
 
     pub(super) fn force_unlock(&self, side: Side, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
-        let answer = self.free(key, answer_by, &|trusts, limits| {
-            let (channel, prefix) = (Arg::Parts(key.channel_parts()), Arg::Parts(key.timeouts_parts()));
-            let args = [Arg::Text(name_of(side)), channel, prefix, Arg::Number(trusts.into())];
-            self.keys.attempt(&FORCE_UNLOCK_SIDE, &[key.full()], &args, limits, None, !trusts)
-        })?;
+        let (channel, prefix) = (Arg::Parts(key.channel_parts()), Arg::Parts(key.timeouts_parts()));
+        let args = [Arg::Text(name_of(side)), channel, prefix, TRUSTS];
+        let keys = [key.full()];
+        let request = Request::of(&FORCE_UNLOCK_SIDE, &keys, &args);
+        let answer = self.keys.attempt(request, Limits::any_time(answer_by))?;
         Ok(self.keys.freed(key, &answer, answer.reply.number()?).is_done())
     }
 
@@ -193,9 +151,6 @@ impl Listening for Alive {
 pub(super) const TURN: u64 = 10;
 
 const DAY: u64 = 86_400_000;
-
-/// Nothing is read or written beside the lock.
-const NO_ADVICE: [Arg<'static>; 5] = [Arg::Text(""), Arg::Text(""), Arg::Text(""), Arg::Number(0), Arg::Number(0)];
 
 fn name_of(side: Side) -> &'static str {
     if side == Side::Write { "write" } else { "read" }

@@ -1,6 +1,6 @@
 //! The side of the writer.
 
-use super::sides::{Args, Sides, TURN};
+use super::sides::{Args, Sides, TRUSTS, TURN};
 use crate::base::key::{Key, Side};
 use crate::base::script::Count::{AtLeast, Exactly};
 use crate::base::script::scripts;
@@ -11,7 +11,7 @@ use crate::lock::keys::QUARANTINE;
 use crate::lock::primitive::{Primitive, Renewed, Take};
 use crate::lock::waiting::queue::Manner;
 use crate::registry::registry;
-use crate::store::node::{Arg, Failure, Lane, Limits, Reply};
+use crate::store::node::{Arg, Failure, Lane, Limits, Request};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,15 +32,14 @@ impl Writes {
     }
 
     /// What the release of these holds is told.
-    fn releasing<'a>(&'a self, tenures: &'a [Arc<Tenure>], left: usize, trusts: bool) -> impl Iterator<Item = Arg<'a>> {
+    fn releasing<'a>(&'a self, tenures: &'a [Arc<Tenure>], left: usize) -> impl Iterator<Item = Arg<'a>> {
         let own = move |tenure: &'a Arc<Tenure>| {
             let key = tenure.key();
-            let seen = [Arg::Parts(key.writers_parts()), Arg::Parts(key.readers_parts())];
-            let [marks, turn] = if trusts { seen } else { [Arg::Text(""); 2] };
+            let (marks, turn) = (Arg::Beside(key.writers_parts()), Arg::Beside(key.readers_parts()));
             let (field, channel) = (Arg::Parts(tenure.field()), Arg::Parts(key.channel_parts()));
             [field, channel, Arg::Parts(key.timeouts_parts()), marks, turn, self.sides.ears(key)]
         };
-        let of_all = [Arg::Number(trusts.into()), Arg::Number(TURN), Arg::Number(left as u64), self.sides.longest()];
+        let of_all = [TRUSTS, Arg::Number(TURN), Arg::Number(left as u64), self.sides.longest()];
         of_all.into_iter().chain(tenures.iter().flat_map(own))
     }
 }
@@ -72,12 +71,9 @@ impl Primitive for Writes {
         }
         registry().shut(readers, key.full());
         let own = [Arg::Number(lease.millis()), Arg::Parts(tenure.field()), Arg::Number(1)];
-        let answer = self.sides.ask(&ACQUIRE_WRITE, &[key.full()], own, tenure, manner, limits)?;
+        let answer = self.sides.ask(&ACQUIRE_WRITE, &[key.full()], own, key, manner, limits)?;
         registry().shut(readers, key.full());
-        match &answer.reply {
-            Reply::Nil => Ok(self.sides.keys.granted(tenure, manner, &answer)),
-            reply => self.sides.keys.not_granted(tenure, manner, reply),
-        }
+        self.sides.keys.took(tenure, manner, &answer)
     }
 
     fn reenter(
@@ -99,25 +95,17 @@ impl Primitive for Writes {
     }
 
     fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
-        let key = tenure.key();
-        let answer = self.sides.free(key, answer_by, &|trusts, limits| {
-            let args = Args::from_iter(self.releasing(std::slice::from_ref(tenure), left, trusts));
-            self.sides.release(&RELEASE_WRITE, &[key.full()], &args, trusts, limits)
-        })?;
-        let freed = self.sides.keys.freed(key, &answer, answer.reply.number()?);
-        if left == 0 {
-            self.sides.keys.note_audience(tenure, freed);
-        }
-        Ok(freed.is_done())
+        let args = Args::from_iter(self.releasing(std::slice::from_ref(tenure), left));
+        let answer = self.sides.release(&RELEASE_WRITE, &[tenure.key().full()], &args, answer_by)?;
+        self.sides.keys.released(tenure, left, &answer)
     }
 
     fn sweep_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<(), Failure> {
-        let each = |tenures: &[Arc<Tenure>]| {
-            let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
-            let args: Vec<_> = self.releasing(tenures, 0, true).collect();
-            self.sides.keys.free_each(&RELEASE_WRITE, &keys, (4, &args), false, answer_by)
-        };
-        self.sides.sweep_all(tenures, each, |tenure| self.sweep(tenure, answer_by))
+        let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
+        let args: Vec<_> = self.releasing(tenures, 0).collect();
+        let (request, limits) = (Request::of(&RELEASE_WRITE, &keys, &args), Limits::any_time(answer_by));
+        let answers = self.sides.keys.attempt_all(Lane::Releases, request, 4, limits)?;
+        self.sides.swept(tenures, answers, |tenure| self.sweep(tenure, answer_by))
     }
 
     fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure> {

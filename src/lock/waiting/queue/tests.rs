@@ -120,7 +120,7 @@ impl Store for Channels {
         self.of(channel, |channel| channel.confirmed.load(SeqCst))
     }
 
-    fn counts_listeners(&self) -> bool {
+    fn counts_listeners(&self, _: &str) -> bool {
         true
     }
 

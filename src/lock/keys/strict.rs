@@ -1,13 +1,15 @@
-//! Strict mode in a cluster: a server that lost its data has lost it in all of its slots.
+//! What strict mode adds: the epoch, which tells whether a server lost its data, and the quarantine that follows.
 
-use super::{BEGIN_QUARANTINE, Keys};
-use crate::base::key::Key;
+use super::BEGIN_QUARANTINE;
+use crate::base::config::Config;
+use crate::base::key::{EPOCH, Key};
 use crate::base::slot::{slot_of, tag_of};
 use crate::base::threads::spawn;
 use crate::base::time::{Clock, Moment};
 use crate::store::Store;
-use crate::store::node::{Arg, Lane, Limits, Request, Verb};
+use crate::store::node::{Arg, Lane, Limits, Request};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// How long it may take to tell all slots of a server. What is not told is found by its first use.
@@ -19,12 +21,36 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// So many slots go in one write.
 const BATCH: usize = 500;
 
-impl Keys {
-    /// A quarantine was begun in the slot of a lock. It begins in the other slots of that server, too: else each would have its own at
-    /// its first use, hours later. In the background; who did not begin it is not who does this.
-    pub(super) fn spread_quarantine(&self, key: &Key) {
-        let Some((epoch, length)) = self.epoch.clone().filter(|_| self.in_cluster) else { return };
-        let (store, slots) = (Arc::clone(&self.store), self.store.slots_beside(key.full()));
+pub(super) struct Strict {
+    /// The key of the epoch, or its beginning where each slot has one.
+    epoch: String,
+    in_cluster: bool,
+    /// For how long nothing is granted, ms.
+    pub(super) quarantine: u64,
+    /// A quarantine is going on, and that was said.
+    pub(super) is_said: AtomicBool,
+}
+
+impl Strict {
+    pub(super) fn new(config: &Config) -> Self {
+        let (epoch, quarantine) = ([&config.key_prefix, EPOCH].concat(), config.watchdog_lease.millis());
+        Self { epoch, in_cluster: config.in_cluster, quarantine, is_said: AtomicBool::new(false) }
+    }
+
+    /// What a wrapper needs to know of the epoch.
+    pub(super) fn args(&self) -> [Arg<'_>; 3] {
+        let key = if self.in_cluster { Arg::InSlot(&self.epoch) } else { Arg::Text(&self.epoch) };
+        [key, Arg::RunId, Arg::Number(self.quarantine)]
+    }
+
+    /// A quarantine was begun in the slot of a lock. A server that lost its data has lost it in all of its slots: so the quarantine begins
+    /// in the others too, in the background. Else each slot would begin its own at its first use, hours later.
+    pub(super) fn spread(&self, store: &Arc<dyn Store>, key: &Key) {
+        let slots = store.slots_beside(key.full());
+        if slots.is_empty() {
+            return;
+        }
+        let (store, epoch, length) = (Arc::clone(store), self.epoch.clone(), self.quarantine);
         let until = Clock::Boot.now().plus(WORTH);
         let spread = move || slots.chunks(BATCH).for_each(|slots| begin_all(&*store, &epoch, length, slots, until));
         // Without a thread each slot has it at its first use.
@@ -52,7 +78,7 @@ fn begin(store: &dyn Store, epoch: &str, length: u64, slots: &[u16], until: Mome
     let names: Vec<_> = slots.iter().map(|slot| name(epoch, *slot)).collect();
     let keys: Vec<_> = names.iter().map(String::as_str).collect();
     let args = [Arg::Deadline, Arg::RunId, Arg::Number(length)];
-    let request = Request { may_ask: false, ..Request::new(Verb::Script(&BEGIN_QUARANTINE), &keys, &args) };
+    let request = Request { may_ask: false, ..Request::of(&BEGIN_QUARANTINE, &keys, &args) };
     let answers = store.attempt_all(Lane::Calls, &request, args.len(), Limits::any_time(until));
     let Ok(answers) = answers else { return slots.to_vec() };
     slots.iter().zip(answers).filter(|(_, answer)| answer.is_err()).map(|(slot, _)| *slot).collect()
