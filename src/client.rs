@@ -378,6 +378,7 @@ impl Client {
         known.and_then(|shared| shared.downcast().ok()).unwrap_or_else(|| {
             let shared = make();
             kinds.push((kind, Arc::<T>::clone(&shared)));
+            self.handle.space.config.kinds.lock().push(kind);
             shared
         })
     }

@@ -3,13 +3,14 @@
 use crate::base::credentials::Source;
 use crate::base::error::{Error, Result};
 use crate::base::key::{LONGEST_NAME, Naming, is_in_one_slot};
+use crate::base::kind::Kind;
+use crate::base::sync::Mutex;
 use crate::base::time::Lease;
 use crate::base::tls::{Connector, Wanted};
 use crate::base::voters::Vote;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Whether an inner level of a lock is told to the server.
@@ -213,10 +214,8 @@ pub(crate) struct Config {
     pub(crate) credentials: Option<Source>,
     /// What a user may not do is not asked for in the first handshake.
     pub(crate) skips_self_test: bool,
-    /// A kind of lock that has tokens was made: the first handshake after that asks for what those need.
-    pub(crate) has_tokens: Arc<AtomicBool>,
-    /// The same for read-write locks.
-    pub(crate) has_sides: Arc<AtomicBool>,
+    /// The kinds of locks that were made: the first handshake after that asks for what they need.
+    pub(crate) kinds: Arc<Mutex<Vec<&'static Kind>>>,
     pub(crate) tls: Option<Connector>,
     /// Of the node of a quorum.
     pub(crate) vote: Option<Vote>,
@@ -249,8 +248,7 @@ impl Settings {
             in_cluster: self.in_cluster,
             credentials: self.credentials,
             skips_self_test: self.skips_self_test,
-            has_tokens: Arc::default(),
-            has_sides: Arc::default(),
+            kinds: Arc::default(),
             tls,
             vote: None,
         };

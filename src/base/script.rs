@@ -59,6 +59,11 @@ pub(crate) enum Dialect {
 const WORDS: [(&str, &str); 2] = [("'PUBLISH'", "'SPUBLISH'"), ("'NUMSUB'", "'SHARDNUMSUB'")];
 
 impl Dialect {
+    /// The command that tells those who listen.
+    pub(crate) fn publish(self) -> &'static str {
+        if self == Self::Sharded { "SPUBLISH" } else { "PUBLISH" }
+    }
+
     fn translate(self, text: String) -> String {
         match self {
             Self::Plain => text,

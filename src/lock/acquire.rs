@@ -51,7 +51,7 @@ fn look_and_wait(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Result<O
         _ => {}
     }
     let is_let_in = engine.check_own_way(&name)?;
-    let key = &engine.primitive.names(engine.space.key_of(name));
+    let key = &engine.space.key_of(name).of_side(engine.kind.side);
     if tries { try_now(engine, key, &patience, asked) } else { wait(engine, key, patience, asked, is_let_in) }
 }
 
@@ -269,14 +269,14 @@ impl Bid for TenureBid<'_> {
     }
 
     fn is_of_this_process(&self) -> bool {
-        self.engine.primitive.is_of_this_process()
+        self.engine.kind.is_of_this_process
     }
 
     fn withdraw(&mut self) {
         if let Some(ticket) = self.ticket.get().filter(|ticket| ticket.may_be_queued()) {
             self.engine.leave_queue(Departure::of(ticket, Some(&self.tenure)), self.engine.space.clock.now());
         }
-        if self.engine.primitive.leaves_marks() {
+        if self.engine.kind.leaves_marks {
             self.engine.sweep_now(&self.tenure);
         }
     }

@@ -5,7 +5,7 @@
 
 use super::patience::Patience;
 use super::primitive::{Primitive, Take};
-use super::waiting::queue::Manner;
+use super::waiting::queue::{Manner, Queue};
 use super::waiting::wait::Outcome;
 use crate::base::config::{Asked, Reentry};
 use crate::base::error::{Applied, Error, Result};
@@ -70,7 +70,14 @@ impl Engine {
     pub(super) fn believes_given(&self, tenure: &Tenure, asked: Asked, token: Option<u64>) -> bool {
         let (config, lease) = (&self.space.config, self.space.config.length(asked));
         let is_renewed = asked.is_renewed() && !is_ending() && config.max_hold >= lease.span().saturating_mul(2);
-        is_renewed && self.primitive.believes_given(tenure, token)
+        let believes = |queue: &Queue| queue.believes_given() && self.notes_token(tenure, token);
+        is_renewed && self.primitive.queue(tenure.key()).is_some_and(believes)
+    }
+
+    /// Notes the token that came with what was given; false if a kind with tokens was given none.
+    fn notes_token(&self, tenure: &Tenure, token: Option<u64>) -> bool {
+        token.filter(|_| self.kind.has_tokens).into_iter().for_each(|token| tenure.token().note(token));
+        token.is_some() || !self.kind.has_tokens
     }
 
     /// The names of a lock.
@@ -78,7 +85,7 @@ impl Engine {
     /// # Errors
     /// As [`Space::key`].
     pub(super) fn key(&self, resource: &str) -> Result<Key> {
-        self.space.key(resource).map(|key| self.primitive.names(key))
+        self.space.key(resource).map(|key| key.of_side(self.kind.side))
     }
 
     /// How long a call goes on asking the store, until something else is said.
@@ -297,7 +304,7 @@ impl Engine {
     pub(super) fn check_own_way(&self, key: &str) -> Result<bool> {
         let in_force = |hold: &Hold| matches!(hold.state(), HoldState::Held | HoldState::Suspect);
         let Some(hold) = self.hold_beside(key).filter(in_force) else { return Ok(false) };
-        if self.primitive.goes_with(hold.kind()) {
+        if self.kind.goes_with.is_some_and(|other| other.is(hold.kind())) {
             return Ok(true);
         }
         let (resource, held, asked) = (hold.resource(), hold.kind().name, self.kind.name);

@@ -149,6 +149,14 @@ impl Engine {
 }
 
 impl Engine {
+    /// Asks by a call for each server, so that what one says does not wait for what another does not say.
+    fn each_apart(&self, batch: &[Arc<Tenure>], mut ask: impl FnMut(&[Arc<Tenure>])) {
+        let keys: Vec<_> = batch.iter().map(|tenure| tenure.key().full()).collect();
+        for part in self.health.apart(&keys) {
+            ask(&part.into_iter().map(|at| Arc::clone(&batch[at])).collect::<Vec<_>>());
+        }
+    }
+
     fn renew_by(&self, batch: &[Arc<Tenure>], lease: Lease) {
         match self.primitive.renew(Lane::Renewals, batch, lease, self.renewal_ends(batch, lease)) {
             Ok(renewed) => {
@@ -170,13 +178,13 @@ impl Keeper for Engine {
         let usual = self.space.config.watchdog_lease;
         // All asked for the same when they were put together; if one asks for more now, the others must not get it.
         let lease = batch.iter().filter_map(|tenure| tenure.renewed_lease()).min().unwrap_or(usual);
-        self.primitive.each_apart(batch, &mut |part| self.renew_by(part, lease));
+        self.each_apart(batch, |part| self.renew_by(part, lease));
     }
 
     /// By the renewal's script, which always writes, so that a master that was demoted refuses it; for as long as the one
     /// has left that has least, as no script shortens a lease.
     fn verify(&self, batch: &[Arc<Tenure>]) {
-        self.primitive.each_apart(batch, &mut |part| {
+        self.each_apart(batch, |part| {
             let now = self.space.clock.now();
             let left = part.iter().filter_map(|tenure| tenure.deadline()).map(|deadline| deadline.since(now)).min();
             self.renew_by(part, Lease::clamped(left.unwrap_or_default()));
@@ -189,7 +197,7 @@ impl Keeper for Engine {
             self.note_freed(tenure);
         }
         // Nobody publishes in memory.
-        if swept.is_ok() && self.primitive.is_of_this_process() {
+        if swept.is_ok() && self.kind.is_of_this_process {
             registry().wake(self.ground(), tenure.key().full());
         }
         swept.map_err(|failure| failure.into_error(tenure.key().resource()))
@@ -219,9 +227,9 @@ impl Keeper for Engine {
             self.space.watchdog.forget(tenure);
             let is_gone = cause == LossCause::Removed;
             // Its key does not end with its lease, or it may have waited: a master that knows nothing of the hold may have the mark.
-            if tenure.lease_until() == Moment::MAX || is_gone && self.primitive.leaves_marks() {
+            if tenure.lease_until() == Moment::MAX || is_gone && self.kind.leaves_marks {
                 self.sweep_now(tenure);
-            } else if self.primitive.leaves_marks() {
+            } else if self.kind.leaves_marks {
                 // No sooner than the lease is over at the server: it lasts as long as was asked for.
                 self.sweep_at(tenure, self.space.clock.now().plus(tenure.margin()));
             }

@@ -60,8 +60,6 @@ type Around<'a> = ArrayVec<Arg<'a>, 8>;
 pub(super) struct Keys {
     store: Arc<dyn Store>,
     strict: Option<Strict>,
-    /// Replicas have to confirm what is granted.
-    is_confirmed: bool,
     /// A publish was refused, and that was said.
     unheard: AtomicBool,
     queue: Option<Queue>,
@@ -71,7 +69,7 @@ pub(super) struct Keys {
 impl Keys {
     pub(super) fn new(store: Arc<dyn Store>, config: &Config) -> Self {
         let strict = config.strict.then(|| Strict::new(config));
-        Self { store, strict, is_confirmed: config.replicas.is_some(), unheard: AtomicBool::new(false), queue: None }
+        Self { store, strict, unheard: AtomicBool::new(false), queue: None }
     }
 
     /// The same with a queue for the processes that wait, unless the client wants none.
@@ -390,13 +388,6 @@ impl Primitive for Keys {
         Ok(held.collect())
     }
 
-    fn each_apart(&self, tenures: &[Arc<Tenure>], ask: &mut dyn FnMut(&[Arc<Tenure>])) {
-        let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
-        for part in self.store.apart(&keys) {
-            ask(&part.into_iter().map(|at| Arc::clone(&tenures[at])).collect::<Vec<_>>());
-        }
-    }
-
     fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
         self.release_with(None, tenure, left, answer_by)
     }
@@ -440,11 +431,6 @@ impl Primitive for Keys {
         let args = queue.leaving(key, &members);
         let request = Request { may_ask: false, ..Request::of(&LEAVE, &keys, &args) };
         self.attempt(request, Limits::any_time(answer_by)).map(drop)
-    }
-
-    /// What is given is not confirmed by replicas, and says nothing of the epoch of a strict client.
-    fn believes_given(&self, _: &Tenure, _: Option<u64>) -> bool {
-        !self.is_strict() && !self.is_confirmed
     }
 
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {

@@ -30,8 +30,7 @@
 //! # A new kind
 //! It is one file in `kinds/`, which knows no other kind:
 //!
-//! * A `Kind`: what it is to the parts that all kinds share. Whether its tenures go from thread to thread in memory (not
-//!   if a hold gets something of its own from the store), and whether threads of a process share one.
+//! * A `Kind`: what it is to the parts that all kinds share.
 //! * Its commands as a `Primitive`. A kind whose locks are keys as those of [`keys`] hands on to `Keys` what it does not do by itself.
 //!   Its acquire goes by `Keys::acquire` with a script of its own, and `Keys::took` reads what that says. If it names a key beside the
 //!   lock, no node of a cluster may have both (`Failure::is_apart`): then it acquires in parts, as `fenced.rs` does. It hands on `sweep_all` too, or a shutdown
@@ -48,13 +47,12 @@
 //! One whose threads do not wait behind one contender of their process (because the store keeps their order, or because
 //! nobody takes anything away) has a `Bid` of its own and no `Line`.
 //!
-//! Besides these it touches: `mod` in `kinds/mod.rs`, `pub use` here, and the table above; the re-exports and the table of
-//! kinds in `lib.rs`; the README's table; what to add in `docs/permissions.md`; a line in `tests/it/conformance.rs` and one in
-//! `tests/it/tidy/layers.rs`, which fail until the kind is there, what it needs of permissions in `store/node/rights.rs` and
-//! `tests/permissions/rows.rs`, and in `tests/it/compiler/traits.rs`; what it leaves on a
-//! server by design, in `tests/harness/server.rs`; in the docs `kinds.md`, `protocol.md`, `coming-from.md` and the rows of
-//! `tests/faults/rows.txt` that it makes true; the changelog. Whether a test of waiting threads can fail depends on how long
-//! locks are passed on in memory: `HandOff` sets that.
+//! What its scripts do to keys besides what those of each lock do goes into its `Kind` (`touches`): a handshake asks whether the user
+//! may. Where else a kind is named is found by `tests/it/tidy/kinds.rs`, which says in one line each what is missing. What those lines do
+//! not see: its rules in `docs/protocol.md`, its rows in `tests/faults/rows.txt` and `tests/permissions/rows.rs`, its place in `tests/torture` or
+//! `tests/model` with mutants, and, if it leaves a key on a server by design, a word in `tests/harness/server.rs`.
+//!
+//! Whether a test of waiting threads can fail depends on how long locks are passed on in memory: `HandOff` sets that.
 
 mod acquire;
 mod batch;

@@ -2,7 +2,6 @@
 
 use super::waiting::queue::{Manner, Queue};
 use crate::base::key::Key;
-use crate::base::kind::Kind;
 use crate::base::say::say;
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Lease, Moment};
@@ -58,22 +57,9 @@ pub(crate) trait GroupPrimitive {
 ///
 /// The contract: every method is idempotent for the same tenure and count, answers by `answer_by` (a command once
 /// sent gets 200 ms beyond it), and reports as [`Failure::Unknown`] whatever may have been executed unanswered.
+///
+/// What a kind could forget to hand on has no default: the compiler asks each kind for it.
 pub(crate) trait Primitive: Send + Sync {
-    /// The names of a lock, as the kind has them.
-    fn names(&self, key: Key) -> Key {
-        key
-    }
-
-    /// Whether a thread may have a hold of this kind under a name that it holds by the other.
-    fn goes_with(&self, _: &Kind) -> bool {
-        false
-    }
-
-    /// Whether a call that waits leaves something at the store, which its release takes away.
-    fn leaves_marks(&self) -> bool {
-        false
-    }
-
     /// Takes the lock for the tenure, or confirms that it has it. A kind that ends a tenure which it could not take
     /// gets one with a new owner id for the next attempt.
     ///
@@ -93,12 +79,6 @@ pub(crate) trait Primitive: Send + Sync {
     /// Prolongs all.
     fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<Renewed, Failure>;
 
-    /// Tells which of them to ask for by a call each, one after the other, so that what is known of some does not wait for
-    /// what is not said of others.
-    fn each_apart(&self, tenures: &[Arc<Tenure>], ask: &mut dyn FnMut(&[Arc<Tenure>])) {
-        ask(tenures);
-    }
-
     /// Writes the count that is left, and frees the lock at zero; whether the tenure was in the store.
     fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure>;
 
@@ -108,41 +88,22 @@ pub(crate) trait Primitive: Send + Sync {
     }
 
     /// The same for several tenures, until one fails.
-    fn sweep_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<(), Failure> {
-        tenures.iter().try_for_each(|tenure| self.sweep(tenure, answer_by))
-    }
+    fn sweep_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<(), Failure>;
 
     /// Frees the lock, whoever has it; whether anyone had.
     fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure>;
 
     /// How to take and free several locks by one command, where the store can.
-    fn group(&self) -> Option<&dyn GroupPrimitive> {
-        None
-    }
+    fn group(&self) -> Option<&dyn GroupPrimitive>;
 
     /// `None`: free. `Some(None)`: locked without an end.
     fn time_to_live(&self, key: &Key, answer_by: Moment) -> Result<Option<Option<Duration>>, Failure>;
 
-    /// Whether every holder is of this process: then the registry tells of each unlock.
-    fn is_of_this_process(&self) -> bool {
-        false
-    }
-
     /// The queue of processes, where the kind has one. Those who wait listen by it.
-    fn queue(&self, _: &Key) -> Option<&Queue> {
-        None
-    }
-
-    /// Whether a hold that a release wrote, with this token if any, is all that this kind needs. Else who was given it asks for the lock,
-    /// which is answered by what is missing. A kind with tokens notes the token here.
-    fn believes_given(&self, _: &Tenure, _: Option<u64>) -> bool {
-        false
-    }
+    fn queue(&self, key: &Key) -> Option<&Queue>;
 
     /// Takes a ticket out of the queue, by its names.
-    fn leave(&self, _: &Key, _: &[String; 2], _: Moment) -> Result<(), Failure> {
-        Ok(())
-    }
+    fn leave(&self, key: &Key, names: &[String; 2], answer_by: Moment) -> Result<(), Failure>;
 
     /// Releases the semaphore whenever the lock may have become free. `None`: nobody tells, so poll.
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>>;

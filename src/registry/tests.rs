@@ -15,7 +15,7 @@ mod counts;
 mod others;
 mod shares;
 
-static KIND: Kind = Kind { name: "lock", passed_on: true, shared: false };
+static KIND: Kind = Kind::new("lock");
 
 /// A hold of the current thread, valid for a minute.
 fn hold(key: &str) -> Hold {

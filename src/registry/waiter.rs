@@ -98,7 +98,7 @@ mod tests {
     use std::sync::atomic::Ordering::SeqCst;
     use std::time::Duration;
 
-    static KIND: Kind = Kind { name: "lock", passed_on: true, shared: false };
+    static KIND: Kind = Kind::new("lock");
 
     fn is_woken(waiter: &Waiter) -> bool {
         waiter.semaphore.acquire(Duration::ZERO)

@@ -53,6 +53,11 @@ pub(crate) trait Health: Send + Sync {
     /// What the last attempt there that failed met, whoever made it.
     fn last_failure(&self, resource: &str) -> Option<Failure>;
 
+    /// Which keys are at one server each, those of servers that do not answer last.
+    fn apart(&self, keys: &[&str]) -> Vec<Vec<usize>> {
+        vec![(0..keys.len()).collect()]
+    }
+
     /// Which of its servers has a lock, as far as that is known: what one does not answer says nothing of the others.
     fn server_of(&self, _: &str) -> usize {
         0
@@ -83,11 +88,6 @@ pub(crate) trait Store: Health {
         shared: usize,
         limits: Limits<'_>,
     ) -> Result<Answers, Failure>;
-
-    /// Which keys are at one server each, those of servers that do not answer last.
-    fn apart(&self, keys: &[&str]) -> Vec<Vec<usize>> {
-        vec![(0..keys.len()).collect()]
-    }
 
     /// Puts an ear on a channel, until what is returned is dropped.
     ///

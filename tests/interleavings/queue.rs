@@ -24,7 +24,7 @@ use uuid::Uuid;
 /// No poll ends a sleep: whoever is not told sleeps for ever.
 const NEVER: Duration = Duration::from_secs(1_000_000);
 
-static KIND: Kind = Kind { name: "lock", passed_on: true, shared: false };
+static KIND: Kind = Kind::new("lock");
 
 pub(crate) struct Nobody;
 

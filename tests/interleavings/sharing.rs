@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use uuid::Uuid;
 
-static READ: Kind = Kind { name: "read lock", passed_on: false, shared: true };
+static READ: Kind = Kind { passed_on: false, shared: true, ..Kind::new("read lock") };
 
 /// One lock of one process, for readers that share what they can.
 struct Process {

@@ -1,5 +1,6 @@
 //! The shape of the source: layers, file lengths, function lengths, nothing left undone.
 
+mod kinds;
 mod layers;
 
 use crate::lua;

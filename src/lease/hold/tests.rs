@@ -6,7 +6,7 @@ use crate::base::owner::OwnerId;
 use crate::base::time::Clock;
 use crate::lease::tenure::Nobody;
 
-static KIND: Kind = Kind { name: "lock", passed_on: true, shared: false };
+static KIND: Kind = Kind::new("lock");
 
 /// A hold on a tenure that is held, whose client is gone.
 fn hold() -> Hold {

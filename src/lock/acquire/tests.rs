@@ -1,7 +1,8 @@
 //! A lock that is passed on while its taker goes, or while it is taken away.
 
-use super::super::primitive::{Primitive, Renewed, Take};
+use super::super::primitive::{GroupPrimitive, Primitive, Renewed, Take};
 use crate::lock::waiting::line::Place;
+use crate::lock::waiting::queue::Queue;
 
 use super::*;
 use crate::base::config::HandOff;
@@ -246,12 +247,28 @@ impl Primitive for Gated {
         self.store.release(tenure, left, until)
     }
 
+    fn sweep_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<(), Failure> {
+        tenures.iter().try_for_each(|tenure| self.sweep(tenure, answer_by))
+    }
+
     fn force_unlock(&self, key: &Key, until: Moment) -> Result<bool, Failure> {
         self.store.force_unlock(key, until)
     }
 
     fn time_to_live(&self, key: &Key, until: Moment) -> Result<Option<Option<Duration>>, Failure> {
         self.store.time_to_live(key, until)
+    }
+
+    fn group(&self) -> Option<&dyn GroupPrimitive> {
+        None
+    }
+
+    fn queue(&self, _: &Key) -> Option<&Queue> {
+        None
+    }
+
+    fn leave(&self, _: &Key, _: &[String; 2], _: Moment) -> Result<(), Failure> {
+        Ok(())
     }
 
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {

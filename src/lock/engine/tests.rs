@@ -9,9 +9,9 @@ use crate::registry::current_thread;
 
 const NAME: &str = "n";
 
-static OTHER: Kind = Kind { name: "other lock", passed_on: true, shared: false };
-static SHARED: Kind = Kind { name: "shared lock", passed_on: false, shared: true };
-static MINTED: Kind = Kind { name: "lock with a token", passed_on: false, shared: false };
+static OTHER: Kind = Kind::new("other lock");
+static SHARED: Kind = Kind { passed_on: false, shared: true, ..Kind::new("shared lock") };
+static MINTED: Kind = Kind { passed_on: false, ..Kind::new("lock with a token") };
 
 fn engine() -> Arc<Engine> {
     engine_in_memory(HandOff::default().within(Duration::from_secs(60)))

@@ -2,7 +2,7 @@
 
 use crate::base::error::{Applied, Cause, Result};
 use crate::base::key::Key;
-use crate::base::kind::Kind;
+use crate::base::kind::{Kind, Touched};
 use crate::base::script::Count::Exactly;
 use crate::base::script::scripts;
 use crate::base::signal::{Listening, Semaphore};
@@ -15,16 +15,20 @@ use crate::lease::tenure::Tenure;
 use crate::lock::engine::Engine;
 use crate::lock::forward::answered_by;
 use crate::lock::keys::{IN_TURN, Keys, QUARANTINE};
-use crate::lock::primitive::{Primitive, Renewed, Take};
+use crate::lock::primitive::{GroupPrimitive, Primitive, Renewed, Take};
 use crate::lock::waiting::queue::{Manner, Queue};
 use crate::lock::{Command, RedLock};
 use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Reply, Request};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 /// A hold has a token from the store, so no other may follow it in memory.
-static FENCED: Kind = Kind { name: "fenced lock", passed_on: false, shared: false };
+static FENCED: Kind = Kind {
+    passed_on: false,
+    has_tokens: true,
+    touches: &[Touched { key: counter_of, by: &[&["GET"], &["SET", "0", "NEITHER"]] }],
+    ..Kind::new("fenced lock")
+};
 
 scripts! {
     /// Reply: the token or the holder's PTTL in ms.
@@ -95,7 +99,6 @@ impl FencedLock {
     pub fn new(client: &Client) -> Self {
         let shared = client.of_kind(&FENCED, || {
             let store = Arc::clone(client.store());
-            client.space().config.has_tokens.store(true, SeqCst);
             let keys = Keys::new(Arc::clone(&store), &client.space().config).in_turn(client.space());
             let fenced = Arc::new(Fenced { keys, ttl: client.space().config.token_ttl });
             let primitive = Arc::<Fenced>::clone(&fenced);
@@ -256,10 +259,6 @@ impl Primitive for Fenced {
         self.keys.renew(lane, tenures, lease, answer_by)
     }
 
-    fn each_apart(&self, tenures: &[Arc<Tenure>], ask: &mut dyn FnMut(&[Arc<Tenure>])) {
-        self.keys.each_apart(tenures, ask);
-    }
-
     fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
         let (counter, ttl) = (counter_of(tenure.key()), self.ttl_after(Lease::clamped(tenure.granted_for())));
         self.keys.release_with(Some((&counter, ttl)), tenure, left, answer_by)
@@ -277,13 +276,13 @@ impl Primitive for Fenced {
         self.keys.time_to_live(key, answer_by)
     }
 
-    fn queue(&self, key: &Key) -> Option<&Queue> {
-        self.keys.queue(key)
+    /// The script of groups mints no tokens.
+    fn group(&self) -> Option<&dyn GroupPrimitive> {
+        None
     }
 
-    fn believes_given(&self, tenure: &Tenure, token: Option<u64>) -> bool {
-        token.into_iter().for_each(|token| tenure.token().note(token));
-        token.is_some() && self.keys.believes_given(tenure, token)
+    fn queue(&self, key: &Key) -> Option<&Queue> {
+        self.keys.queue(key)
     }
 
     fn leave(&self, key: &Key, names: &[String; 2], answer_by: Moment) -> Result<(), Failure> {

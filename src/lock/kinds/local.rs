@@ -15,8 +15,8 @@ use crate::lease::hold::{Hold, HoldState};
 use crate::lease::tenure::{Keeper, LossCause, Tenure};
 use crate::lock::engine::Engine;
 use crate::lock::patience::Terms;
-use crate::lock::primitive::{Primitive, Renewed, Take};
-use crate::lock::waiting::queue::Manner;
+use crate::lock::primitive::{GroupPrimitive, Primitive, Renewed, Take};
+use crate::lock::waiting::queue::{Manner, Queue};
 use crate::lock::{Batch, RedLock};
 use crate::store::Health;
 use crate::store::node::{Failure, Lane, Limits};
@@ -282,7 +282,7 @@ impl RedLock for LocalRedLock {
     }
 }
 
-static LOCAL: Kind = Kind { name: "local lock", passed_on: true, shared: false };
+static LOCAL: Kind = Kind { is_of_this_process: true, ..Kind::new("local lock") };
 
 /// The engine of such a lock, which passes it on in this way.
 pub(in crate::lock) fn engine_in_memory(hand_off: HandOff) -> Arc<Engine> {
@@ -360,6 +360,10 @@ impl Primitive for Memory {
         })
     }
 
+    fn sweep_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<(), Failure> {
+        tenures.iter().try_for_each(|tenure| self.sweep(tenure, answer_by))
+    }
+
     fn force_unlock(&self, key: &Key, _: Moment) -> Result<bool, Failure> {
         self.with(key, |locks, _| Ok(locks.remove(key.full()).is_some()))
     }
@@ -368,8 +372,16 @@ impl Primitive for Memory {
         self.with(key, |locks, now| Ok(locks.get(key.full()).map(|entry| Some(entry.ends.since(now)))))
     }
 
-    fn is_of_this_process(&self) -> bool {
-        true
+    fn group(&self) -> Option<&dyn GroupPrimitive> {
+        None
+    }
+
+    fn queue(&self, _: &Key) -> Option<&Queue> {
+        None
+    }
+
+    fn leave(&self, _: &Key, _: &[String; 2], _: Moment) -> Result<(), Failure> {
+        Ok(())
     }
 
     fn listen(&self, _: &Key, _: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {

@@ -28,7 +28,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::Quorum;
 
-static QUORUM: Kind = Kind { name: "quorum lock", passed_on: true, shared: false };
+static QUORUM: Kind = Kind::new("quorum lock");
 
 /// A re-entrant lock on several independent Redis masters, held while more than half of them agree: the Redlock
 /// algorithm. It works on while a minority is down, hangs or is out of reach, at the speed of the others.

@@ -5,7 +5,8 @@ mod sides;
 mod writes;
 
 use crate::base::error::Result;
-use crate::base::kind::Kind;
+use crate::base::key::Side;
+use crate::base::kind::{Kind, Touched};
 use crate::base::value::Value;
 use crate::client::Client;
 use crate::lease::hold::Hold;
@@ -16,14 +17,32 @@ use crate::lock::{Command, RedLock};
 use reads::Reads;
 use sides::Sides;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 use writes::Writes;
 
 /// Threads of a process share a read tenure.
-static READ: Kind = Kind { name: "read lock", passed_on: false, shared: true };
+static READ: Kind = Kind {
+    passed_on: false,
+    shared: true,
+    side: Side::Read,
+    goes_with: Some(&WRITE),
+    touches: TOUCHES,
+    ..Kind::new("read lock")
+};
 
 /// Its thread may read, too, and goes on with that when another one would write already.
-static WRITE: Kind = Kind { name: "write lock", passed_on: false, shared: false };
+static WRITE: Kind =
+    Kind { passed_on: false, side: Side::Write, leaves_marks: true, touches: TOUCHES, ..Kind::new("write lock") };
+
+/// Of both sides: the lock, a time-out, the turn of readers, the mark of writers.
+const TOUCHES: &[Touched] = &[
+    Touched { key: |key| key.full().to_owned(), by: &[&["HGET", "x"], &["HDEL", "x"], &["HGETALL"], &["HKEYS"]] },
+    Touched { key: |key| key.timeout("x"), by: &[&["SET", "0", "NEITHER"]] },
+    Touched { key: |key| key.readers_parts().concat(), by: &[&["GET"], &["SET", "0", "NEITHER"]] },
+    Touched {
+        key: |key| key.writers_parts().concat(),
+        by: &[&["ZADD", "none", "x"], &["ZREVRANGE", "0", "0"], &["ZSCORE", "x"], &["ZREM", "x"]],
+    },
+];
 
 /// Locks with two sides, shared on the wire with Redisson's `RReadWriteLock`: any number may [`read`](Self::read) at the same time,
 /// and who has [`write`](Self::write) is alone. Each side is a [`RedLock`].
@@ -79,7 +98,6 @@ impl ReadWriteLock {
     /// The locks of a client.
     #[must_use]
     pub fn new(client: &Client) -> Self {
-        client.space().config.has_sides.store(true, SeqCst);
         let read = engine_of(client, &READ, Reads::new);
         let write = engine_of(client, &WRITE, Writes::new);
         Self {

@@ -11,7 +11,7 @@ use crate::lock::keys::Keys;
 use crate::lock::{Command, RedLock};
 use std::sync::Arc;
 
-static REENTRANT: Kind = Kind { name: "re-entrant lock", passed_on: true, shared: false };
+static REENTRANT: Kind = Kind::new("re-entrant lock");
 
 /// A re-entrant lock on one Redis server, shared on the wire with Redisson's `RLock`. The usual kind.
 ///

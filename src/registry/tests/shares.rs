@@ -2,7 +2,7 @@
 
 use super::*;
 
-static READ: Kind = Kind { name: "read lock", passed_on: false, shared: true };
+static READ: Kind = Kind { passed_on: false, shared: true, ..Kind::new("read lock") };
 
 fn reading(space: Uuid, opened: bool) -> Hold {
     let tenure = hold("n").tenure().clone();

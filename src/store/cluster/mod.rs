@@ -107,6 +107,10 @@ impl Health for Cluster {
         true
     }
 
+    fn apart(&self, keys: &[&str]) -> Vec<Vec<usize>> {
+        self.keys_by_node(keys)
+    }
+
     fn server_of(&self, resource: &str) -> usize {
         self.routes.number_of(resource)
     }
@@ -144,10 +148,6 @@ impl Store for Cluster {
         limits: Limits<'_>,
     ) -> Result<Answers, Failure> {
         Ok(Batch::new(self, lane, request, shared, limits).run())
-    }
-
-    fn apart(&self, keys: &[&str]) -> Vec<Vec<usize>> {
-        self.keys_by_node(keys)
     }
 
     fn listen(&self, channel: &str, ear: Arc<dyn Ear>) -> std::io::Result<Box<dyn Listening>> {

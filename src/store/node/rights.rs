@@ -7,10 +7,11 @@
 
 use crate::base::config::Config;
 use crate::base::key::{EPOCH, Key, Naming, Side};
+use crate::base::kind::Kind;
 use crate::base::script::Dialect;
+use parking_lot::Mutex;
 use redis::{Arg, Cmd, RedisError, Value};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use uuid::Uuid;
 
 const SCRIPT: &str = include_str!("rights/probe.lua");
@@ -34,8 +35,10 @@ struct Probe {
 /// What all of them come to, for one client.
 pub(super) struct Rights {
     probes: Vec<Probe>,
-    /// Those that only some kinds of locks need, and whether there are any by now.
-    extras: [(Vec<Probe>, Arc<AtomicBool>); 2],
+    /// What kinds of locks there are by now. Some need more.
+    kinds: Arc<Mutex<Vec<&'static Kind>>>,
+    key: Key,
+    dialect: Dialect,
     /// Those that no script may run.
     outside: Vec<Probe>,
 }
@@ -52,20 +55,22 @@ impl Rights {
             let rule = rule_for_all(&config.key_prefix);
             probes.extend([probe(&["GET", &epoch], &rule), probe(&["SET", &epoch, "0", "NEITHER"], &rule)]);
         }
-        let minting = (minting(&key), Arc::clone(&config.has_tokens));
-        let sides = (of_sides(&key.of_side(Side::Read), config, dialect), Arc::clone(&config.has_sides));
-        Self { probes, extras: [minting, sides], outside: outside(config, dialect) }
+        Self { probes, kinds: Arc::clone(&config.kinds), key, dialect, outside: outside(config, dialect) }
     }
 
     /// What asks for all of it.
     pub(super) fn commands(&self) -> impl Iterator<Item = Cmd> {
         let mut script = redis::cmd("EVAL").arg(SCRIPT).arg(0).take();
-        let extras = self.extras.iter().filter(|(_, is_made)| is_made.load(SeqCst)).flat_map(|(probes, _)| probes);
-        for probe in self.probes.iter().chain(extras) {
+        for probe in self.probes.iter().chain(&self.of_kinds()) {
             script.arg(probe.words.len()).arg(&probe.words);
         }
         let outside = self.outside.iter().map(|probe| redis::cmd(&probe.words[0]).arg(&probe.words[1..]).take());
         std::iter::once(script).chain(outside)
+    }
+
+    /// What some kinds of locks need besides.
+    fn of_kinds(&self) -> Vec<Probe> {
+        self.kinds.lock().iter().flat_map(|kind| of_kind(kind, &self.key, self.dialect)).collect()
     }
 
     /// The rules that are missing by what the script found, which was called so, in words for `ACL SETUSER`.
@@ -93,8 +98,8 @@ impl Rights {
         let (at, text): (usize, String) = redis::from_redis_value_ref(error).ok()?;
         // Behind the name of the command, the script and the number of its keys.
         let asked = words.get(at + BEFORE_ARGV..)?;
-        let extras = self.extras.iter().flat_map(|(probes, _)| probes);
-        let probe = self.probes.iter().chain(extras).find(|probe| asked.starts_with(&probe.words))?;
+        let of_kinds = self.of_kinds();
+        let probe = self.probes.iter().chain(&of_kinds).find(|probe| asked.starts_with(&probe.words))?;
         match Lack::of(&text)? {
             Lack::Command => Some(format!("+{}", probe.words[0].to_ascii_lowercase())),
             Lack::Place => Some(probe.place.clone()),
@@ -194,7 +199,6 @@ fn queues(config: &Config, dialect: Dialect) -> bool {
 fn locking(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
     let (full, channel, rule) = (key.full(), key.channel(), rule_for_all(&config.key_prefix));
     let listened = listened(config.naming);
-    let publish = if dialect == Dialect::Sharded { "SPUBLISH" } else { "PUBLISH" };
     vec![
         probe(&["TIME"], ""),
         probe(&["HLEN", full], &rule),
@@ -203,7 +207,7 @@ fn locking(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
         probe(&["HSET", full, "x", "1", "y"], &rule),
         probe(&["PEXPIRE", full, "1"], &rule),
         probe(&["DEL", full], &rule),
-        probe(&[publish, &channel, "0"], listened),
+        probe(&[dialect.publish(), &channel, "0"], listened),
     ]
 }
 
@@ -212,34 +216,19 @@ fn rule_of(whole: &str) -> String {
     rule_for_all(whole.rsplit_once(PROBE).map_or("", |(before, _)| before))
 }
 
-/// What locks with tokens need.
-fn minting(key: &Key) -> Vec<Probe> {
-    let counter = key.token_parts().concat();
-    let rule = rule_of(&counter);
-    vec![probe(&["GET", &counter], &rule), probe(&["SET", &counter, "0", "NEITHER"], &rule)]
-}
-
-/// What read-write locks need.
-fn of_sides(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
-    let [writers, readers] = [key.writers_parts(), key.readers_parts()].map(|parts| parts.concat());
-    let (timeout, channel, full) = (key.timeout("x"), key.channel(), key.full());
-    let [rule, of_timeout] = [&rule_for_all(&config.key_prefix), &rule_of(&timeout)];
-    let (of_writers, of_readers) = (&rule_of(&writers), &rule_of(&readers));
-    let publish = if dialect == Dialect::Sharded { "SPUBLISH" } else { "PUBLISH" };
-    vec![
-        probe(&["HGET", full, "x"], rule),
-        probe(&["HDEL", full, "x"], rule),
-        probe(&["HGETALL", full], rule),
-        probe(&["HKEYS", full], rule),
-        probe(&["SET", &timeout, "0", "NEITHER"], of_timeout),
-        probe(&["GET", &readers], of_readers),
-        probe(&["SET", &readers, "0", "NEITHER"], of_readers),
-        probe(&["ZADD", &writers, "none", "x"], of_writers),
-        probe(&["ZREVRANGE", &writers, "0", "0"], of_writers),
-        probe(&["ZSCORE", &writers, "x"], of_writers),
-        probe(&["ZREM", &writers, "x"], of_writers),
-        probe(&[publish, &channel, "0"], "&redisson_rwlock:*"),
-    ]
+/// What a kind of lock needs besides: a side of a lock has a channel of its own.
+fn of_kind(kind: &Kind, key: &Key, dialect: Dialect) -> Vec<Probe> {
+    let key = key.clone().of_side(kind.side);
+    let channel = key.channel();
+    let rule = format!("&{}:*", channel.split(':').next().unwrap_or_default());
+    let publish = (kind.side != Side::Whole).then(|| probe(&[dialect.publish(), &channel, "0"], &rule));
+    let touched = kind.touches.iter().flat_map(|touched| {
+        let name = (touched.key)(&key);
+        let rule = rule_of(&name);
+        let words = |words: &[&'static str]| [&[words[0], name.as_str()], &words[1..]].concat();
+        touched.by.iter().map(|by| probe(&words(by), &rule)).collect::<Vec<_>>()
+    });
+    touched.chain(publish).collect()
 }
 
 /// What processes need to queue.
@@ -247,7 +236,6 @@ fn queueing(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
     let (queue, mark, members) = (key.queue_parts().concat(), key.mark_parts().concat(), key.members());
     let (of_queue, of_mark) = (rule_of(&queue), rule_of(&mark));
     let count = if dialect == Dialect::Sharded { "SHARDNUMSUB" } else { "NUMSUB" };
-    let publish = if dialect == Dialect::Sharded { "SPUBLISH" } else { "PUBLISH" };
     vec![
         probe(&["HKEYS", key.full()], &rule_for_all(&config.key_prefix)),
         probe(&["PTTL", &mark], &of_mark),
@@ -258,6 +246,6 @@ fn queueing(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
         probe(&["ZREM", &queue, "x"], &of_queue),
         probe(&["ZPOPMIN", &queue, "none"], &of_queue),
         probe(&["PUBSUB", count, &members], ""),
-        probe(&[publish, &members, "0"], "&redlatch_*"),
+        probe(&[dialect.publish(), &members, "0"], "&redlatch_*"),
     ]
 }

@@ -10,8 +10,8 @@ use crate::client::Space;
 use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
 use crate::lock::engine::Engine;
-use crate::lock::primitive::{Primitive, Renewed, Take};
-use crate::lock::waiting::queue::Manner;
+use crate::lock::primitive::{GroupPrimitive, Primitive, Renewed, Take};
+use crate::lock::waiting::queue::{Manner, Queue};
 use crate::registry::{current_thread, registry};
 use crate::store::node::{Failure, Lane, Limits};
 use parking_lot::Mutex;
@@ -20,9 +20,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// There is no server to be spared, so each reader has a tenure of its own: what befalls one befalls no other.
-static READ: Kind = Kind { name: "local read lock", passed_on: false, shared: true };
+static READ: Kind = Kind {
+    passed_on: false,
+    shared: true,
+    goes_with: Some(&WRITE),
+    is_of_this_process: true,
+    ..Kind::new("local read lock")
+};
 
-static WRITE: Kind = Kind { name: "local write lock", passed_on: false, shared: false };
+static WRITE: Kind =
+    Kind { passed_on: false, leaves_marks: true, is_of_this_process: true, ..Kind::new("local write lock") };
 
 /// A [`ReadWriteLock`](crate::ReadWriteLock) without a server: any number may [`read`](Self::read) at the same time, and who has
 /// [`write`](Self::write) is alone.
@@ -225,14 +232,6 @@ impl OfSide {
 }
 
 impl Primitive for OfSide {
-    fn goes_with(&self, kind: &Kind) -> bool {
-        self.side == Side::Read && kind.is(&WRITE)
-    }
-
-    fn leaves_marks(&self) -> bool {
-        self.side == Side::Write
-    }
-
     fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, _: Limits<'_>) -> Result<Take, Failure> {
         let waits = !matches!(manner, Manner::Try);
         self.locks.with(tenure.key(), |lock, now| {
@@ -270,6 +269,10 @@ impl Primitive for OfSide {
         Ok(held)
     }
 
+    fn sweep_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<(), Failure> {
+        tenures.iter().try_for_each(|tenure| self.sweep(tenure, answer_by))
+    }
+
     fn force_unlock(&self, key: &Key, _: Moment) -> Result<bool, Failure> {
         let holders = self.locks.with(key, |lock, _| std::mem::take(lock.of(self.side)));
         self.tell(key);
@@ -280,8 +283,16 @@ impl Primitive for OfSide {
         Ok(self.locks.with(key, |lock, now| lock.end_of(self.side).map(|ends| Some(ends.since(now)))))
     }
 
-    fn is_of_this_process(&self) -> bool {
-        true
+    fn group(&self) -> Option<&dyn GroupPrimitive> {
+        None
+    }
+
+    fn queue(&self, _: &Key) -> Option<&Queue> {
+        None
+    }
+
+    fn leave(&self, _: &Key, _: &[String; 2], _: Moment) -> Result<(), Failure> {
+        Ok(())
     }
 
     fn listen(&self, _: &Key, _: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {

@@ -9,8 +9,8 @@ use crate::base::key::Key;
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Clock, Lease, Moment};
 use crate::lease::tenure::Tenure;
-use crate::lock::primitive::{Primitive, Renewed, Take};
-use crate::lock::waiting::queue::Manner;
+use crate::lock::primitive::{GroupPrimitive, Primitive, Renewed, Take};
+use crate::lock::waiting::queue::{Manner, Queue};
 use crate::store::Health;
 use crate::store::node::{Failure, GRACE, Lane, Limits};
 use crossbeam_channel::{Receiver, bounded};
@@ -355,6 +355,18 @@ impl Primitive for Quorum {
             (_, true) => Ok(Some(left(self.nodes.len(), free, locked))),
             _ => Err(tally.failure(round.open_until())),
         }
+    }
+
+    fn group(&self) -> Option<&dyn GroupPrimitive> {
+        None
+    }
+
+    fn queue(&self, _: &Key) -> Option<&Queue> {
+        None
+    }
+
+    fn leave(&self, _: &Key, _: &[String; 2], _: Moment) -> Result<(), Failure> {
+        Ok(())
     }
 
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {

@@ -3,7 +3,6 @@
 use super::WRITE;
 use super::sides::{Args, Sides, TRUSTS, TURN};
 use crate::base::key::{Key, Side};
-use crate::base::kind::Kind;
 use crate::base::script::Count::{AtLeast, Exactly};
 use crate::base::script::scripts;
 use crate::base::signal::{Listening, Semaphore};
@@ -11,8 +10,8 @@ use crate::base::time::{Lease, Moment};
 use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
 use crate::lock::keys::{QUARANTINE, SERVING, prolongs, takes};
-use crate::lock::primitive::{Primitive, Renewed, Take};
-use crate::lock::waiting::queue::Manner;
+use crate::lock::primitive::{GroupPrimitive, Primitive, Renewed, Take};
+use crate::lock::waiting::queue::{Manner, Queue};
 use crate::registry::{current_thread, registry};
 use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Reply, Request};
 use std::sync::Arc;
@@ -154,14 +153,6 @@ fn only(renewed: Renewed) -> RenewedOne {
 }
 
 impl Primitive for Reads {
-    fn names(&self, key: Key) -> Key {
-        key.of_side(Side::Read)
-    }
-
-    fn goes_with(&self, kind: &Kind) -> bool {
-        kind.is(&WRITE)
-    }
-
     fn take(
         &self,
         tenure: &Arc<Tenure>,
@@ -188,10 +179,6 @@ impl Primitive for Reads {
 
     fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<Renewed, Failure> {
         self.renew_all(lane, tenures, lease, Limits::of_lease(lease, answer_by))
-    }
-
-    fn each_apart(&self, tenures: &[Arc<Tenure>], ask: &mut dyn FnMut(&[Arc<Tenure>])) {
-        self.sides.keys.each_apart(tenures, ask);
     }
 
     /// An inner level is not told to the store.
@@ -222,6 +209,19 @@ impl Primitive for Reads {
 
     fn time_to_live(&self, key: &Key, answer_by: Moment) -> Result<Option<Option<Duration>>, Failure> {
         self.sides.time_to_live(Side::Read, key, answer_by)
+    }
+
+    /// The script of groups knows no sides.
+    fn group(&self) -> Option<&dyn GroupPrimitive> {
+        None
+    }
+
+    fn queue(&self, _: &Key) -> Option<&Queue> {
+        None
+    }
+
+    fn leave(&self, _: &Key, _: &[String; 2], _: Moment) -> Result<(), Failure> {
+        Ok(())
     }
 
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {

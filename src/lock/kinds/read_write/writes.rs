@@ -8,8 +8,8 @@ use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Lease, Moment};
 use crate::lease::tenure::Tenure;
 use crate::lock::keys::QUARANTINE;
-use crate::lock::primitive::{Primitive, Renewed, Take};
-use crate::lock::waiting::queue::Manner;
+use crate::lock::primitive::{GroupPrimitive, Primitive, Renewed, Take};
+use crate::lock::waiting::queue::{Manner, Queue};
 use crate::registry::registry;
 use crate::store::node::{Arg, Failure, Lane, Limits, Request};
 use std::sync::Arc;
@@ -45,14 +45,6 @@ impl Writes {
 }
 
 impl Primitive for Writes {
-    fn names(&self, key: Key) -> Key {
-        key.of_side(Side::Write)
-    }
-
-    fn leaves_marks(&self) -> bool {
-        true
-    }
-
     /// Readers of this process do not come to what is shared while one of it wants to write.
     ///
     /// The mark of a call that waits lasts for longer than a short lease. It is to be taken away for as long: by a release that
@@ -90,10 +82,6 @@ impl Primitive for Writes {
         self.sides.keys.renew(lane, tenures, lease, answer_by)
     }
 
-    fn each_apart(&self, tenures: &[Arc<Tenure>], ask: &mut dyn FnMut(&[Arc<Tenure>])) {
-        self.sides.keys.each_apart(tenures, ask);
-    }
-
     fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
         let args = Args::from_iter(self.releasing(std::slice::from_ref(tenure), left));
         let answer = self.sides.release(&RELEASE_WRITE, &[tenure.key().full()], &args, answer_by)?;
@@ -114,6 +102,19 @@ impl Primitive for Writes {
 
     fn time_to_live(&self, key: &Key, answer_by: Moment) -> Result<Option<Option<Duration>>, Failure> {
         self.sides.time_to_live(Side::Write, key, answer_by)
+    }
+
+    /// The script of groups knows no sides.
+    fn group(&self) -> Option<&dyn GroupPrimitive> {
+        None
+    }
+
+    fn queue(&self, _: &Key) -> Option<&Queue> {
+        None
+    }
+
+    fn leave(&self, _: &Key, _: &[String; 2], _: Moment) -> Result<(), Failure> {
+        Ok(())
     }
 
     /// Also on the ear of its client, which says that its process lives.

@@ -1,5 +1,6 @@
 //! What a ticket listens to, what it is told, and how it asks, at a store whose subscriptions are confirmed by hand.
 
+use super::ears::understood;
 use super::*;
 use crate::base::config::Settings;
 use crate::base::key::Naming;

@@ -1,0 +1,52 @@
+//! Where a kind of lock is named besides its own file: each place that lacks it says so in one line.
+
+use super::{files, root};
+
+/// A place, and what of a kind stands there.
+struct Place(&'static str, &'static str);
+
+/// For each kind.
+const ALWAYS: &[Place] = &[
+    Place("src/lib.rs", "its export, and its row in the table of kinds"),
+    Place("README.md", "its row in the table of kinds"),
+    Place("CHANGELOG.md", "that it is new"),
+    Place("docs/kinds.md", "when it is the right one, and when it is not"),
+    Place("tests/it/conformance.rs", "its line in the table of kinds, or with a place of its own"),
+    Place("tests/it/compiler/traits.rs", "its line among the types that are shared"),
+];
+
+/// For those with a server.
+const WITH_A_SERVER: &[Place] = &[
+    Place("docs/coming-from.md", "what it is called elsewhere"),
+    Place("docs/permissions.md", "what its users need to be granted"),
+    Place("tests/permissions/calls.rs", "its calls, whose rules are taken away one by one"),
+];
+
+/// The types in `src/lock/kinds` that a program makes.
+fn kinds() -> Vec<String> {
+    let all: Vec<_> = files(&root().join("src/lock/kinds")).into_iter().map(|(_, text)| text).collect();
+    let types = all.iter().flat_map(|text| text.split("\npub struct ").skip(1).map(move |rest| (text, rest)));
+    let is_made = |text: &str, name: &str| {
+        let own = text.split(&format!("\nimpl {name} {{\n")).nth(1).map(|rest| rest.split("\n}\n").next().unwrap());
+        own.is_some_and(|own| ["fn new(", "fn connect"].iter().any(|made| own.contains(made)))
+    };
+    let named = types.map(|(text, rest)| (text, rest.split([' ', '<']).next().unwrap().to_owned()));
+    named.filter(|(text, name)| is_made(text, name)).map(|(_, name)| name).collect()
+}
+
+fn lacks(kind: &str, Place(path, what): &Place) -> Option<String> {
+    let text = std::fs::read_to_string(root().join(path)).unwrap();
+    let is_named = text.split(|c: char| !c.is_alphanumeric()).any(|word| word == kind);
+    (!is_named).then(|| format!("{path} does not have {kind}: {what}"))
+}
+
+#[test]
+fn each_kind_is_named_wherever_kinds_are() {
+    let kinds = kinds();
+    assert!(kinds.len() >= 6 && !kinds.contains(&"ReadLock".to_owned()), "{kinds:?}");
+    let here = kinds.iter().flat_map(|kind| ALWAYS.iter().map(move |place| (kind, place)));
+    let away = kinds.iter().filter(|kind| !kind.starts_with("Local"));
+    let away = away.flat_map(|kind| WITH_A_SERVER.iter().map(move |place| (kind, place)));
+    let lacking: Vec<_> = here.chain(away).filter_map(|(kind, place)| lacks(kind, place)).collect();
+    assert!(lacking.is_empty(), "\n{}", lacking.join("\n"));
+}
