@@ -73,10 +73,11 @@ impl Default for HandOff {
 }
 
 impl HandOff {
-    /// Every unlock goes to the server: nothing is passed on or shared, and nobody queues, whatever is set after that. Processes that queue
-    /// leave it the lock now and then, more seldom than to a JVM.
+    /// Every unlock goes to the server: nothing is passed on or shared, and nobody queues. Processes that queue leave it the lock now and
+    /// then, more seldom than to a JVM. It takes no further settings: a client with `HandOff::off().within(..)` is not built.
     pub fn off() -> Self {
-        Self { passes: 0, give_way: Duration::ZERO, queues: false, ..Self::default() }
+        let none = Duration::ZERO;
+        Self { passes: 0, within: none, give_way: none, queues: false, ..Self::default() }
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -331,6 +332,7 @@ impl Config {
             (self.max_hold >= watchdog, "max_hold must be at least watchdog_timeout"),
             (self.token_ttl.is_none_or(|ttl| TOKEN_TTL.contains(&ttl)), "token_ttl must be a day to 36,500 days"),
             (self.hand_off.give_way <= self.response_timeout, "give_way must be at most response_timeout"),
+            (self.hand_off.is_on() || self.hand_off == HandOff::off(), HAND_OFF_RULE),
             ((1..=10_000).contains(&self.pool_size), "pool_size must be 1 to 10,000"),
             (self.key_prefix.len() <= LONGEST_NAME, "key_prefix must be at most 1,024 bytes"),
             (self.app_name.as_deref().is_none_or(is_app_name), APP_NAME_RULE),
@@ -348,6 +350,9 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const TOKEN_TTL: RangeInclusive<Duration> = DAY..=DAY.saturating_mul(36_500);
 
 const REPLICAS_RULE: &str = "sync_replicas must be 1 to 100, within 1 ms to half of response_timeout";
+
+const HAND_OFF_RULE: &str =
+    "HandOff::off() takes no other settings: leave them out, or begin with HandOff::default() in its place";
 
 const NAMING_RULE: &str =
     "naming must be Naming::Redisson in a cluster: with the other one a lock and its channel are in different slots";
@@ -372,6 +377,7 @@ mod tests {
         assert_eq!(config.response_timeout, Duration::from_secs(2));
         let short = Settings { watchdog_timeout: Some(Duration::from_secs(3)), ..Settings::default() };
         assert_eq!(short.derive().unwrap().response_timeout, Duration::from_secs(1));
+        assert!(Settings { hand_off: HandOff::off(), ..Settings::default() }.derive().is_ok());
     }
 
     #[test]
@@ -389,6 +395,13 @@ mod tests {
             (Settings { poll_cap: ms(0), ..Settings::default() }, "poll_cap"),
             (Settings { max_hold: ms(29_999), ..Settings::default() }, "max_hold"),
             (Settings { hand_off: HandOff::default().give_way(Duration::MAX), ..Settings::default() }, "give_way"),
+            (Settings { hand_off: HandOff::off().within(DAY), ..Settings::default() }, "HandOff::off()"),
+            (
+                Settings { hand_off: HandOff::off().within(HandOff::default().within), ..Settings::default() },
+                "HandOff::off()",
+            ),
+            (Settings { hand_off: HandOff::off().give_way(DAY / 100_000), ..Settings::default() }, "HandOff::off()"),
+            (Settings { hand_off: HandOff::off().in_order(), ..Settings::default() }, "HandOff::off()"),
             (Settings { token_ttl: Some(DAY - Duration::from_nanos(1)), ..Settings::default() }, "token_ttl"),
             (Settings { token_ttl: Some(Duration::MAX), ..Settings::default() }, "token_ttl"),
             (Settings { pool_size: Some(0), ..Settings::default() }, "pool_size"),

@@ -206,8 +206,7 @@ fn readers_share_what_their_process_has_until_one_of_it_wants_to_write() {
     let reads = || elsewhere(|| locks.read().try_lock("n").unwrap() && locks.read().unlock("n").is_ok());
     let commands = server.commands_during(|| assert!(reads()));
     assert_eq!(commands, [""; 0], "a share of it needs no word to the server");
-    let off = HandOff::off().within(LONG);
-    let alone = ReadWriteLock::new(&server.builder().hand_off(off).build().unwrap());
+    let alone = ReadWriteLock::new(&server.builder().hand_off(HandOff::off()).build().unwrap());
     let held = alone.read().guard("n").unwrap();
     let commands = server.commands_during(|| elsewhere(|| alone.read().guard("n").unwrap().unlock().unwrap()));
     assert!(!commands.is_empty(), "nothing is shared");
