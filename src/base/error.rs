@@ -410,7 +410,7 @@ fn advice(code: &str) -> &'static str {
         "NOMASTER" => "give the name that SENTINEL MASTERS lists",
         "TOKEN" => "find out what wrote the counter, and give it a number that no token of this lock was above",
         "TWICE" => "give each node of the quorum a server of its own",
-        "MISMATCH" => "give all strict clients of the server the same watchdog_timeout",
+        "MISMATCH" => "give all strict clients the same watchdog_timeout: ClientBuilder::strict says how to change it",
         "READONLY" => "connect to the master",
         "MISCONF" => "the server does not accept writes now, see its log",
         "NOREPLICAS" => "too few of the server's replicas are in reach, see INFO replication",

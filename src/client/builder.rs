@@ -224,10 +224,13 @@ impl<T> ClientBuilder<T> {
     /// - a lease, also one by [`Hold::extend`](crate::Hold::extend), is at most `watchdog_timeout`;
     /// - a key without TTL, `redlatch:epoch` after the prefix. The user needs access to it, GET, SET and INFO.
     ///
-    /// It works among clients that are all strict and have the same `watchdog_timeout`: another value is refused
-    /// with code `MISMATCH`. To change it, stop all clients, delete `redlatch:epoch`, and start them. A client that
-    /// is not strict, or Redisson, takes locks during the quarantine too. What it cannot see is the loss of single
-    /// keys, by eviction or DEL, and what a master granted that was not replicated and whose clients it still answers:
+    /// It works among clients that are all strict and have the same `watchdog_timeout`. The first of them writes its own
+    /// at the server. A client with another one gets no lock there: its call is refused with code `MISMATCH`, and the
+    /// text names both. `build` asks no server and finds no such client, so let all programs read one value. To change
+    /// it, stop all clients, delete `redlatch:epoch`, and start them.
+    ///
+    /// A client that is not strict, or Redisson, takes locks during the quarantine too. Strict mode cannot see the loss of
+    /// single keys, by eviction or DEL, nor what a master granted that was not replicated and whose clients it still answers:
     /// see [`sync_replicas`](Self::sync_replicas).
     ///
     /// ```

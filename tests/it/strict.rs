@@ -83,6 +83,7 @@ fn clients_that_disagree_on_the_quarantine_are_refused() {
     let error = strict_for(&server, LEASE * 2).lock("n").unwrap_err();
     let text = error.to_string();
     assert!(text.contains("MISMATCH") && text.contains("900 ms") && text.contains("1800 ms"), "{text}");
+    assert!(text.contains("ClientBuilder::strict says how to change it"), "{text}");
     drop(locks.guard("n").unwrap());
     clean(&server);
 }
