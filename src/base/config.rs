@@ -349,7 +349,8 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a counter of tokens is kept, if not for ever: far beyond what clocks are put back by.
 const TOKEN_TTL: RangeInclusive<Duration> = DAY..=DAY.saturating_mul(36_500);
 
-const REPLICAS_RULE: &str = "sync_replicas must be 1 to 100, within 1 ms to half of response_timeout";
+const REPLICAS_RULE: &str =
+    "sync_replicas must be 1 to 100, within 1 ms to half of response_timeout; failover_safe has 100 ms";
 
 const HAND_OFF_RULE: &str =
     "HandOff::off() takes no other settings: leave them out, or begin with HandOff::default() in its place";

@@ -256,7 +256,7 @@ impl<T> ClientBuilder<T> {
     /// confirmation: what it frees may be locked again if the master fails then, until this client frees it at the new one.
     ///
     /// What makes a failover safe is this for *all* replicas that may be promoted or can be connected at all, together with
-    /// [`strict`](Self::strict) mode, for all clients alike. WAIT counts replicas and does not name them: with fewer than all, one
+    /// [`strict`](Self::strict) mode, for all clients alike: [`failover_safe`](Self::failover_safe) sets both. WAIT counts replicas and does not name them: with fewer than all, one
     /// that knows nothing may be promoted. Either alone has a hole, and so have clients that have neither, a force unlock, servers
     /// whose clocks disagree by more than a hundredth of a lease, and a replica that is added later without a change of `replicas`.
     ///
@@ -268,7 +268,7 @@ impl<T> ClientBuilder<T> {
     /// use std::time::Duration;
     ///
     /// let client = Client::builder("redis+sentinel://sentinel-0,sentinel-1,sentinel-2/mymaster")
-    ///     .sync_replicas(2, Duration::from_millis(100))
+    ///     .sync_replicas(2, Duration::from_millis(250))
     ///     .strict(true)
     ///     .build()?;
     /// # Ok::<(), redlatch::Error>(())
@@ -276,6 +276,34 @@ impl<T> ClientBuilder<T> {
     pub fn sync_replicas(mut self, replicas: usize, timeout: Duration) -> Self {
         self.settings.replicas = Some(SyncReplicas { count: replicas, timeout });
         self
+    }
+
+    /// A failover that loses no lock: [`strict`](Self::strict) mode, and [`sync_replicas`](Self::sync_replicas) within 100 ms. Each
+    /// of the two has a gap that the other closes. Default off.
+    ///
+    /// `replicas`, 1 to 100, is the number of *all* replicas of a master that can be connected to it or promoted. All clients need
+    /// the same number and the same [`watchdog_timeout`](Self::watchdog_timeout); the docs of the two settings say what else has to
+    /// hold, and the permissions. What it costs:
+    /// - while one replica is missing, nothing is granted or renewed: a call that locks is refused with code `NOREPLICAS`, and holds
+    ///   are lost when their leases end. After a failover the old master is missing until it is back as a replica;
+    /// - a new master grants nothing for one `watchdog_timeout`, and a lease is at most so long;
+    /// - each acquire and each renewal waits until the last of the replicas has it.
+    ///
+    /// For replicas that need more than 100 ms, or a [`response_timeout`](Self::response_timeout) below 200 ms, which `build`
+    /// refuses, set another time by `sync_replicas` after this.
+    ///
+    /// ```no_run
+    /// use redlatch::{Client, RedLockExt, RedisRedLock};
+    ///
+    /// let client = Client::builder("redis+sentinel://sentinel-0,sentinel-1,sentinel-2/mymaster")
+    ///     .failover_safe(2)    // the master has two replicas
+    ///     .build()?;
+    /// let guard = RedisRedLock::new(&client).owned_guard("order:42")?;
+    /// assert_eq!(guard.confirmed_by(), Some((2, 2)));
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    pub fn failover_safe(self, replicas: usize) -> Self {
+        self.strict(true).sync_replicas(replicas, Duration::from_millis(100))
     }
 
     /// How long the counter of a [`FencedLock`](crate::FencedLock)'s tokens stays on the server after the lease of the last hold that a

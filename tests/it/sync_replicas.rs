@@ -262,3 +262,18 @@ fn what_cannot_be_is_refused() {
     }
     assert!(Client::builder("redis://h").sync_replicas(1, second).build().is_ok());
 }
+
+#[test]
+fn failover_safe_is_strict_mode_and_all_replicas_within_100_ms() {
+    let both = Client::builder("redis://h").strict(true).sync_replicas(2, ms(100));
+    assert_eq!(format!("{:?}", Client::builder("redis://h").failover_safe(2)), format!("{both:?}"));
+    let error = Client::builder("redis://h").response_timeout(ms(199)).failover_safe(2).build().unwrap_err();
+    assert!(error.to_string().contains("failover_safe has 100 ms"), "{error}");
+    let group = Group::start();
+    let client = Client::builder(&group.master.url()).watchdog_timeout(ms(900)).failover_safe(2).build().unwrap();
+    let (guard, took) = timed(|| ReentrantLock::new(&client).owned_guard("n").unwrap());
+    assert!(took >= ms(800), "a server that is new to strict mode grants nothing for one lease: {took:?}");
+    assert_eq!(guard.confirmed_by(), Some((2, 2)));
+    guard.unlock().unwrap();
+    group.master.ask::<i64>(&["DEL", "redlatch:epoch"]);
+}
