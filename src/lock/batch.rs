@@ -4,7 +4,6 @@ use super::engine::Engine;
 use super::multi::worse;
 use super::patience::Terms;
 use super::primitive::{GroupPrimitive, TakeAll};
-use crate::base::config::Config;
 use crate::base::error::{Error, Result, is_login};
 use crate::base::key::Key;
 use crate::base::time::Lease;
@@ -13,12 +12,6 @@ use crate::lease::tenure::Tenure;
 use crate::registry::{current_thread, registry};
 use crate::store::node::{Failure, Limits, UNCONFIRMED};
 use std::sync::Arc;
-
-/// What a [`MultiLock`](super::MultiLock) knows of a member: opaque to everybody else.
-#[derive(Clone, Copy)]
-pub struct Batch<'e> {
-    engine: &'e Engine,
-}
 
 /// What became of an attempt to take a group by one command.
 pub(super) enum Together {
@@ -29,48 +22,27 @@ pub(super) enum Together {
     Apart,
 }
 
-impl<'e> Batch<'e> {
-    pub(super) fn new(engine: &'e Engine) -> Self {
-        Self { engine }
-    }
-
-    /// The settings of its client.
-    pub(super) fn config(self) -> &'e Config {
-        &self.engine.space.config
-    }
-
+impl Engine {
     /// Where a lock stands in the order of all locks: its full key, and then its store.
-    pub(super) fn rank(self, resource: &str) -> (String, String) {
-        let space = &self.engine.space;
-        ([&space.config.key_prefix, resource].concat(), self.engine.health.address())
+    pub(super) fn rank(&self, resource: &str) -> (String, String) {
+        ([&self.space.config.key_prefix, resource].concat(), self.health.address())
     }
 
     /// Whether two members that are the same lock can be in one group.
     ///
     /// # Errors
     /// `Config` if they are of one client and of two kinds.
-    pub(super) fn check_goes_with(self, other: Self, resource: &str) -> Result<()> {
-        let [one, other] = [self.engine, other.engine];
-        if one.kind.is(other.kind) || !Arc::ptr_eq(&one.space, &other.space) {
+    pub(super) fn check_goes_with(&self, other: &Self, resource: &str) -> Result<()> {
+        if self.kind.is(other.kind) || !Arc::ptr_eq(&self.space, &other.space) {
             return Ok(());
         }
-        let [one, other] = [one.kind.name, other.kind.name];
+        let [one, other] = [self.kind.name, other.kind.name];
         Err(Error::config(format!(
             "lock {resource:?} is in the group as a {one} and as a {other}: leave one of them out (who has a write lock may read, \
              too)"
         )))
     }
 
-    /// The engine for all members, if they are of one client and its store has the command.
-    pub(super) fn engine_of(mut all: impl Iterator<Item = Option<Self>>) -> Option<&'e Engine> {
-        let first = all.next()??.engine;
-        let joins = |batch: Self| std::ptr::eq(batch.engine, first) && batch.engine.primitive.group().is_some();
-        let same = first.primitive.group().is_some() && all.all(|batch| batch.is_some_and(joins));
-        same.then_some(first)
-    }
-}
-
-impl Engine {
     /// Tries to take several free locks, with different names, for the current thread.
     pub(super) fn take_group(&self, resources: &[&str], terms: &Terms<'_>) -> Result<Together> {
         let Some(store) = self.primitive.group() else { return Ok(Together::Apart) };

@@ -89,12 +89,12 @@ impl Engine {
     }
 
     /// How long a call goes on asking the store, until something else is said.
-    pub(crate) fn patience<'a>(&'a self, resource: &'a str) -> Patience<'a> {
+    pub(super) fn patience<'a>(&'a self, resource: &'a str) -> Patience<'a> {
         Patience::new(&self.space, &*self.health, resource)
     }
 
     /// Tries to acquire the lock for the current thread, with the owner id of this tenure.
-    pub(crate) fn try_take(
+    pub(super) fn try_take(
         &self,
         tenure: &mut Arc<Tenure>,
         asked: Asked,
@@ -206,7 +206,7 @@ impl Engine {
     }
 
     /// One more level for the thread that holds it already; `None` when the caller's wait ended before the store could answer.
-    pub(crate) fn reenter(&self, hold: &Hold, asked: Asked, patience: &Patience<'_>) -> Result<Option<Hold>> {
+    pub(super) fn reenter(&self, hold: &Hold, asked: Asked, patience: &Patience<'_>) -> Result<Option<Hold>> {
         let is_covered = self.is_covered(hold, asked);
         if !is_covered && hold.state() == HoldState::Lost {
             return Err(Error::lost(hold.resource()));

@@ -1,7 +1,7 @@
 //! Who answers the verbs of a [`RedLock`] by asking another: what points to a lock, and a kind, which asks its engine.
 
 use super::engine::Engine;
-use super::{Batch, RedLock, Terms, acquire};
+use super::{RedLock, Terms, acquire};
 use crate::base::error::Result;
 use crate::lease::hold::Hold;
 use std::sync::Arc;
@@ -46,22 +46,23 @@ macro_rules! answered_by {
             $lock.unlock(resource)
         }
 
-        fn batch(&$self) -> Option<$crate::lock::batch::Batch<'_>> {
-            $lock.batch()
+        #[allow(private_interfaces)]
+        fn engine(&$self) -> Option<&$crate::lock::engine::Engine> {
+            $lock.engine()
         }
     };
 }
 
 pub(super) use answered_by;
 
-/// The two verbs of a lock that an engine has from other files, so that it has them all by name.
+/// Two verbs that [`answered_by`] asks for, and that an engine's own files do not have.
 impl Engine {
     pub(super) fn acquire(&self, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
         acquire::acquire(self, resource, terms)
     }
 
-    pub(super) fn batch(&self) -> Option<Batch<'_>> {
-        Some(Batch::new(self))
+    pub(super) fn engine(&self) -> Option<&Self> {
+        Some(self)
     }
 }
 

@@ -75,7 +75,7 @@ use crate::base::error::{Error, Result};
 use crate::base::signal::CancelToken;
 use crate::lease::hold::Hold;
 use crate::registry::current_thread;
-use batch::Batch;
+use engine::Engine;
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -327,10 +327,11 @@ pub trait RedLock: Send + Sync {
         }
     }
 
-    /// What a [`MultiLock`] has to know of its members, where the locks can say it. A wrapper does not pass it on,
-    /// so that its `acquire` and `release` are called.
+    /// What a [`MultiLock`] takes several members by, where the locks have it. A wrapper has none, so that its `acquire` and
+    /// `release` are called. Nobody outside of this crate can call it.
     #[doc(hidden)]
-    fn batch(&self) -> Option<Batch<'_>> {
+    #[allow(private_interfaces)]
+    fn engine(&self) -> Option<&Engine> {
         None
     }
 

@@ -4,7 +4,6 @@ mod guard;
 mod hold;
 mod rounds;
 
-use super::batch::Batch;
 use super::engine::Engine;
 use super::{RedLock, Terms, acquired};
 use crate::base::config::Config;
@@ -104,7 +103,7 @@ struct Member<'l> {
 
 impl<'l> Member<'l> {
     fn new(given: usize, lock: impl RedLock + 'l, resource: String) -> Self {
-        let rank = lock.batch().map_or_else(|| (resource.clone(), String::new()), |batch| batch.rank(&resource));
+        let rank = lock.engine().map_or_else(|| (resource.clone(), String::new()), |engine| engine.rank(&resource));
         Self { lock: Box::new(lock), resource, rank, given }
     }
 
@@ -371,8 +370,8 @@ impl<'l> MultiLock<'l> {
     fn check_kinds(&self) -> Result<()> {
         let of_one_lock = self.members.chunk_by(|one, other| one.rank == other.rank).filter(|same| same.len() > 1);
         for same in of_one_lock {
-            let batches = || same.iter().filter_map(|member| member.lock.batch());
-            let mut pairs = batches().flat_map(|one| batches().map(move |other| (one, other)));
+            let engines = || same.iter().filter_map(|member| member.lock.engine());
+            let mut pairs = engines().flat_map(|one| engines().map(move |other| (one, other)));
             pairs.try_for_each(|(one, other)| one.check_goes_with(other, &same[0].resource))?;
         }
         Ok(())
@@ -388,12 +387,15 @@ impl<'l> MultiLock<'l> {
         self.members.first().map_or("", |member| &member.resource)
     }
 
-    /// The engine that takes these members, in their order, by one command: more than one, and all different.
+    /// The engine that takes these members, in their order, by one command: more than one, all different, of one client and
+    /// one kind, whose store has the command.
     fn engine_of(&self, members: &[usize]) -> Option<&Engine> {
         let rank = |at: &usize| &self.members[*at].rank;
         let differ = members.len() > 1 && members.windows(2).all(|pair| rank(&pair[0]) != rank(&pair[1]));
-        let batches = members.iter().map(|at| self.members[*at].lock.batch());
-        Batch::engine_of(batches).filter(|_| differ)
+        let mut engines = members.iter().map(|at| self.members[*at].lock.engine());
+        let first = engines.next()??;
+        let is_one = engines.all(|engine| engine.is_some_and(|engine| std::ptr::eq(engine, first)));
+        (differ && is_one && first.primitive.group().is_some()).then_some(first)
     }
 
     /// Gives up one level of each of these members, the last first. At `limit` what is left is freed in the background:
@@ -415,7 +417,8 @@ impl<'l> MultiLock<'l> {
 
     /// The longest that a setting of the members' clients allows; of a member that does not say its client, `usual`.
     fn longest(&self, of: fn(&Config) -> Duration, usual: Duration) -> Duration {
-        let spans = self.members.iter().map(|member| member.lock.batch().map_or(usual, |batch| of(batch.config())));
+        let of = |engine: &Engine| of(&engine.space.config);
+        let spans = self.members.iter().map(|member| member.lock.engine().map_or(usual, of));
         spans.max().unwrap_or(usual)
     }
 

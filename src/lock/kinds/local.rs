@@ -13,11 +13,11 @@ use crate::base::unwind::survives_a_panic;
 use crate::client::Space;
 use crate::lease::hold::{Hold, HoldState};
 use crate::lease::tenure::{Keeper, LossCause, Tenure};
+use crate::lock::RedLock;
 use crate::lock::engine::Engine;
 use crate::lock::patience::Terms;
 use crate::lock::primitive::{GroupPrimitive, Primitive, Renewed, Take};
 use crate::lock::waiting::queue::{Manner, Queue};
-use crate::lock::{Batch, RedLock};
 use crate::store::Health;
 use crate::store::node::{Failure, Lane, Limits};
 use parking_lot::Mutex;
@@ -277,8 +277,9 @@ impl RedLock for LocalRedLock {
         self.answer(resource, self.handle.engine.unlock(resource))
     }
 
-    fn batch(&self) -> Option<Batch<'_>> {
-        self.handle.engine.batch()
+    #[allow(private_interfaces)]
+    fn engine(&self) -> Option<&Engine> {
+        Some(&self.handle.engine)
     }
 }
 
