@@ -1,7 +1,6 @@
 //! Several locks of one store taken and released by one command; the accounting of each is the engine's.
 
 use super::engine::Engine;
-use super::multi::worse;
 use super::patience::Terms;
 use super::primitive::{GroupPrimitive, TakeAll};
 use crate::base::error::{Error, Result, is_login};
@@ -155,4 +154,13 @@ impl Engine {
         }
         Some(result)
     }
+}
+
+/// Of what two members say of their release, what is told: the first error, but that a hold was over before it was released
+/// is worse than a release that failed on the wire. Until that was sent, its lock was held.
+pub(super) fn worse(one: Result<()>, other: Result<()>) -> Result<()> {
+    let on_the_wire = |result: &Result<()>| {
+        matches!(result, Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. } | Error::Refused { .. }))
+    };
+    if on_the_wire(&one) && other.is_err() && !on_the_wire(&other) { other } else { one.and(other) }
 }

@@ -4,6 +4,7 @@ mod guard;
 mod hold;
 mod rounds;
 
+use super::batch::worse;
 use super::engine::Engine;
 use super::{RedLock, Terms, acquired};
 use crate::base::config::Config;
@@ -439,15 +440,6 @@ fn share_of(limit: Moment, members: usize) -> Moment {
     let now = Clock::Boot.now();
     let members = u32::try_from(members).unwrap_or(u32::MAX);
     if limit == Moment::MAX { limit } else { now.plus(limit.since(now) / members) }
-}
-
-/// Of what two members say of their release, what is told: the first error, but that a hold was over before it was released
-/// is worse than a release that failed on the wire. Until that was sent, its lock was held.
-pub(super) fn worse(one: Result<()>, other: Result<()>) -> Result<()> {
-    let on_the_wire = |result: &Result<()>| {
-        matches!(result, Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. } | Error::Refused { .. }))
-    };
-    if on_the_wire(&one) && other.is_err() && !on_the_wire(&other) { other } else { one.and(other) }
 }
 
 impl fmt::Debug for MultiLock<'_> {
