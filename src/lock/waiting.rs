@@ -15,3 +15,24 @@ pub(crate) mod line;
 mod policy;
 pub(crate) mod queue;
 pub(crate) mod wait;
+
+use crate::base::time::Moment;
+use std::time::Duration;
+
+/// What an attempt to take the lock found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Take {
+    /// The lock is the tenure's, by the command that was sent then.
+    Acquired(Moment),
+    /// Someone else's, for so long by what the store knows; `None`: without an end.
+    Busy(Option<Duration>),
+    /// Free, but for so long left to others; said to who has no place in the queue.
+    Left(Duration),
+}
+
+impl Take {
+    /// Taken for so many ms; negative: without an end.
+    pub(super) fn busy(left: i64) -> Self {
+        Self::Busy(u64::try_from(left).ok().map(Duration::from_millis))
+    }
+}

@@ -3,6 +3,7 @@
 //! It is advice among clients of ours. Who holds the lock is said by the lock's own key alone, so that whatever happens to
 //! the queue costs time, and never safety. A script that gives the lock writes the first of the queue there. Its message names the ticket.
 
+use super::Take;
 use super::bid::Told;
 use super::company::Company;
 use super::policy::{
@@ -16,7 +17,6 @@ use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::signal::{Deaf, Ear, Listening, Semaphore};
 use crate::base::time::{Clock, Lease, Moment};
-use crate::lock::primitive::Take;
 use crate::store::Store;
 use crate::store::node::{Answer, Arg, Failure, Reply};
 use parking_lot::Mutex;
