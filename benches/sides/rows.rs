@@ -1,8 +1,8 @@
 //! Who reads and who writes in each row, and the table. A row with a round that was not as it was assumed is void.
 
 use crate::Plan;
-use crate::seen::Round;
-use crate::stage::{Readers, Stage, Writer};
+use crate::seen::{Readers, Round, Writer};
+use crate::stage::Stage;
 use crate::support::{Outcome, Samples, cell};
 use std::time::Duration;
 

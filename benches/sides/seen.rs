@@ -1,10 +1,28 @@
-//! What the processes of a round noted, what it shows, and whether all was as it was assumed.
+//! Who takes part in a round, what the processes noted, what it shows, and whether all was as it was assumed.
 
-use crate::stage::{Readers, Writer};
 use crate::support::turns::{MILLI, Turn};
 use crate::support::{Outcome, Samples};
 use crate::worker::PAUSE;
 use std::time::Duration;
+
+/// Who reads, in so many processes.
+pub(crate) struct Readers {
+    pub(crate) processes: usize,
+    pub(crate) threads: usize,
+    pub(crate) hold: Duration,
+    pub(crate) shares: bool,
+    /// What their library does wrong, in a build with mutants.
+    pub(crate) mutant: Option<&'static str>,
+}
+
+/// Who comes to write.
+pub(crate) struct Writer {
+    pub(crate) period: Duration,
+    pub(crate) hold: Duration,
+    pub(crate) patience: Duration,
+    /// Fewer writes show nothing.
+    pub(crate) least: usize,
+}
 
 /// What one process did.
 pub(crate) struct Report {

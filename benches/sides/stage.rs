@@ -1,6 +1,6 @@
 //! One round: starts the processes of readers and of the writer, and collects what they noted.
 
-use crate::seen::{Report, Round, Seen};
+use crate::seen::{Readers, Report, Round, Seen, Writer};
 use crate::support::turns::read;
 use crate::support::{Outcome, connect, monotonic, sent_scripts};
 use crate::worker::{Order, READ, WRITE};
@@ -11,25 +11,6 @@ use std::time::Duration;
 
 /// Until then all processes have read when they start.
 const GET_READY: i64 = 20_000_000;
-
-/// Who reads, in so many processes.
-pub(crate) struct Readers {
-    pub(crate) processes: usize,
-    pub(crate) threads: usize,
-    pub(crate) hold: Duration,
-    pub(crate) shares: bool,
-    /// What their library does wrong, in a build with mutants.
-    pub(crate) mutant: Option<&'static str>,
-}
-
-/// Who comes to write.
-pub(crate) struct Writer {
-    pub(crate) period: Duration,
-    pub(crate) hold: Duration,
-    pub(crate) patience: Duration,
-    /// Fewer writes show nothing.
-    pub(crate) least: usize,
-}
 
 /// A process that reads or writes. Dropping it ends it.
 struct Worker {
