@@ -383,14 +383,6 @@ impl Hold {
         self.inner.hasty.load(SeqCst)
     }
 
-    /// Runs `release`, which may make one attempt only.
-    pub(crate) fn in_haste<T>(&self, release: impl FnOnce() -> T) -> T {
-        self.hurry(true);
-        let result = release();
-        self.hurry(false);
-        result
-    }
-
     /// From now on a release has to be over then, because several share what time there is; `MAX`: no longer so. What is
     /// released later is not sent any more, but freed in the background.
     pub(crate) fn release_within(&self, limit: Moment) {

@@ -10,6 +10,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::slice;
 use std::time::Duration;
 
 /// What guards are marked with: they may be looked at by other threads, but not sent to one. The compiler names it
@@ -119,17 +120,23 @@ impl<P: RedLock> fmt::Debug for Guard<P> {
 impl<P: RedLock> Drop for Guard<P> {
     fn drop(&mut self) {
         if self.armed {
-            log_drop(self.hold.in_haste(|| self.lock.release(&self.hold)), || self.hold.whereabouts());
+            release_in_drop(slice::from_ref(&self.hold), || self.lock.release(&self.hold));
         }
     }
 }
 
-/// Says how the release in a drop failed. A loss was logged when it was found, and after a shutdown there is nothing
-/// left to do.
-pub(super) fn log_drop(released: Result<()>, lock: impl FnOnce() -> String) {
+/// Releases what a guard holds that is dropped, by one attempt, and says how that failed. A loss was logged when it was found, and
+/// after a shutdown there is nothing left to do.
+pub(super) fn release_in_drop(holds: &[Hold], release: impl FnOnce() -> Result<()>) {
+    holds.iter().for_each(|hold| hold.hurry(true));
+    let released = release();
+    holds.iter().for_each(|hold| hold.hurry(false));
     match released {
         Ok(()) | Err(Error::Closed { .. } | Error::Lost { .. }) => {}
-        Err(error) => say!(warn, "a guard of lock {} was dropped: {error}", lock()),
+        Err(error) => {
+            let locks: Vec<_> = holds.iter().map(Hold::whereabouts).collect();
+            say!(warn, "a guard of lock {} was dropped: {error}", locks.join(", "));
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::base::error::Result;
 use crate::base::signal::CancelToken;
 use crate::base::time::Clock;
 use crate::lock::Terms;
-use crate::lock::guard::{OfThisThread, after_work, log_drop};
+use crate::lock::guard::{OfThisThread, after_work, release_in_drop};
 use crate::lock::patience::setters_of_terms;
 use std::fmt;
 use std::marker::PhantomData;
@@ -59,10 +59,8 @@ impl fmt::Debug for GroupGuard<'_> {
 impl Drop for GroupGuard<'_> {
     fn drop(&mut self) {
         if self.armed {
-            self.hold.hurry(true);
             let limit = Clock::Boot.now().plus(self.group.one_answer());
-            log_drop(self.group.release_by(&self.hold, limit), || self.hold.whereabouts());
-            self.hold.hurry(false);
+            release_in_drop(self.hold.holds(), || self.group.release_by(&self.hold, limit));
         }
     }
 }

@@ -117,15 +117,4 @@ impl GroupHold {
         self.holds.iter().for_each(|hold| hold.tell(listener.clone()));
         receiver
     }
-
-    /// Its locks as the log names them.
-    pub(super) fn whereabouts(&self) -> String {
-        let locks: Vec<_> = self.holds.iter().map(Hold::whereabouts).collect();
-        locks.join(", ")
-    }
-
-    /// The next release makes one attempt only, because a `Drop` waits for it.
-    pub(super) fn hurry(&self, hasty: bool) {
-        self.holds.iter().for_each(|hold| hold.hurry(hasty));
-    }
 }
