@@ -5,4 +5,5 @@ pub(crate) mod hold;
 pub(crate) mod nodes;
 pub(crate) mod sweeper;
 pub(crate) mod tenure;
+mod timer;
 pub(crate) mod watchdog;

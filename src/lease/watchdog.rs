@@ -6,12 +6,13 @@
 
 use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
-use crate::base::sync::{Condvar, Mutex, Receiver, Sender, unbounded};
+use crate::base::sync::{Receiver, Sender, unbounded};
 use crate::base::threads::spawn;
 use crate::base::time::{Clock, Lease, Moment};
 use crate::lease::tenure::{Keeper, LossCause, Standing, Tenure};
+use crate::lease::timer::{self, Timer};
 use foldhash::fast::RandomState;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -46,32 +47,30 @@ pub(crate) struct Watchdog {
 }
 
 struct Shared {
-    clock: Clock,
     lease: Duration,
     max_hold: Duration,
-    schedule: Mutex<Schedule>,
-    changed: Condvar,
+    timer: Timer<Job, State>,
     queues: [Receiver<Job>; LANES],
 }
 
-/// Jobs by due time, and the due time of each tenure's own job, so that it can be found again.
-struct Schedule {
-    due: BTreeMap<(Moment, u64, Task), Job>,
-    planned: HashMap<u64, (Moment, Task), RandomState>,
+/// A tenure has one job at most.
+type Schedule = timer::Schedule<Job, State>;
+
+/// What the watchdog keeps under the lock of the schedule.
+struct State {
+    /// The key of each tenure's job in the schedule, by the serial of the tenure.
+    planned: HashMap<u64, (Moment, u64), RandomState>,
     /// Renewals due until then go with those that are due now, in the same commands.
     burst_until: Moment,
-    /// When the timer thread wakes by itself; a job due later need not wake it.
-    wakes_at: Moment,
     /// When every hold had last to be asked for anew. What was asked before that may have been said by a master that is none.
     alarmed_at: Moment,
-    timer_runs: bool,
     /// Whether a worker of each lane runs.
     workers_run: [bool; LANES],
     /// Gone once closed: the workers end when nothing can come any more.
     work: Option<[Sender<Job>; LANES]>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Task {
     /// Prolong it.
     Renew,
@@ -101,25 +100,15 @@ impl Watchdog {
     /// `lease` is what each renewal gives to a tenure that asks for no other; none is made whose lease would end later than `max_hold` after the hold began.
     pub(crate) fn new(lease: Lease, max_hold: Duration, clock: Clock) -> Self {
         let ((usual, usual_jobs), (short, short_jobs)) = (unbounded(), unbounded());
-        let schedule = Schedule {
-            due: BTreeMap::new(),
+        let state = State {
             planned: HashMap::default(),
             burst_until: Moment(0),
-            wakes_at: Moment::MAX,
             alarmed_at: Moment(0),
-            timer_runs: false,
             workers_run: [false; LANES],
             work: Some([usual, short]),
         };
-        let lease = lease.span();
-        let shared = Shared {
-            clock,
-            lease,
-            max_hold,
-            schedule: Mutex::new(schedule),
-            changed: Condvar::new(),
-            queues: [usual_jobs, short_jobs],
-        };
+        let timer = Timer::new(clock, state);
+        let shared = Shared { lease: lease.span(), max_hold, timer, queues: [usual_jobs, short_jobs] };
         Self { shared: Arc::new(shared) }
     }
 
@@ -129,7 +118,10 @@ impl Watchdog {
     /// # Errors
     /// When the timer thread cannot be started.
     pub(crate) fn keep(&self, tenure: &Arc<Tenure>, keeper: Arc<dyn Keeper>) -> std::io::Result<()> {
-        self.shared.start(&mut self.shared.schedule.lock())?;
+        self.shared.timer.schedule.lock().start(|| {
+            let shared = Arc::clone(&self.shared);
+            spawn("redlatch-timer", move || shared.run_timer())
+        })?;
         self.shared.plan(tenure, keeper, Next::Renew(self.shared.first_interval(tenure)), tenure.acquire_sent());
         Ok(())
     }
@@ -143,30 +135,29 @@ impl Watchdog {
 
     /// Whether that was since then.
     pub(crate) fn was_alarmed_since(&self, moment: Moment) -> bool {
-        self.shared.schedule.lock().alarmed_at >= moment
+        self.shared.timer.schedule.lock().state.alarmed_at >= moment
     }
 
     /// Forgets a tenure that ended.
     pub(crate) fn forget(&self, tenure: &Tenure) {
-        self.shared.schedule.lock().forget(tenure.serial());
+        self.shared.timer.schedule.lock().forget(tenure.serial());
     }
 
     /// Ends the threads, at the latest when the command under way is answered.
     pub(crate) fn close(&self) {
-        let mut schedule = self.shared.schedule.lock();
-        schedule.work = None;
-        schedule.planned.clear();
-        let jobs = std::mem::take(&mut schedule.due);
+        let mut schedule = self.shared.timer.close();
+        schedule.state.work = None;
+        schedule.state.planned.clear();
+        let jobs = std::mem::take(&mut schedule.jobs);
         drop(schedule);
         drop(jobs);
-        self.shared.changed.notify_all();
     }
 }
 
 impl Schedule {
     fn forget(&mut self, serial: u64) {
-        if let Some((due, task)) = self.planned.remove(&serial) {
-            self.due.remove(&(due, serial, task));
+        if let Some(key) = self.state.planned.remove(&serial) {
+            self.jobs.remove(&key);
         }
     }
 }
@@ -205,24 +196,16 @@ impl Shared {
     /// The next job if it is due, or a renewal that can go with those that are. One that failed before waits until it is
     /// due: it would be repeated on and on.
     fn pop(&self, schedule: &mut Schedule, now: Moment) -> Option<Job> {
-        let (&(due, serial, task), job) = schedule.due.first_key_value()?;
-        let slack = self.slack(&job.tenure);
+        let (&(due, _), job) = schedule.jobs.first_key_value()?;
+        let burst_until = now.plus(self.slack(&job.tenure));
+        let goes_early = job.task == Task::Renew && !job.tenure.is_suspect();
         if due <= now {
-            schedule.burst_until = now.plus(slack);
-        } else if task != Task::Renew || due > schedule.burst_until.min(now.plus(slack)) || job.tenure.is_suspect() {
+            schedule.state.burst_until = burst_until;
+        } else if !goes_early || due > burst_until.min(schedule.state.burst_until) {
             return None;
         }
-        schedule.planned.remove(&serial);
-        schedule.due.pop_first().map(|(_, job)| job)
-    }
-
-    fn start(self: &Arc<Self>, schedule: &mut Schedule) -> std::io::Result<()> {
-        if !schedule.timer_runs {
-            let shared = Arc::clone(self);
-            spawn("redlatch-timer", move || shared.run_timer())?;
-            schedule.timer_runs = true;
-        }
-        Ok(())
+        schedule.state.planned.remove(&job.tenure.serial());
+        schedule.jobs.pop_first().map(|(_, job)| job)
     }
 
     /// Sets a tenure's next job: its renewal when it is watched, at the latest when half of what is left of its lease is
@@ -232,17 +215,17 @@ impl Shared {
     /// Whether it ended is asked under the lock of the schedule, and whoever ends a tenure removes its job
     /// after that; so a job that comes too late is either not planned or removed.
     fn plan(&self, tenure: &Arc<Tenure>, keeper: Arc<dyn Keeper>, next: Next, asked: Moment) {
-        let mut schedule = self.schedule.lock();
+        let mut schedule = self.timer.schedule.lock();
         schedule.forget(tenure.serial());
         if matches!(tenure.standing(), Standing::Ended | Standing::Pending) {
             return;
         }
-        let now = self.clock.now();
+        let now = self.timer.clock.now();
         let deadline = tenure.deadline().unwrap_or(now);
         let left = deadline.since(now);
         let (due, task) = match next {
             _ if left <= TOO_LATE => (deadline, Task::Expire),
-            _ if asked < schedule.alarmed_at => (now, Task::Verify),
+            _ if asked < schedule.state.alarmed_at => (now, Task::Verify),
             Next::Renew(span) if tenure.is_watched() => (now.plus(span.min(left / 2)), Task::Renew),
             Next::Verify(span) => (now.plus(span.min(left / 2)), Task::Verify),
             _ => (deadline, Task::Expire),
@@ -256,14 +239,14 @@ impl Shared {
         if mutant::is(Mutant::StaysWithOldMaster) {
             return;
         }
-        let mut schedule = self.schedule.lock();
-        let now = self.clock.now();
-        schedule.alarmed_at = now;
-        for (key, job) in std::mem::take(&mut schedule.due) {
+        let mut schedule = self.timer.schedule.lock();
+        let now = self.timer.clock.now();
+        schedule.state.alarmed_at = now;
+        for (key, job) in std::mem::take(&mut schedule.jobs) {
             if is_meant(job.tenure.key().full()) {
                 self.insert(&mut schedule, now, Job { task: Task::Verify, ..job });
             } else {
-                schedule.due.insert(key, job);
+                schedule.jobs.insert(key, job);
             }
         }
     }
@@ -286,40 +269,19 @@ impl Shared {
     }
 
     fn insert(&self, schedule: &mut Schedule, due: Moment, job: Job) {
-        if schedule.work.is_none() {
-            return;
-        }
-        let serial = job.tenure.serial();
-        schedule.planned.insert(serial, (due, job.task));
-        schedule.due.insert((due, serial, job.task), job);
-        if due < schedule.wakes_at {
-            self.changed.notify_one();
+        if !schedule.closed {
+            let serial = job.tenure.serial();
+            let key = self.timer.add(schedule, due, job);
+            schedule.state.planned.insert(serial, key);
         }
     }
 
     fn run_timer(self: &Arc<Self>) {
-        while let Some(job) = self.next_due() {
+        while let Some(job) = self.timer.next(|schedule, now| self.pop(schedule, now)) {
             if catch_unwind(AssertUnwindSafe(|| self.run(job.clone()))).is_err() {
                 fail_closed(&*job.keeper, std::slice::from_ref(&job.tenure));
             }
         }
-    }
-
-    /// Sleeps until a job is due; `None` when closed.
-    fn next_due(&self) -> Option<Job> {
-        let mut schedule = self.schedule.lock();
-        while schedule.work.is_some() {
-            let now = self.clock.now();
-            if let Some(job) = self.pop(&mut schedule, now) {
-                // It looks again before it sleeps: nobody need wake it.
-                schedule.wakes_at = Moment(0);
-                return Some(job);
-            }
-            let first = schedule.due.first_key_value().map(|((due, ..), _)| *due);
-            schedule.wakes_at = first.unwrap_or(Moment::MAX);
-            self.changed.wait_for(&mut schedule, sleep_until(first, now));
-        }
-        None
     }
 
     fn run(self: &Arc<Self>, job: Job) {
@@ -339,7 +301,7 @@ impl Shared {
         // Until that is answered, the next thing to happen is the deadline.
         self.plan(&job.tenure, Arc::clone(&job.keeper), Next::Nothing, Moment::MAX);
         // A deadline that was moved meanwhile, by an extension, is a reason to renew too.
-        let renews = job.tenure.is_watched() && self.may_renew(&job, self.clock.now());
+        let renews = job.tenure.is_watched() && self.may_renew(&job, self.timer.clock.now());
         let task = if renews { Task::Renew } else { job.task };
         if (renews || task == Task::Verify) && !self.dispatch(Job { task, ..job.clone() }) {
             job.tenure.suspect();
@@ -350,11 +312,12 @@ impl Shared {
     /// Hands a job to the workers of its lane, and starts them with the first one. False when none can be started.
     fn dispatch(self: &Arc<Self>, job: Job) -> bool {
         let lane = if self.lease_of(&job.tenure) < self.lease { SHORT } else { USUAL };
-        let mut schedule = self.schedule.lock();
-        let failed = if schedule.workers_run[lane] { Vec::new() } else { self.start_workers(lane) };
-        schedule.workers_run[lane] |= failed.len() < WORKERS[lane];
-        let runs = schedule.workers_run[lane];
-        if let Some(work) = schedule.work.as_ref().filter(|_| runs) {
+        let mut schedule = self.timer.schedule.lock();
+        let state = &mut schedule.state;
+        let failed = if state.workers_run[lane] { Vec::new() } else { self.start_workers(lane) };
+        state.workers_run[lane] |= failed.len() < WORKERS[lane];
+        let runs = state.workers_run[lane];
+        if let Some(work) = state.work.as_ref().filter(|_| runs) {
             let _ = work[lane].send(job);
         }
         drop(schedule);
@@ -383,7 +346,7 @@ impl Shared {
 
     fn carry_out(&self, Group { keeper, task, tenures }: &Group) {
         let doubted: Vec<_> = tenures.iter().map(|tenure| tenure.standing() == Standing::Suspect).collect();
-        let asked = self.clock.now();
+        let asked = self.timer.clock.now();
         let ask = || if *task == Task::Verify { keeper.verify(tenures) } else { keeper.renew(tenures) };
         if catch_unwind(AssertUnwindSafe(ask)).is_err() {
             fail_closed(&**keeper, tenures);
@@ -403,11 +366,6 @@ impl Shared {
             _ => Next::Renew(self.interval(tenure)),
         }
     }
-}
-
-fn sleep_until(first: Option<Moment>, now: Moment) -> Duration {
-    const LONGEST: Duration = Duration::from_secs(3_600);
-    first.map_or(LONGEST, |due| due.since(now).min(LONGEST))
 }
 
 /// Tenures that one command can ask for, by one lease, with their keeper.

@@ -43,6 +43,7 @@ mod source {
         pub(crate) mod hold;
         pub(crate) mod nodes;
         pub(crate) mod tenure;
+        mod timer;
         pub(crate) mod watchdog;
     }
     pub(crate) mod lock {

@@ -80,9 +80,9 @@ fn closing_does_what_is_due_once_and_ends_the_thread() {
     assert_eq!(told.recv_timeout(LONG), Ok(first.serial()));
     sweeper.sweep(&late, keeper, late.now());
     assert_eq!(told.recv_timeout(LONG), Ok(late.serial()));
-    let shared = Arc::downgrade(&sweeper.shared);
+    let timer = Arc::downgrade(&sweeper.timer);
     drop(sweeper);
     assert!(told.recv_timeout(LONG).is_err(), "once, and then its keeper is gone");
     // The keeper goes with its job, while the thread that did it is still on its way out.
-    assert!(is_soon(|| shared.upgrade().is_none()), "and the thread too");
+    assert!(is_soon(|| timer.upgrade().is_none()), "and the thread too");
 }

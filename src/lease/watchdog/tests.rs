@@ -5,6 +5,7 @@ use crate::base::error::Result;
 use crate::base::key::{Key, Naming};
 use crate::base::owner::OwnerId;
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Instant;
 
@@ -89,16 +90,15 @@ impl Scene {
 
     /// Lets time pass, under the lock under which the timer thread looks at it: it does not sleep over it.
     fn go(&self, millis: u64) {
-        let _unlooked = self.watchdog.shared.schedule.lock();
+        let _unlooked = self.watchdog.shared.timer.schedule.lock();
         self.time.fetch_add(millis * 1_000_000, SeqCst);
-        self.watchdog.shared.changed.notify_one();
+        self.watchdog.shared.timer.changed.notify_one();
     }
 
     /// Lets a third of the lease pass, once the next renewal is planned: that comes after the last was told of.
     fn go_to_renewal(&self, tenure: &Tenure) {
-        let renews = |kept: &(Moment, Task)| kept.1 == Task::Renew;
-        let kept = || self.watchdog.shared.schedule.lock().planned.get(&tenure.serial()).is_some_and(renews);
-        eventually("a renewal is planned", kept);
+        let renews = |job: &Job| job.tenure.serial() == tenure.serial() && job.task == Task::Renew;
+        eventually("a renewal is planned", || self.watchdog.shared.timer.schedule.lock().jobs.values().any(renews));
         self.go(lease().millis() / 3);
     }
 }
@@ -132,8 +132,8 @@ fn a_watched_tenure_is_renewed_until_it_is_released() {
     assert!(tenure.is_valid());
     tenure.end();
     scene.watchdog.forget(&tenure);
-    let schedule = scene.watchdog.shared.schedule.lock();
-    assert!(schedule.due.is_empty(), "an ended tenure leaves nothing in the schedule");
+    let schedule = scene.watchdog.shared.timer.schedule.lock();
+    assert!(schedule.jobs.is_empty(), "an ended tenure leaves nothing in the schedule");
 }
 
 #[test]

@@ -25,7 +25,7 @@ const LAYERS: &[Layer] = &[
     apart(&["store"]),
     apart(&["store::moving"]),
     apart(&["store::cluster", "store::fixed", "store::replicas", "store::sentinel"]),
-    together(&["lease::hold", "lease::nodes", "lease::tenure"]),
+    together(&["lease::hold", "lease::nodes", "lease::tenure", "lease::timer"]),
     apart(&["lease::sweeper", "lease::watchdog", "registry"]),
     apart(&["lease::freed"]),
     apart(&["client"]),
