@@ -16,38 +16,25 @@ use crate::base::error::Result;
 use crate::base::key::Key;
 use crate::base::mutant::{self, Mutant};
 use crate::base::owner::OwnerId;
-use crate::base::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::SeqCst};
+use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::base::time::{Clock, Lease, Moment};
-use crate::lease::nodes::Nodes;
+use notes::Notes;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use token::Token;
+use watch::Watch;
 
-mod commands;
+mod notes;
 #[cfg(test)]
 mod tests;
-mod token;
+mod watch;
+pub(crate) use notes::Audience;
 #[cfg(test)]
 pub(crate) use tests::Nobody;
 
 const LOST: u64 = 0;
 const ENDED: u64 = 1;
 const PENDING: u64 = 2;
-
-/// Nobody knows who was told of its release.
-const UNKNOWN: u8 = 0;
-
-/// Who was told of its release, besides this client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Audience {
-    Nobody = 1,
-    /// Somebody who may wait, and has no turn.
-    Others = 2,
-    /// Those who wait, in order.
-    Queue = 3,
-}
 
 /// How a tenure stands right now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,25 +78,16 @@ pub(crate) struct Tenure {
     clock: Clock,
     serial: u64,
     word: AtomicU64,
-    watches: AtomicU32,
-    renewed: AtomicU64,
     /// The lease of the grant or renewal that its deadline is of, ms.
     granted_for: AtomicU64,
     suspect: AtomicBool,
     announced: AtomicBool,
     acquire_sent: AtomicU64,
     hold_began: AtomicU64,
-    overheld: AtomicU64,
-    abandoned: AtomicBool,
-    audience: AtomicU8,
-    nodes: Nodes,
-    /// How many replicas confirmed it last, and how many had to: in one word, zero where none have to.
-    replicas: AtomicU64,
-    token: Token,
-    /// Until when commands of its holder may still be executed.
-    commands_until: AtomicU64,
     open_until: AtomicU64,
     lease_until: AtomicU64,
+    watch: Watch,
+    notes: Notes,
 }
 
 static SERIAL: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
@@ -122,22 +100,15 @@ impl Tenure {
             clock,
             serial: SERIAL.fetch_add(1, SeqCst),
             word: AtomicU64::new(PENDING),
-            watches: AtomicU32::new(0),
-            renewed: AtomicU64::new(0),
             granted_for: AtomicU64::new(0),
             suspect: AtomicBool::new(false),
             announced: AtomicBool::new(false),
             acquire_sent: AtomicU64::new(u64::MAX),
             hold_began: AtomicU64::new(u64::MAX),
-            overheld: AtomicU64::new(0),
-            abandoned: AtomicBool::new(false),
-            audience: AtomicU8::new(UNKNOWN),
-            nodes: Nodes::default(),
-            replicas: AtomicU64::new(0),
-            token: Token::default(),
-            commands_until: AtomicU64::new(0),
             open_until: AtomicU64::new(0),
             lease_until: AtomicU64::new(0),
+            watch: Watch::default(),
+            notes: Notes::default(),
         }
     }
 
@@ -152,28 +123,6 @@ impl Tenure {
     /// The field on the wire, in parts.
     pub(crate) fn field(&self) -> [&str; 3] {
         [&self.owner, self.key.field_end(), ""]
-    }
-
-    /// At which nodes of a quorum it is.
-    pub(crate) fn nodes(&self) -> &Nodes {
-        &self.nodes
-    }
-
-    /// So many replicas confirmed it, and so many had to.
-    pub(crate) fn note_replicas(&self, confirmed: Option<(usize, usize)>) {
-        if let Some((confirmed, required)) = confirmed {
-            self.replicas.store((confirmed as u64) << 32 | required as u64, SeqCst);
-        }
-    }
-
-    pub(crate) fn replicas(&self) -> Option<(usize, usize)> {
-        let word = self.replicas.load(SeqCst);
-        (word != 0).then_some(((word >> 32) as usize, (word & u64::from(u32::MAX)) as usize))
-    }
-
-    /// What it was given with the lock, of a kind that gives tokens. Before the word says that it is held.
-    pub(crate) fn token(&self) -> &Token {
-        &self.token
     }
 
     /// Tells tenures apart, and orders those that are due at the same moment.
@@ -205,44 +154,6 @@ impl Tenure {
     /// It was passed on: what its next hold may last counts from here.
     pub(crate) fn begin_hold(&self) {
         self.hold_began.store(self.now().0, SeqCst);
-    }
-
-    /// The hold that began then was renewed for as long as it may: the next deadline is its last. Whether this is news;
-    /// `None` when it has been passed on meanwhile.
-    ///
-    /// Written before the beginning is looked at again, and whoever takes the tenure over writes the beginning before it
-    /// asks [`was_overheld`](Self::was_overheld): so one of the two sees the other, and the next hold is renewed.
-    pub(crate) fn renew_no_more(&self, since: Moment) -> Option<bool> {
-        let news = self.overheld.swap(since.0, SeqCst) != since.0;
-        (self.hold_began() == since).then_some(news)
-    }
-
-    /// Whether an earlier hold of it reached its cap, so that it has to be watched anew. True once: whoever watches it
-    /// anew puts its next renewal off.
-    pub(crate) fn was_overheld(&self) -> bool {
-        let mark = self.overheld.load(SeqCst);
-        let is_old = mark != 0 && mark != self.hold_began().0;
-        is_old && self.overheld.compare_exchange(mark, 0, SeqCst, SeqCst).is_ok()
-    }
-
-    /// The final release was answered. One node of a quorum that told others is enough.
-    pub(crate) fn note_audience(&self, audience: Audience) {
-        self.audience.fetch_max(audience as u8, SeqCst);
-    }
-
-    /// Who was told of its release; `None` while that is not known.
-    pub(crate) fn audience(&self) -> Option<Audience> {
-        match self.audience.load(SeqCst) {
-            UNKNOWN => None,
-            1 => Some(Audience::Nobody),
-            2 => Some(Audience::Others),
-            _ => Some(Audience::Queue),
-        }
-    }
-
-    /// Why its deadline passed.
-    pub(crate) fn expiry(&self) -> LossCause {
-        if self.overheld.load(SeqCst) == self.hold_began().0 { LossCause::Overheld } else { LossCause::Expired }
     }
 
     /// Books an answered acquire or renewal whose command was sent at `sent`; moves the deadline only forward.
@@ -363,45 +274,6 @@ impl Tenure {
     /// Whether its last renewal failed.
     pub(crate) fn is_suspect(&self) -> bool {
         self.suspect.load(SeqCst)
-    }
-
-    /// Whether the watchdog renews it.
-    pub(crate) fn is_watched(&self) -> bool {
-        self.watches.load(SeqCst) > 0
-    }
-
-    /// A hold that is watched asks for renewals of this lease; another that shares the tenure may ask for a longer one.
-    pub(crate) fn renew_for(&self, lease: Lease) {
-        let of_others = if self.watches.load(SeqCst) > 1 { self.renewed.load(SeqCst) } else { 0 };
-        self.renewed.store(lease.millis().max(of_others), SeqCst);
-    }
-
-    /// What each renewal gives, or gave while it was watched; `None` when no level asked for any.
-    pub(crate) fn renewed_lease(&self) -> Option<Lease> {
-        let millis = self.renewed.load(SeqCst);
-        (millis != 0).then(|| Lease::clamped(std::time::Duration::from_millis(millis)))
-    }
-
-    /// One more hold of it wants to be renewed, or no longer does.
-    pub(crate) fn watch(&self, wanted: bool) {
-        if wanted {
-            self.watches.fetch_add(1, SeqCst);
-        } else {
-            self.watches.fetch_sub(1, SeqCst);
-        }
-    }
-
-    /// Its thread ended without releasing it, so nobody will.
-    ///
-    /// That thread is being torn down, where a logger may panic and a panic ends the process: so this only writes, and
-    /// the watchdog says it.
-    pub(crate) fn abandon(&self) {
-        self.abandoned.store(true, SeqCst);
-    }
-
-    /// Whether it was abandoned. True once, for whoever says so.
-    pub(crate) fn is_found_abandoned(&self) -> bool {
-        self.abandoned.load(SeqCst) && self.abandoned.swap(false, SeqCst)
     }
 
     /// True for the first caller only: whoever tells the world of the loss.
