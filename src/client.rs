@@ -16,7 +16,7 @@ use crate::base::unwind::survives_a_panic;
 use crate::lease::freed::Freed;
 use crate::lease::hold::{Hold, LostHold};
 use crate::lease::sweeper::Sweeper;
-use crate::lease::tenure::{Standing, Tenure};
+use crate::lease::tenure::{Tenure, TenureState};
 use crate::lease::watchdog::Watchdog;
 use crate::registry::{registry, thread_number};
 use crate::store::node::pool_worker;
@@ -159,7 +159,7 @@ impl Space {
 
     /// Puts a tenure with a new owner id in the place of one that ended.
     pub(crate) fn replace_ended(&self, tenure: &mut Arc<Tenure>) {
-        if tenure.standing() == Standing::Ended {
+        if tenure.state() == TenureState::Ended {
             *tenure = self.tenure(tenure.key());
         }
     }
@@ -224,7 +224,7 @@ impl Space {
 fn end(hold: &Hold) {
     let tenure = hold.tenure();
     tenure.end();
-    if let (Standing::Lost, Some(keeper)) = (tenure.standing(), hold.keeper()) {
+    if let (TenureState::Lost, Some(keeper)) = (tenure.state(), hold.keeper()) {
         keeper.lost(tenure, tenure.expiry());
     }
 }

@@ -12,7 +12,7 @@ use crate::base::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Or
 use crate::base::sync::thread::{self, ThreadId};
 use crate::base::time::{Lease, Moment};
 use crate::base::unwind::survives_a_panic;
-use crate::lease::tenure::{Keeper, LossCause, Standing, Tenure};
+use crate::lease::tenure::{Keeper, LossCause, Tenure, TenureState};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -180,11 +180,11 @@ impl Hold {
         match self.inner.end.load(SeqCst) {
             RELEASED => HoldState::Released,
             LOST => HoldState::Lost,
-            _ => match self.inner.tenure.standing() {
-                Standing::Held => HoldState::Held,
-                Standing::Suspect => HoldState::Suspect,
-                Standing::Lost => HoldState::Lost,
-                Standing::Pending | Standing::Ended => HoldState::Released,
+            _ => match self.inner.tenure.state() {
+                TenureState::Held => HoldState::Held,
+                TenureState::Suspect => HoldState::Suspect,
+                TenureState::Lost => HoldState::Lost,
+                TenureState::Pending | TenureState::Ended => HoldState::Released,
             },
         }
     }

@@ -36,9 +36,9 @@ const LOST: u64 = 0;
 const ENDED: u64 = 1;
 const PENDING: u64 = 2;
 
-/// How a tenure stands right now.
+/// The state of a tenure right now. A hold shows less of it, as its `HoldState`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum TenureState {
     Pending,
     Held,
     Suspect,
@@ -215,20 +215,20 @@ impl Tenure {
         false
     }
 
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn state(&self) -> TenureState {
         let valid = self.is_valid();
         match self.word.load(SeqCst) {
-            LOST => Standing::Lost,
-            ENDED => Standing::Ended,
-            PENDING => Standing::Pending,
-            _ if valid && !self.suspect.load(SeqCst) => Standing::Held,
-            _ => Standing::Suspect,
+            LOST => TenureState::Lost,
+            ENDED => TenureState::Ended,
+            PENDING => TenureState::Pending,
+            _ if valid && !self.suspect.load(SeqCst) => TenureState::Held,
+            _ => TenureState::Suspect,
         }
     }
 
     /// Whether its owner id may be sent in another acquire: nothing of it was acquired or left unanswered.
     pub(crate) fn is_unused(&self) -> bool {
-        self.standing() == Standing::Pending && self.open_until().is_none()
+        self.state() == TenureState::Pending && self.open_until().is_none()
     }
 
     /// Until when it is held; `None` when it is not.

@@ -9,7 +9,7 @@ use crate::base::say::say;
 use crate::base::sync::{Receiver, Sender, unbounded};
 use crate::base::threads::spawn;
 use crate::base::time::{Clock, Lease, Moment};
-use crate::lease::tenure::{Keeper, LossCause, Standing, Tenure};
+use crate::lease::tenure::{Keeper, LossCause, Tenure, TenureState};
 use crate::lease::timer::{self, Timer};
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
@@ -217,7 +217,7 @@ impl Shared {
     fn plan(&self, tenure: &Arc<Tenure>, keeper: Arc<dyn Keeper>, next: Next, asked: Moment) {
         let mut schedule = self.timer.schedule.lock();
         schedule.forget(tenure.serial());
-        if matches!(tenure.standing(), Standing::Ended | Standing::Pending) {
+        if matches!(tenure.state(), TenureState::Ended | TenureState::Pending) {
             return;
         }
         let now = self.timer.clock.now();
@@ -289,10 +289,10 @@ impl Shared {
             let lock = job.keeper.whereabouts(&job.tenure);
             say!(warn, "a thread ended while it held lock {lock}: it is no longer renewed");
         }
-        match job.tenure.standing() {
-            Standing::Ended | Standing::Pending => {}
-            Standing::Lost => job.keeper.lost(&job.tenure, job.tenure.expiry()),
-            Standing::Held | Standing::Suspect => self.ask(job),
+        match job.tenure.state() {
+            TenureState::Ended | TenureState::Pending => {}
+            TenureState::Lost => job.keeper.lost(&job.tenure, job.tenure.expiry()),
+            TenureState::Held | TenureState::Suspect => self.ask(job),
         }
     }
 
@@ -345,7 +345,7 @@ impl Shared {
     }
 
     fn carry_out(&self, Group { keeper, task, tenures }: &Group) {
-        let doubted: Vec<_> = tenures.iter().map(|tenure| tenure.standing() == Standing::Suspect).collect();
+        let doubted: Vec<_> = tenures.iter().map(|tenure| tenure.state() == TenureState::Suspect).collect();
         let asked = self.timer.clock.now();
         let ask = || if *task == Task::Verify { keeper.verify(tenures) } else { keeper.renew(tenures) };
         if catch_unwind(AssertUnwindSafe(ask)).is_err() {
@@ -360,9 +360,9 @@ impl Shared {
     /// process was stopped for longer than an answer is waited for.
     fn next(&self, task: Task, tenure: &Tenure, doubted: bool) -> Next {
         let again = if doubted { self.again(tenure) } else { Duration::ZERO };
-        match tenure.standing() {
-            Standing::Suspect if task == Task::Verify => Next::Verify(again),
-            Standing::Suspect => Next::Renew(again),
+        match tenure.state() {
+            TenureState::Suspect if task == Task::Verify => Next::Verify(again),
+            TenureState::Suspect => Next::Renew(again),
             _ => Next::Renew(self.interval(tenure)),
         }
     }

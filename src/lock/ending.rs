@@ -24,7 +24,7 @@ use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::time::Moment;
 use crate::lease::hold::{Hold, HoldState};
-use crate::lease::tenure::{Keeper, LossCause, Standing, Tenure};
+use crate::lease::tenure::{Keeper, LossCause, Tenure, TenureState};
 use crate::registry::{current_thread, registry};
 use std::sync::Arc;
 
@@ -133,7 +133,7 @@ impl Engine {
         if let (Some(deadline), true) = (deadline, valid) {
             return Ok(deadline);
         }
-        if tenure.standing() == Standing::Ended {
+        if tenure.state() == TenureState::Ended {
             // The shutdown of another thread was first: it released the lock, and nothing was lost.
             self.space.check_not_shut(hold.resource())?;
         }

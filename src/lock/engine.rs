@@ -15,7 +15,7 @@ use crate::base::time::{Lease, Moment};
 use crate::base::unwind::survives_a_panic;
 use crate::client::Space;
 use crate::lease::hold::{Hold, HoldState};
-use crate::lease::tenure::{Keeper, LossCause, Standing, Tenure};
+use crate::lease::tenure::{Keeper, LossCause, Tenure, TenureState};
 use crate::registry::{current_thread, is_ending, registry};
 use crate::store::Health;
 use crate::store::node::Failure;
@@ -265,7 +265,7 @@ impl Engine {
             Some(_) => {
                 // Prolonged at the store, but nobody believes in it any more. One that ended has a release of its
                 // own under way, which a sweep would overtake: its caller would be told that it was lost.
-                if tenure.standing() == Standing::Lost {
+                if tenure.state() == TenureState::Lost {
                     self.sweep_now(tenure);
                 }
                 tenure.expiry()
@@ -360,7 +360,7 @@ impl Engine {
             _ => return result,
         }
         // It may have been lost meanwhile, and whoever found that did not know of this.
-        if tenure.standing() == Standing::Lost {
+        if tenure.state() == TenureState::Lost {
             self.sweep_open(tenure);
         }
         result

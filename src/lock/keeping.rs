@@ -9,7 +9,7 @@ use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::time::{Lease, Moment};
 use crate::lease::sweeper::Chore;
-use crate::lease::tenure::{Keeper, LossCause, Standing, Tenure};
+use crate::lease::tenure::{Keeper, LossCause, Tenure, TenureState};
 use crate::registry::registry;
 use crate::store::node::{Failure, Lane};
 use std::collections::BTreeMap;
@@ -223,7 +223,7 @@ impl Keeper for Engine {
     }
 
     fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause) {
-        if tenure.standing() == Standing::Lost {
+        if tenure.state() == TenureState::Lost {
             self.space.watchdog.forget(tenure);
             let is_gone = cause == LossCause::Removed;
             // Its key does not end with its lease, or it may have waited: a master that knows nothing of the hold may have the mark.

@@ -3,7 +3,7 @@
 use crate::base::key::{FullKey, Key, Naming};
 use crate::base::owner::OwnerId;
 use crate::base::time::{Clock, Lease};
-use crate::lease::tenure::{Standing, Tenure};
+use crate::lease::tenure::{Tenure, TenureState};
 use crate::sync::{advance, thread};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +28,8 @@ fn with(tenure: &Arc<Tenure>, act: impl FnOnce(&Tenure) + Send + 'static) -> thr
     thread::spawn(move || act(&tenure))
 }
 
-fn is_over(standing: Standing) -> bool {
-    matches!(standing, Standing::Lost | Standing::Ended)
+fn is_over(state: TenureState) -> bool {
+    matches!(state, TenureState::Lost | TenureState::Ended)
 }
 
 pub(crate) fn an_end_is_for_good_and_there_is_one() {
@@ -42,18 +42,18 @@ pub(crate) fn an_end_is_for_good_and_there_is_one() {
     let losing = with(&tenure, Tenure::lose);
     let passing = thread::spawn(|| advance(Duration::from_secs(4)));
     let watching = with(&tenure, |tenure| {
-        let seen = [(); 4].map(|()| (tenure.is_valid(), tenure.standing()));
+        let seen = [(); 4].map(|()| (tenure.is_valid(), tenure.state()));
         for pair in seen.windows(2).filter(|pair| is_over(pair[0].1)) {
             assert_eq!((false, pair[0].1), pair[1], "it was over");
         }
     });
     let ended_valid = tenure.end();
     assert!(!tenure.is_valid(), "its release is about to be sent");
-    assert_eq!(tenure.standing() == Standing::Ended, ended_valid, "either released or lost");
+    assert_eq!(tenure.state() == TenureState::Ended, ended_valid, "either released or lost");
     for thread in [renewing, losing, passing, watching] {
         thread.join().unwrap();
     }
-    assert_eq!(tenure.standing() == Standing::Ended, ended_valid, "and it stays so");
+    assert_eq!(tenure.state() == TenureState::Ended, ended_valid, "and it stays so");
     assert!(!tenure.confirm(tenure.now(), lease()));
 }
 
@@ -65,11 +65,11 @@ pub(crate) fn whoever_sees_the_deadline_passed_ends_what_a_renewal_did_not_save(
     });
     let passing = thread::spawn(|| advance(Duration::from_secs(3)));
     let was_valid = tenure.is_valid();
-    let standing = tenure.standing();
-    assert!(was_valid || standing == Standing::Lost || tenure.deadline().is_none(), "{standing:?}");
+    let state = tenure.state();
+    assert!(was_valid || state == TenureState::Lost || tenure.deadline().is_none(), "{state:?}");
     renewing.join().unwrap();
     passing.join().unwrap();
-    assert_eq!(tenure.is_valid(), standing != Standing::Lost && tenure.standing() != Standing::Lost);
+    assert_eq!(tenure.is_valid(), state != TenureState::Lost && tenure.state() != TenureState::Lost);
 }
 
 pub(crate) fn a_loss_has_one_teller() {

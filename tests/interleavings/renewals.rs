@@ -3,7 +3,7 @@
 use crate::base::signal::Semaphore;
 use crate::base::time::{Clock, Lease};
 use crate::beliefs::{held, lease};
-use crate::lease::tenure::{Keeper, LossCause, Standing, Tenure};
+use crate::lease::tenure::{Keeper, LossCause, Tenure, TenureState};
 use crate::lease::watchdog::Watchdog;
 use crate::sync::{advance, thread};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ struct Told {
 impl Keeper for Told {
     fn renew(&self, batch: &[Arc<Tenure>]) {
         for tenure in batch {
-            if !tenure.confirm(tenure.now(), lease()) && tenure.standing() == Standing::Lost {
+            if !tenure.confirm(tenure.now(), lease()) && tenure.state() == TenureState::Lost {
                 self.lost(tenure, LossCause::Expired);
             }
         }
@@ -37,7 +37,7 @@ impl Keeper for Told {
     }
 
     fn lost(&self, tenure: &Arc<Tenure>, _: LossCause) {
-        assert_eq!(tenure.standing(), Standing::Lost);
+        assert_eq!(tenure.state(), TenureState::Lost);
         if tenure.announce_once() {
             self.tellings.fetch_add(1, SeqCst);
             self.losses.release();
@@ -73,7 +73,7 @@ pub(crate) fn what_is_watched_is_renewed_until_it_is_released() {
     assert!(tenure.end());
     watchdog.forget(&tenure);
     passing.join().unwrap();
-    assert_eq!(tenure.standing(), Standing::Ended, "no renewal brings it back");
+    assert_eq!(tenure.state(), TenureState::Ended, "no renewal brings it back");
     await_forgotten(&tenure);
     watchdog.close();
 }
@@ -85,7 +85,7 @@ pub(crate) fn a_deadline_that_comes_before_all_others_is_not_slept_through() {
     watchdog.keep(&near, Arc::<Told>::clone(&told) as _).unwrap();
     advance(DUE * 4);
     assert!(told.losses.acquire(Duration::MAX));
-    assert_eq!((near.standing(), far.standing()), (Standing::Lost, Standing::Held));
+    assert_eq!((near.state(), far.state()), (TenureState::Lost, TenureState::Held));
     watchdog.close();
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn a_loss_is_told_once_whoever_notices_it() {
     removing.join().unwrap();
     watchdog.close();
     assert_eq!(told.tellings.load(SeqCst), 1);
-    assert_eq!(tenure.standing(), Standing::Lost);
+    assert_eq!(tenure.state(), TenureState::Lost);
 }
 
 pub(crate) fn closing_ends_the_threads_whatever_is_due() {

@@ -3,7 +3,7 @@
 use crate::base::key::{Key, Naming};
 use crate::base::owner::OwnerId;
 use crate::base::time::{Clock, Lease, Moment};
-use crate::lease::tenure::{Standing, Tenure};
+use crate::lease::tenure::{Tenure, TenureState};
 use crate::state::Tick;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -62,10 +62,10 @@ fn revive(tenure: &Tenure, word: Word) {
 }
 
 fn word_of(tenure: &Tenure) -> Word {
-    match (tenure.deadline(), tenure.standing()) {
+    match (tenure.deadline(), tenure.state()) {
         (Some(deadline), _) => Word::Until(deadline.0),
-        (None, Standing::Lost) => Word::Lost,
-        (None, Standing::Ended) => Word::Ended,
+        (None, TenureState::Lost) => Word::Lost,
+        (None, TenureState::Ended) => Word::Ended,
         (None, _) => Word::Pending,
     }
 }

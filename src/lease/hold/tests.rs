@@ -22,7 +22,7 @@ fn how_a_hold_ended_does_not_depend_on_its_tenure() {
     lost.close(false);
     assert_eq!((released.state(), lost.state()), (HoldState::Released, HoldState::Lost));
     for hold in [released, lost] {
-        assert_eq!(hold.tenure().standing(), Standing::Held);
+        assert_eq!(hold.tenure().state(), TenureState::Held);
         assert!(!hold.is_valid() && hold.remaining().is_zero() && hold.count() == 0);
     }
 }

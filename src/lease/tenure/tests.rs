@@ -47,7 +47,7 @@ fn validity_counts_from_the_sending() {
     assert!(tenure.is_valid());
     go(&time, 1);
     assert!(!tenure.is_valid());
-    assert_eq!(tenure.standing(), Standing::Lost);
+    assert_eq!(tenure.state(), TenureState::Lost);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn an_acquire_answered_after_its_validity_holds_nothing() {
     let sent = tenure.now();
     go(&time, 990);
     assert!(!tenure.confirm(sent, lease(1_000)));
-    assert_eq!(tenure.standing(), Standing::Pending);
+    assert_eq!(tenure.state(), TenureState::Pending);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_renewal_answered_after_the_deadline_writes_lost() {
     let sent = tenure.now();
     go(&time, 600);
     assert!(!tenure.confirm(sent, lease(1_000)), "the reply came after the deadline");
-    assert_eq!(tenure.standing(), Standing::Lost);
+    assert_eq!(tenure.state(), TenureState::Lost);
     assert!(!tenure.confirm(tenure.now(), lease(1_000)), "lost is for good");
 }
 
@@ -88,7 +88,7 @@ fn a_release_beats_renewals_and_losses() {
     assert!(tenure.end());
     assert!(!tenure.confirm(tenure.now(), lease(1_000)));
     tenure.lose();
-    assert_eq!(tenure.standing(), Standing::Ended);
+    assert_eq!(tenure.state(), TenureState::Ended);
     assert!(!tenure.end(), "only the first release was of a valid hold");
 }
 
@@ -98,7 +98,7 @@ fn a_tenure_past_its_deadline_does_not_end_valid() {
     assert!(tenure.confirm(tenure.now(), lease(1_000)));
     go(&time, 2_000);
     assert!(!tenure.end());
-    assert_eq!(tenure.standing(), Standing::Lost);
+    assert_eq!(tenure.state(), TenureState::Lost);
 }
 
 /// What becomes of a deadline that was seen passed, when the word was changed before that could be written.
@@ -136,7 +136,7 @@ fn fault_39_a_hold_is_over_after_a_suspend() {
     assert!(!tenure.is_valid(), "the first look after it");
     assert!(!tenure.confirm(sent, lease(30_000)), "the answer to a renewal that was sent before it");
     assert!(!tenure.confirm(tenure.now(), lease(30_000)), "a renewal after it");
-    assert!(!tenure.end() && tenure.standing() == Standing::Lost);
+    assert!(!tenure.end() && tenure.state() == TenureState::Lost);
 }
 
 #[test]
@@ -144,10 +144,10 @@ fn suspicion_passes_with_a_confirmed_renewal() {
     let (tenure, _) = tenure();
     assert!(tenure.confirm(tenure.now(), lease(1_000)));
     tenure.suspect();
-    assert_eq!(tenure.standing(), Standing::Suspect);
+    assert_eq!(tenure.state(), TenureState::Suspect);
     assert!(tenure.is_valid());
     assert!(tenure.confirm(tenure.now(), lease(1_000)));
-    assert_eq!(tenure.standing(), Standing::Held);
+    assert_eq!(tenure.state(), TenureState::Held);
 }
 
 #[test]

@@ -211,7 +211,7 @@ fn nothing_is_renewed_beyond_the_cap() {
     assert!(tenure.is_valid(), "what the last renewal gave is believed in for 889 ms");
     scene.go(1);
     assert_eq!(told.recv_timeout(LONG), Ok(("lost", tenure.serial())));
-    assert_eq!(tenure.standing(), Standing::Lost);
+    assert_eq!(tenure.state(), TenureState::Lost);
 }
 
 /// Tells that it was asked to renew, and comes back when it is let go.

@@ -5,7 +5,7 @@ use super::node::At;
 use crate::base::error::Applied;
 use crate::base::say::say;
 use crate::base::time::{Lease, Moment};
-use crate::lease::tenure::{Standing, Tenure};
+use crate::lease::tenure::{Tenure, TenureState};
 use crate::lock::primitive::{Primitive, Take};
 use crate::lock::waiting::queue::Manner;
 use crate::store::node::{Failure, Lane, Limits};
@@ -19,7 +19,7 @@ pub(super) fn take_at(
     lease: Lease,
     answer_by: Moment,
 ) -> Result<Take, Failure> {
-    let over = || matches!(tenure.standing(), Standing::Ended | Standing::Lost);
+    let over = || matches!(tenure.state(), TenureState::Ended | TenureState::Lost);
     let taken = ready.and_then(|()| match over() {
         true => Err(at.unreached("the round is over")),
         false => at.keys.take(tenure, lease, Manner::Try, Limits::of_lease(lease, answer_by)),

@@ -6,7 +6,7 @@ use crate::base::mutant::{self, Mutant};
 use crate::base::sync::thread::ThreadId;
 use crate::base::time::{Lease, Moment};
 use crate::lease::hold::Hold;
-use crate::lease::tenure::{Audience, Standing, Tenure};
+use crate::lease::tenure::{Audience, Tenure, TenureState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ impl Seat {
     /// that cannot have the tenure gets its own.
     pub(super) fn is_occupied(&self) -> bool {
         self.hold.as_ref().filter(|hold| !hold.kind().shared).is_some_and(|hold| {
-            matches!(hold.tenure().standing(), Standing::Held | Standing::Suspect | Standing::Ended)
+            matches!(hold.tenure().state(), TenureState::Held | TenureState::Suspect | TenureState::Ended)
         })
     }
 
@@ -159,7 +159,7 @@ impl Seat {
     pub(super) fn is_passable(&self, hold: &Hold, bounds: &HandOff, now: Moment, lease: Duration) -> bool {
         let tenure = hold.tenure();
         let is_usual = tenure.renewed_lease().is_none_or(|own| own.span() == lease);
-        let is_sure = is_usual && tenure.is_watched() && tenure.standing() == Standing::Held;
+        let is_sure = is_usual && tenure.is_watched() && tenure.state() == TenureState::Held;
         let is_done = tenure.commands_open_for().is_none();
         let left = tenure.deadline().map_or(Duration::ZERO, |deadline| deadline.since(now));
         let lasts = (lease.min(tenure.granted_for()) / 2..=lease).contains(&left);
@@ -208,7 +208,7 @@ impl Seat {
         let is_open = |hold: &&Hold| hold.tenure().serial() == serial && hold.is_of_kind(kind);
         let first = self.in_force().find(is_open)?;
         let gives_enough = first.tenure().is_watched() && first.tenure().renewed_lease() >= renewed;
-        if !gives_enough || first.tenure().standing() != Standing::Held || first.tenure().now() >= until {
+        if !gives_enough || first.tenure().state() != TenureState::Held || first.tenure().now() >= until {
             return None;
         }
         let next = first.share_with(thread, renewed);
