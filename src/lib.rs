@@ -165,8 +165,8 @@
 // | lease, validity, deadline | what the server keeps; what its holder may believe of that; when that belief ends |
 // | held, suspect, lost, ended | surely ours; a renewal failed; it ended under its holder; its holder ended it. `ending.rs` has the table |
 // | renew, watch, cap | prolong a tenure; want that, by a level; how long one hold is renewed at most |
-// | seat, kept, shared | who of this process has a lock; released, for the next thread of it; several threads have it. `seat.rs` has the table |
-// | line, head, parked | who of this process waits; the one that contends at the store; the others, in order of arrival |
+// | holders, kept, shared | who of this process has a lock; released, for the next thread of it; several threads have it. `holders.rs` has the table |
+// | line, head, parked | the `Waiters` of this process; the one that contends at the store; the others, in order of arrival |
 // | queue, ticket, rank | the processes that wait, in order of arrival, at the store; one wait in it; how many are before it |
 // | offer, name, give | for how long a waiting call may have the lock before it asks again; what it is in the queue since its last ask; write the first of the queue into a free lock, and tell it |
 // | ear, members | the channel on which a client alone is told; that on which ours are counted. *Foreigners* listen to a lock and are not among them |

@@ -4,10 +4,10 @@
 //! No lock of a shard is ever held across I/O.
 
 mod entry;
-mod line;
-mod mark;
-mod seat;
+mod holders;
+mod thread;
 mod waiter;
+mod waiters;
 
 use crate::base::config::HandOff;
 use crate::base::kind::Kind;
@@ -27,8 +27,8 @@ use uuid::Uuid;
 
 use entry::ThreadEntry;
 pub(crate) use entry::{Entered, Left};
-use mark::count_holds;
-pub(crate) use mark::{current_thread, is_ending, thread_number};
+use thread::count_holds;
+pub(crate) use thread::{current_thread, is_ending, thread_number};
 pub(crate) use waiter::{Lent, Waiter};
 
 #[cfg(test)]
@@ -134,7 +134,7 @@ impl Registry {
 
     /// Whether another call of this process waits for a lock.
     pub(crate) fn is_awaited(&self, space: Uuid, key: &str) -> bool {
-        self.look(space, key, |entry| Some(!entry.line.is_empty())).unwrap_or(false)
+        self.look(space, key, |entry| Some(!entry.waiters.is_empty())).unwrap_or(false)
     }
 
     /// Comes to a lock without waiting: what can be said without the wire; `None` means ask the server.
@@ -175,7 +175,7 @@ impl Registry {
     /// Nobody may come to share a tenure any more.
     pub(crate) fn shut(&self, space: Uuid, key: &str) {
         self.look_mut(space, key, |entry| {
-            entry.seat.shut(None);
+            entry.holders.shut(None);
             Some(())
         });
     }
@@ -218,7 +218,7 @@ impl Registry {
 
     /// Something may have changed: the waiter that contends should look.
     pub(crate) fn wake(&self, space: Uuid, key: &str) {
-        if let Some(head) = self.look(space, key, |entry| entry.line.head().cloned()) {
+        if let Some(head) = self.look(space, key, |entry| entry.waiters.head().cloned()) {
             head.semaphore.release();
         }
     }
@@ -228,7 +228,7 @@ impl Registry {
         let mut holds = Vec::new();
         self.each(|key, entry| {
             if key.space == space {
-                holds.extend(entry.lost.iter().chain(entry.seat.holds()).cloned());
+                holds.extend(entry.lost.iter().chain(entry.holders.holds()).cloned());
             }
         });
         holds
@@ -239,8 +239,8 @@ impl Registry {
         let (mut holds, mut waiters) = (0, 0);
         self.each(|key, entry| {
             if key.space == space {
-                holds += entry.seat.in_force().count();
-                waiters += entry.line.len();
+                holds += entry.holders.in_force().count();
+                waiters += entry.waiters.len();
             }
         });
         (holds, waiters)
@@ -250,7 +250,7 @@ impl Registry {
     pub(crate) fn wake_all(&self, space: Uuid) {
         self.each(|key, entry| {
             if key.space == space {
-                entry.line.iter().for_each(|waiter| waiter.semaphore.release());
+                entry.waiters.iter().for_each(|waiter| waiter.semaphore.release());
             }
         });
     }

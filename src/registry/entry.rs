@@ -1,9 +1,9 @@
 //! What this process knows of one lock, and every step from one holder to the next. No I/O, no clock of its own.
 
-use super::line::Line;
-use super::mark::current_thread;
-use super::seat::Seat;
+use super::holders::Holders;
+use super::thread::current_thread;
 use super::waiter::Waiter;
+use super::waiters::Waiters;
 use crate::base::config::HandOff;
 use crate::base::kind::Kind;
 use crate::base::sync::atomic::Ordering::Relaxed;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// What this process knows of one lock: who has it, and who waits.
 ///
-/// While the seat is occupied nobody of this process contends on the wire. Otherwise the head of the line does, alone,
+/// While the lock is occupied nobody of this process contends on the wire. Otherwise the head of the line does, alone,
 /// and the others are parked behind it in order of arrival. A release passes the tenure on to the first of them, or ends
 /// it on the wire and promotes them.
 ///
@@ -30,24 +30,24 @@ use std::time::Duration;
 /// contends whoever has the lock.
 #[derive(Default)]
 pub(super) struct ThreadEntry {
-    pub(super) seat: Seat,
-    pub(super) line: Line,
+    pub(super) holders: Holders,
+    pub(super) waiters: Waiters,
     /// Lost holds with levels still to be unlocked, beside whatever came after them.
     pub(super) lost: Vec<Hold>,
 }
 
 impl ThreadEntry {
     pub(super) fn of(&self, thread: ThreadId) -> Option<&Hold> {
-        self.lost.iter().chain(self.seat.in_force()).find(|hold| hold.thread() == thread)
+        self.lost.iter().chain(self.holders.in_force()).find(|hold| hold.thread() == thread)
     }
 
     /// Whatever tenure of this lock may still be believed in.
     pub(super) fn believed(&self) -> impl Iterator<Item = &Hold> {
-        self.lost.iter().filter(|hold| hold.tenure().is_valid()).chain(self.seat.holds())
+        self.lost.iter().filter(|hold| hold.tenure().is_valid()).chain(self.holders.holds())
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.seat.is_empty() && self.lost.is_empty() && self.line.is_empty()
+        self.holders.is_empty() && self.lost.is_empty() && self.waiters.is_empty()
     }
 
     /// The current thread comes and does not wait: what can be said without the wire. It can go on with tenures of the
@@ -60,14 +60,14 @@ impl ThreadEntry {
         if let Some(hold) = takes.and_then(|kind| self.join(kind, thread)) {
             return Some(Entered::Granted(hold));
         }
-        self.seat.in_force().next().filter(|hold| hold.is_valid() && !hold.kind().shared).map(|_| Entered::Sibling)
+        self.holders.in_force().next().filter(|hold| hold.is_valid() && !hold.kind().shared).map(|_| Entered::Sibling)
     }
 
     /// What a thread that comes can have without a word to the server: the kept tenure, or a share of one that nobody
     /// waits to see ended.
     fn join(&mut self, kind: &'static Kind, thread: ThreadId) -> Option<Hold> {
-        let kept = self.seat.take_kept(kind, thread);
-        kept.or_else(|| if self.line.is_empty() { self.seat.share(kind, thread) } else { None })
+        let kept = self.holders.take_kept(kind, thread);
+        kept.or_else(|| if self.waiters.is_empty() { self.holders.share(kind, thread) } else { None })
     }
 
     /// A call comes to wait, of a thread that has no hold here.
@@ -75,23 +75,23 @@ impl ThreadEntry {
         if let Some(hold) = waiter.takes.and_then(|kind| self.join(kind, waiter.thread)) {
             return Entered::Granted(hold);
         }
-        if self.line.is_empty() && !self.seat.is_occupied() {
-            self.line.lead(waiter);
+        if self.waiters.is_empty() && !self.holders.is_occupied() {
+            self.waiters.lead(waiter);
             return Entered::Head;
         }
-        self.line.park(waiter);
+        self.waiters.park(waiter);
         self.place_of(waiter)
     }
 
     fn place_of(&mut self, waiter: &Arc<Waiter>) -> Entered {
         self.promote();
-        if self.line.is_head(waiter) { Entered::Head } else { Entered::Parked }
+        if self.waiters.is_head(waiter) { Entered::Head } else { Entered::Parked }
     }
 
     /// Lets the next waiter contend, once the lock is not occupied and nobody does.
     fn promote(&mut self) {
-        if !self.seat.is_occupied() {
-            self.line.promote();
+        if !self.holders.is_occupied() {
+            self.waiters.promote();
         }
     }
 
@@ -99,15 +99,15 @@ impl ThreadEntry {
     pub(super) fn settle(&mut self, hold: &Hold) {
         if !hold.kind().shared {
             // Out of the way; they stay while their threads still have to unlock them.
-            self.lost.extend(self.seat.empty());
+            self.lost.extend(self.holders.empty());
         }
-        self.seat.settle(hold);
+        self.holders.settle(hold);
     }
 
     /// Opens the tenure of a hold until then: those in front of the line who can share it do.
     pub(super) fn open(&mut self, hold: &Hold, until: Moment) {
-        self.seat.open(hold, until);
-        while self.grant(|seat, kind, thread| seat.share(kind, thread)) {}
+        self.holders.open(hold, until);
+        while self.grant(|holders, kind, thread| holders.share(kind, thread)) {}
     }
 
     /// Passes the tenure of a hold that its thread gives up on to a parked thread, or leaves it to those who share it.
@@ -115,18 +115,18 @@ impl ThreadEntry {
     /// reached, or less than half of the watchdog's `lease`, or of what it was given, is left; or more than all of it, for
     /// the next thread did not ask for so much.
     pub(super) fn pass_on(&mut self, hold: &Hold, bounds: &HandOff, lease: Duration) -> bool {
-        if self.seat.leave_or_shut(hold) {
+        if self.holders.leave_or_shut(hold) {
             return true;
         }
         if !self.has_taker(hold) {
             return false;
         }
         let now = hold.tenure().now();
-        if !self.seat.is_passable(hold, bounds, now, lease) {
+        if !self.holders.is_passable(hold, bounds, now, lease) {
             return false;
         }
-        if self.seat.keep(hold, now, bounds.turn) {
-            self.line.rouse();
+        if self.holders.keep(hold, now, bounds.turn) {
+            self.waiters.rouse();
         } else {
             self.grant_kept();
         }
@@ -136,22 +136,22 @@ impl ThreadEntry {
     /// Whether the first parked one can go on with the tenure, without a word to the server.
     fn has_taker(&self, hold: &Hold) -> bool {
         hold.kind().passed_on
-            && self.line.first().and_then(|first| first.takes).is_some_and(|kind| hold.is_of_kind(kind))
+            && self.waiters.first().and_then(|first| first.takes).is_some_and(|kind| hold.is_of_kind(kind))
     }
 
     /// Gives the kept tenure to the first parked one. A tenure that was lost meanwhile is no gift: then the first stays
     /// in the line, and looks.
     pub(super) fn grant_kept(&mut self) {
-        if !self.grant(|seat, kind, thread| seat.take_kept(kind, thread)) {
-            self.line.wake_first();
+        if !self.grant(|holders, kind, thread| holders.take_kept(kind, thread)) {
+            self.waiters.wake_first();
         }
     }
 
     /// Gives the first parked one what it can have. From here on it has it, whatever else happens to its wait.
-    fn grant(&mut self, give: impl FnOnce(&mut Seat, &'static Kind, ThreadId) -> Option<Hold>) -> bool {
-        let Some(first) = self.line.first().map(Arc::clone) else { return false };
-        let Some(hold) = first.takes.and_then(|kind| give(&mut self.seat, kind, first.thread)) else { return false };
-        self.line.serve_first();
+    fn grant(&mut self, give: impl FnOnce(&mut Holders, &'static Kind, ThreadId) -> Option<Hold>) -> bool {
+        let Some(first) = self.waiters.first().map(Arc::clone) else { return false };
+        let Some(hold) = first.takes.and_then(|kind| give(&mut self.holders, kind, first.thread)) else { return false };
+        self.waiters.serve_first();
         *first.granted.lock() = Some(hold);
         first.semaphore.release();
         true
@@ -163,8 +163,8 @@ impl ThreadEntry {
         if let Some(hold) = waiter.take_granted() {
             return Entered::Granted(hold);
         }
-        if let Some(hold) = waiter.takes.and_then(|kind| self.seat.take_kept(kind, waiter.thread)) {
-            self.line.forget(waiter);
+        if let Some(hold) = waiter.takes.and_then(|kind| self.holders.take_kept(kind, waiter.thread)) {
+            self.waiters.forget(waiter);
             return Entered::Granted(hold);
         }
         self.place_of(waiter)
@@ -172,8 +172,8 @@ impl ThreadEntry {
 
     /// A waiter goes.
     pub(super) fn leave(&mut self, waiter: &Arc<Waiter>) -> Left {
-        let was_head = self.line.is_head(waiter);
-        self.line.forget(waiter);
+        let was_head = self.waiters.is_head(waiter);
+        self.waiters.forget(waiter);
         if was_head {
             self.promote();
         }
@@ -185,9 +185,9 @@ impl ThreadEntry {
 
     /// Sees to it that somebody comes for a kept tenure, or ends it.
     fn find_taker(&mut self) -> Left {
-        let Some(hold) = self.seat.kept().cloned() else { return Left::Nothing };
+        let Some(hold) = self.holders.kept().cloned() else { return Left::Nothing };
         if self.has_taker(&hold) {
-            self.line.rouse();
+            self.waiters.rouse();
             return Left::Nothing;
         }
         hold.tenure().end();
@@ -197,11 +197,11 @@ impl ThreadEntry {
     /// The outermost level of a hold is gone: the next may come. Whether its thread still counted it.
     pub(super) fn remove(&mut self, hold: &Hold) -> bool {
         self.lost.retain(|lost| !lost.is(hold));
-        let counted = self.seat.clear(hold);
-        let gives_way = self.line.head().is_none() && hold.tenure().audience() == Some(Audience::Others);
-        self.line.wake_head();
+        let counted = self.holders.clear(hold);
+        let gives_way = self.waiters.head().is_none() && hold.tenure().audience() == Some(Audience::Others);
+        self.waiters.wake_head();
         self.promote();
-        if let (true, Some(head)) = (gives_way, self.line.head()) {
+        if let (true, Some(head)) = (gives_way, self.waiters.head()) {
             head.gives_way.store(true, Relaxed);
         }
         counted
@@ -210,16 +210,16 @@ impl ThreadEntry {
     /// A tenure was lost: its holds are out of the way of the next one. Returns them.
     pub(super) fn lose(&mut self, tenure: &Arc<Tenure>) -> Vec<Hold> {
         let of_tenure = |hold: &&Hold| Arc::ptr_eq(hold.tenure(), tenure);
-        let holds = self.lost.iter().chain(self.seat.in_force()).filter(of_tenure).cloned().collect();
-        self.lost.extend(self.seat.lose(tenure));
-        self.line.wake_head();
+        let holds = self.lost.iter().chain(self.holders.in_force()).filter(of_tenure).cloned().collect();
+        self.lost.extend(self.holders.lose(tenure));
+        self.waiters.wake_head();
         self.promote();
         holds
     }
 
     /// A thread ended without unlocking. It runs in that thread's destructor, so it neither logs nor allocates.
     pub(super) fn thread_ended(&mut self, thread: ThreadId) {
-        self.seat.thread_ended(thread);
+        self.holders.thread_ended(thread);
         self.lost.retain(|hold| hold.thread() != thread);
     }
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 ///
 /// Held and shared last until somebody notices that the tenure is lost, and while its release is under way.
 #[derive(Default)]
-pub(super) struct Seat {
+pub(super) struct Holders {
     hold: Option<Hold>,
     kept: bool,
     /// Only of a kind that shares, so that the others do not pay for it.
@@ -52,7 +52,7 @@ struct Open {
 /// While nobody outside of this process listens, the bounds of passing on are so many times as wide.
 const ALONE: u32 = 4;
 
-impl Seat {
+impl Holders {
     pub(super) fn is_empty(&self) -> bool {
         self.hold.is_none()
     }
@@ -154,7 +154,7 @@ fn is_owed(hold: &Hold) -> bool {
 }
 
 /// Passing on: one thread after the other has the tenure.
-impl Seat {
+impl Holders {
     /// Whether the tenure is ours to pass on, and sure enough, and other processes need not get their turn yet.
     pub(super) fn is_passable(&self, hold: &Hold, bounds: &HandOff, now: Moment, lease: Duration) -> bool {
         let tenure = hold.tenure();
@@ -193,7 +193,7 @@ impl Seat {
 }
 
 /// Sharing: several threads have the tenure, each with a hold of its own.
-impl Seat {
+impl Holders {
     /// Lets threads share the tenure of this hold that come before then.
     pub(super) fn open(&mut self, hold: &Hold, until: Moment) {
         if self.is_current(hold) {
@@ -248,7 +248,8 @@ impl Seat {
     /// It runs in that thread's destructor, so it neither logs nor allocates.
     pub(super) fn thread_ended(&mut self, thread: ThreadId) {
         self.in_force().filter(|hold| hold.thread() == thread).for_each(Hold::orphan);
-        let in_the_way = |seat: &Self| seat.holds().find(|hold| hold.is_orphan() && seat.goes_on(hold)).cloned();
+        let in_the_way =
+            |holders: &Self| holders.holds().find(|hold| hold.is_orphan() && holders.goes_on(hold)).cloned();
         while let Some(orphan) = in_the_way(self) {
             self.take_out(&orphan);
         }

@@ -6,7 +6,7 @@ use crate::base::owner::OwnerId;
 use crate::base::time::{Clock, Lease};
 use crate::lease::hold::HoldState;
 use crate::lease::tenure::Nobody;
-use crate::registry::seat::Seat;
+use crate::registry::holders::Holders;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -372,7 +372,7 @@ fn keys_that_share_a_shard_do_not_meet() {
         assert!(map.believed(space, &format!("no {key}")).is_empty(), "{key} is found by another name");
     }
     for (key, _) in &holds {
-        map.with(space, key, |entry| entry.seat = Seat::default());
+        map.with(space, key, |entry| entry.holders = Holders::default());
         count_holds(-1);
     }
 }

@@ -1,4 +1,4 @@
-//! The mark of a thread: its number, how many holds it has, and the destructor that notices its end.
+//! What the registry keeps of each thread: its number, how many holds it has, and the destructor that notices its end.
 
 use super::registry;
 use crate::base::sync::thread::{self, ThreadId};
@@ -6,8 +6,8 @@ use crate::base::sync::thread_local;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The current thread's number and how many holds it has; its end is noticed by the destructor.
-struct Mark {
+/// The destructor notices the end of the thread.
+struct CurrentThread {
     number: u64,
     thread: ThreadId,
     holds: Cell<isize>,
@@ -15,20 +15,20 @@ struct Mark {
 }
 
 thread_local! {
-    static MARK: Mark = Mark::new();
+    static CURRENT: CurrentThread = CurrentThread::new();
 }
 
 /// Thread numbers are never reused, as the system's are.
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
-impl Mark {
+impl CurrentThread {
     fn new() -> Self {
         let number = NUMBERS.fetch_add(1, Relaxed);
         Self { number, thread: thread::current().id(), holds: Cell::new(0), fork: forkguard::new() }
     }
 }
 
-impl Drop for Mark {
+impl Drop for CurrentThread {
     /// Looks through the map only if the thread took more holds than it gave back. Not in a forked child, where the
     /// map may be locked for ever and the holds are the parent's.
     fn drop(&mut self) {
@@ -40,20 +40,20 @@ impl Drop for Mark {
 
 /// The number of the current thread. Zero while the thread is being torn down.
 pub(crate) fn thread_number() -> u64 {
-    MARK.try_with(|mark| mark.number).unwrap_or(0)
+    CURRENT.try_with(|current| current.number).unwrap_or(0)
 }
 
-/// Whether the current thread is being torn down, so that nothing will notice its end any more: a destructor of something
-/// that is older than the mark runs after that of the mark.
+/// Whether the current thread is being torn down, so that nothing will notice its end any more. Destructors of thread-locals that
+/// are older than [`CURRENT`] run after it.
 pub(crate) fn is_ending() -> bool {
-    MARK.try_with(|_| ()).is_err()
+    CURRENT.try_with(|_| ()).is_err()
 }
 
 /// The current thread: the standard library counts a reference each time it is asked.
 pub(crate) fn current_thread() -> ThreadId {
-    MARK.try_with(|mark| mark.thread).unwrap_or_else(|_| thread::current().id())
+    CURRENT.try_with(|current| current.thread).unwrap_or_else(|_| thread::current().id())
 }
 
 pub(super) fn count_holds(change: isize) {
-    let _ = MARK.try_with(|mark| mark.holds.set(mark.holds.get() + change));
+    let _ = CURRENT.try_with(|current| current.holds.set(current.holds.get() + change));
 }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 /// The waiters of one lock.
 #[derive(Default)]
-pub(super) struct Line {
+pub(super) struct Waiters {
     /// The waiter that contends on the wire.
     head: Option<Arc<Waiter>>,
     parked: VecDeque<Arc<Waiter>>,
 }
 
-impl Line {
+impl Waiters {
     pub(super) fn is_empty(&self) -> bool {
         self.head.is_none() && self.parked.is_empty()
     }
