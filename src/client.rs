@@ -13,8 +13,8 @@ use crate::base::signal::{Moves, Shutdown};
 use crate::base::stats::{Counters, Stats};
 use crate::base::time::{Clock, Moment};
 use crate::base::unwind::survives_a_panic;
-use crate::lease::freed::Freed;
 use crate::lease::hold::{Hold, LostHold};
+use crate::lease::recent_releases::RecentReleases;
 use crate::lease::sweeper::Sweeper;
 use crate::lease::tenure::{Tenure, TenureState};
 use crate::lease::watchdog::Watchdog;
@@ -44,7 +44,7 @@ pub(crate) struct Space {
     pub(crate) clock: Clock,
     pub(crate) watchdog: Watchdog,
     pub(crate) sweeper: Sweeper,
-    pub(crate) freed: Arc<Freed>,
+    pub(crate) recent_releases: Arc<RecentReleases>,
     forced: AtomicU64,
     pub(crate) counters: Arc<Counters>,
     owners: Owners,
@@ -62,7 +62,7 @@ impl Space {
             shared: Uuid::new_v4(),
             watchdog: Watchdog::new(config.watchdog_lease, config.max_hold, Clock::Boot),
             sweeper: Sweeper::new(Clock::Boot),
-            freed: Arc::new(Freed::new(Clock::Boot)),
+            recent_releases: Arc::new(RecentReleases::new(Clock::Boot)),
             forced: AtomicU64::new(0),
             counters: Arc::default(),
             config,
@@ -146,10 +146,10 @@ impl Space {
     pub(crate) fn common(&self) -> Result<Common> {
         let (config, counters) = (self.config.clone(), Arc::clone(&self.counters));
         let (alarm, moves) = (self.watchdog.alarm(), Arc::clone(&self.moves));
-        let (freed, sweeper) = (Arc::clone(&self.freed), self.sweeper.clone());
+        let (releases, sweeper) = (Arc::clone(&self.recent_releases), self.sweeper.clone());
         let moved: Moved = Arc::new(move |is_meant| {
             alarm(is_meant);
-            freed.free_again(&sweeper, is_meant);
+            releases.free_again(&sweeper, is_meant);
             moves.tell();
         });
         let grounds = [self.id, self.shared];

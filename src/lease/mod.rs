@@ -1,8 +1,8 @@
 //! The belief that a lock is held, and what keeps it true.
 
-pub(crate) mod freed;
 pub(crate) mod hold;
 pub(crate) mod nodes;
+pub(crate) mod recent_releases;
 pub(crate) mod sweeper;
 pub(crate) mod tenure;
 mod timer;

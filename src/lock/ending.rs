@@ -175,7 +175,7 @@ impl Engine {
     /// A master that takes another one's place may not know it; nor, where the release found nothing, that who held it waits no more.
     pub(super) fn note_freed(&self, tenure: &Arc<Tenure>) {
         if self.health.moves() {
-            self.space.freed.note(tenure, self.keeper());
+            self.space.recent_releases.note(tenure, self.keeper());
         }
     }
 

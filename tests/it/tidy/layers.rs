@@ -27,7 +27,7 @@ const LAYERS: &[Layer] = &[
     apart(&["store::cluster", "store::fixed", "store::replicas", "store::sentinel"]),
     together(&["lease::hold", "lease::nodes", "lease::tenure", "lease::timer"]),
     apart(&["lease::sweeper", "lease::watchdog", "registry"]),
-    apart(&["lease::freed"]),
+    apart(&["lease::recent_releases"]),
     apart(&["client"]),
     together(&["lock::primitive", "lock::waiting"]),
     together(&["lock"]),

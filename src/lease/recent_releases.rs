@@ -34,12 +34,12 @@ struct Entry {
 }
 
 /// In the order of their releases.
-pub(crate) struct Freed {
+pub(crate) struct RecentReleases {
     clock: Clock,
     lately: Mutex<VecDeque<Entry>>,
 }
 
-impl Freed {
+impl RecentReleases {
     pub(crate) fn new(clock: Clock) -> Self {
         Self { clock, lately: Mutex::default() }
     }
@@ -60,19 +60,19 @@ impl Freed {
         if !batches.is_empty() {
             sweeper.run_at(Box::new(Again { batches, until }), now);
         }
-        sweeper.run_at(Box::new(Later { freed: Arc::clone(self), since: now, until }), now.plus(UNDER_WAY));
+        sweeper.run_at(Box::new(Later { releases: Arc::clone(self), since: now, until }), now.plus(UNDER_WAY));
     }
 
     /// Those of such keys that were noted since then and may still be locked, by who frees them.
-    fn batches(&self, since: Moment, is_meant: &dyn Fn(&str) -> bool) -> Vec<Batch> {
+    fn batches(&self, since: Moment, is_meant: &dyn Fn(&str) -> bool) -> Vec<KeeperBatch> {
         let now = self.clock.now();
-        let mut batches: Vec<Batch> = Vec::new();
+        let mut batches: Vec<KeeperBatch> = Vec::new();
         let is_worth = |entry: &&Entry| {
             entry.noted >= since && entry.tenure.lease_until() > now && is_meant(entry.tenure.key().full())
         };
         for entry in self.lately.lock().iter().filter(is_worth) {
             let (tenure, Some(keeper)) = (Arc::clone(&entry.tenure), entry.keeper.upgrade()) else { continue };
-            let fits = |(of, batch): &&mut Batch| Arc::ptr_eq(of, &keeper) && batch.len() < BATCH;
+            let fits = |(of, batch): &&mut KeeperBatch| Arc::ptr_eq(of, &keeper) && batch.len() < BATCH;
             match batches.iter_mut().rev().find(fits) {
                 Some((_, batch)) => batch.push(tenure),
                 None => batches.push((keeper, vec![tenure])),
@@ -83,11 +83,11 @@ impl Freed {
 }
 
 /// What one command frees.
-type Batch = (Arc<dyn Keeper>, Vec<Arc<Tenure>>);
+type KeeperBatch = (Arc<dyn Keeper>, Vec<Arc<Tenure>>);
 
 /// Those that were noted before, once more.
 struct Again {
-    batches: Vec<Batch>,
+    batches: Vec<KeeperBatch>,
     until: Moment,
 }
 
@@ -107,14 +107,14 @@ impl Chore for Again {
 
 /// Those that were noted since then, whatever their keys are.
 struct Later {
-    freed: Arc<Freed>,
+    releases: Arc<RecentReleases>,
     since: Moment,
     until: Moment,
 }
 
 impl Chore for Later {
     fn run(&self) -> Result<()> {
-        free(&self.freed.batches(self.since, &|_| true))
+        free(&self.releases.batches(self.since, &|_| true))
     }
 
     fn until(&self) -> Moment {
@@ -129,7 +129,7 @@ impl Chore for Later {
 const WHEREABOUTS: &str = "what was freed just before a master was replaced";
 
 /// One that is refused, or not answered, keeps none of the others from being freed.
-fn free(batches: &[Batch]) -> Result<()> {
+fn free(batches: &[KeeperBatch]) -> Result<()> {
     batches.iter().map(|(keeper, tenures)| keeper.sweep_all(tenures)).fold(Ok(()), Result::and)
 }
 
@@ -167,7 +167,8 @@ mod tests {
     fn what_one_master_refuses_keeps_nothing_from_being_freed_at_others() {
         let keeper = Arc::<Refusing>::default();
         let tenure = || Arc::new(Tenure::new(Key::new(Naming::Redisson, "", "n"), OwnerId::default(), Clock::Boot));
-        let batches: Vec<Batch> = (0..3).map(|_| (Arc::clone(&keeper) as Arc<dyn Keeper>, vec![tenure()])).collect();
+        let batches: Vec<KeeperBatch> =
+            (0..3).map(|_| (Arc::clone(&keeper) as Arc<dyn Keeper>, vec![tenure()])).collect();
         assert!(free(&batches).is_err());
         assert_eq!(keeper.0.load(SeqCst), 3);
     }
