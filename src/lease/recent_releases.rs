@@ -58,9 +58,11 @@ impl RecentReleases {
         let (now, until) = (self.clock.now(), self.clock.now().plus(WORTH));
         let batches = self.batches(Moment(0), is_meant);
         if !batches.is_empty() {
-            sweeper.run_at(Box::new(Again { batches, until }), now);
+            sweeper.run_at(Box::new(Again { free: move || free(&batches), until }), now);
         }
-        sweeper.run_at(Box::new(Later { releases: Arc::clone(self), since: now, until }), now.plus(UNDER_WAY));
+        let releases = Arc::clone(self);
+        let noted_since = move || free(&releases.batches(now, &|_| true));
+        sweeper.run_at(Box::new(Again { free: noted_since, until }), now.plus(UNDER_WAY));
     }
 
     /// Those of such keys that were noted since then and may still be locked, by who frees them.
@@ -85,15 +87,15 @@ impl RecentReleases {
 /// What one command frees.
 type KeeperBatch = (Arc<dyn Keeper>, Vec<Arc<Tenure>>);
 
-/// Those that were noted before, once more.
-struct Again {
-    batches: Vec<KeeperBatch>,
+/// Frees some of them once more.
+struct Again<F> {
+    free: F,
     until: Moment,
 }
 
-impl Chore for Again {
+impl<F: Fn() -> Result<()> + Send> Chore for Again<F> {
     fn run(&self) -> Result<()> {
-        free(&self.batches)
+        (self.free)()
     }
 
     fn until(&self) -> Moment {
@@ -101,32 +103,9 @@ impl Chore for Again {
     }
 
     fn whereabouts(&self) -> String {
-        WHEREABOUTS.to_owned()
+        "what was freed just before a master was replaced".to_owned()
     }
 }
-
-/// Those that were noted since then, whatever their keys are.
-struct Later {
-    releases: Arc<RecentReleases>,
-    since: Moment,
-    until: Moment,
-}
-
-impl Chore for Later {
-    fn run(&self) -> Result<()> {
-        free(&self.releases.batches(self.since, &|_| true))
-    }
-
-    fn until(&self) -> Moment {
-        self.until
-    }
-
-    fn whereabouts(&self) -> String {
-        WHEREABOUTS.to_owned()
-    }
-}
-
-const WHEREABOUTS: &str = "what was freed just before a master was replaced";
 
 /// One that is refused, or not answered, keeps none of the others from being freed.
 fn free(batches: &[KeeperBatch]) -> Result<()> {
