@@ -1,6 +1,6 @@
-//! The `ThreadEntry` map: who in this process holds what, and who waits behind them.
+//! The `ThreadEntry` map: which threads of this process hold each lock, and which wait for it.
 //!
-//! One map for the whole process, in shards, keyed by namespace (a client, or a lock in memory) and full key.
+//! There is one map for the process, in shards. Its keys are namespaces (a client, or a lock in memory) and full keys.
 //! No lock of a shard is ever held across I/O.
 
 mod entry;
@@ -45,7 +45,7 @@ impl EntryKey {
     }
 }
 
-/// A key that an entry may have to keep: a long one need not be copied if its owner can share it.
+/// A key that an entry may have to keep. A long key need not be copied if the caller can share it.
 pub(crate) trait Name: AsRef<str> + Into<SmolStr> {}
 
 impl<N: AsRef<str> + Into<SmolStr>> Name for N {}
@@ -76,13 +76,13 @@ impl Registry {
         self.hasher.hash_one((space.as_u128(), key))
     }
 
-    /// By bits of the hash that a table does not use: its lowest say where in it to look, its highest seven are
-    /// compared there.
+    /// The shard is chosen by bits of the hash that a table does not use. The table looks where the lowest bits say, and compares
+    /// the highest seven.
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         self.shards[(hash >> 48) as usize % SHARDS].lock()
     }
 
-    /// Runs `act` on the entry, which is made if missing and removed if nothing is left in it.
+    /// Runs `act` on the entry. A missing entry is made, and an empty one is removed afterwards.
     fn with<T>(&self, space: Uuid, key: impl Name, act: impl FnOnce(&mut ThreadEntry) -> T) -> T {
         let hash = self.hash(space, key.as_ref());
         match self.shard(hash).find_entry(hash, |(known, _)| known.is(space, key.as_ref())) {
@@ -110,24 +110,24 @@ impl Registry {
         self.look_mut(space, key, |entry| see(entry))
     }
 
-    /// The same for a step that empties no entry.
+    /// The same for a step that changes the entry, and does not empty it.
     fn look_mut<T>(&self, space: Uuid, key: &str, step: impl FnOnce(&mut ThreadEntry) -> Option<T>) -> Option<T> {
         let hash = self.hash(space, key);
         let mut shard = self.shard(hash);
         shard.find_mut(hash, |(known, _)| known.is(space, key)).and_then(|(_, entry)| step(entry))
     }
 
-    /// The hold of a thread, also a lost one that it has not unlocked yet.
+    /// The hold of a thread, also one that was lost and that the thread has not unlocked yet.
     pub(crate) fn find(&self, space: Uuid, key: &str, thread: ThreadId) -> Option<Hold> {
         self.look(space, key, |entry| entry.of(thread).map(Hold::found))
     }
 
-    /// The hold in force, whichever thread has it; after those that it came after and that were not told yet.
+    /// The holds that may still be believed in, of any thread: first lost ones that were not told yet, then the others.
     pub(crate) fn believed(&self, space: Uuid, key: &str) -> Vec<Hold> {
         self.look(space, key, |entry| Some(entry.believed().cloned().collect())).unwrap_or_default()
     }
 
-    /// Whether nothing is known of a lock: nobody of this process has it, lost it or waits for it.
+    /// Whether no thread of this process has a lock, lost it or waits for it.
     pub(crate) fn is_idle(&self, space: Uuid, key: &str) -> bool {
         self.look(space, key, |_| Some(())).is_none()
     }
@@ -137,7 +137,7 @@ impl Registry {
         self.look(space, key, |entry| Some(!entry.waiters.is_empty())).unwrap_or(false)
     }
 
-    /// Comes to a lock without waiting: what can be said without the wire; `None` means ask the server.
+    /// Comes to a lock without waiting. Returns what can be said without the wire; `None` means: ask the server.
     pub(crate) fn glance(&self, space: Uuid, key: &str, takes: Option<&'static Kind>) -> Option<Entered> {
         self.look_mut(space, key, |entry| entry.glance(takes)).map(counted)
     }
@@ -147,12 +147,12 @@ impl Registry {
         counted(self.with(space, key, |entry| entry.enter(waiter)))
     }
 
-    /// A parked waiter looks how it stands. Also notices what ended without anyone telling.
+    /// A parked waiter looks whether its turn has come. This also notices a hold that ended and was told to nobody.
     pub(crate) fn turn(&self, space: Uuid, key: &str, waiter: &Arc<Waiter>) -> Entered {
         counted(self.with(space, key, |entry| entry.look_of(waiter)))
     }
 
-    /// The waiter stops waiting, with or without the lock; the next one contends if it may.
+    /// The waiter stops waiting, with the lock or without it. The next one contends if it may.
     pub(crate) fn leave(&self, space: Uuid, key: &str, waiter: &Arc<Waiter>) -> Left {
         let left = self.with(space, key, |entry| entry.leave(waiter));
         if let Left::Granted(_) = left {
@@ -167,12 +167,12 @@ impl Registry {
         self.with(space, key, |entry| entry.settle(hold));
     }
 
-    /// Until then threads of this process may share the tenure of a hold.
+    /// Threads of this process may share the tenure of a hold until then.
     pub(crate) fn open(&self, space: Uuid, hold: &Hold, until: Moment) {
         self.with(space, hold.tenure().key().full(), |entry| entry.open(hold, until));
     }
 
-    /// Nobody may come to share a tenure any more.
+    /// No thread may come to share a tenure any more.
     pub(crate) fn shut(&self, space: Uuid, key: &str) {
         self.look_mut(space, key, |entry| {
             entry.holders.shut(None);
@@ -180,7 +180,7 @@ impl Registry {
         });
     }
 
-    /// The tenure of a hold follows what the open levels of that ask for, while nobody comes to share it.
+    /// The tenure of a hold follows what the open levels of the hold ask for. No thread comes to share it meanwhile.
     pub(crate) fn follow(&self, space: Uuid, hold: &Hold) {
         self.look_mut(space, hold.tenure().key().full(), |_| {
             hold.follow();
@@ -188,8 +188,8 @@ impl Registry {
         });
     }
 
-    /// Passes the tenure of the current thread's hold on to a parked thread, or leaves it to who shares it, without the wire. The hold is then
-    /// released. False when that cannot be: then the wire has to be told.
+    /// Passes the tenure of the current thread's hold on to a parked thread, or leaves it to those that share it, without the wire.
+    /// The hold is then released. False if that cannot be: then the release has to go to the wire.
     pub(crate) fn pass_on(&self, space: Uuid, hold: &Hold, bounds: &HandOff, lease: Duration) -> bool {
         let key = hold.tenure().key().full();
         let passed = self.look_mut(space, key, |entry| entry.pass_on(hold, bounds, lease).then_some(())).is_some();
@@ -207,8 +207,8 @@ impl Registry {
         }
     }
 
-    /// A tenure was lost: its holds are out of the way of the next one. Returns them to the first who asks, found
-    /// and told under one lock, so that nobody clears one in between.
+    /// A tenure was lost: its holds go out of the way of the next one. Returns them to the first caller only. They are found
+    /// and announced under one lock, so that no thread clears one in between.
     pub(crate) fn lose(&self, space: Uuid, tenure: &Arc<Tenure>) -> Vec<Hold> {
         self.with(space, tenure.key().full(), |entry| {
             let holds = entry.lose(tenure);
@@ -216,7 +216,7 @@ impl Registry {
         })
     }
 
-    /// Something may have changed: the waiter that contends should look.
+    /// The lock may be free: wakes the waiter that contends.
     pub(crate) fn wake(&self, space: Uuid, key: &str) {
         if let Some(head) = self.look(space, key, |entry| entry.waiters.head().cloned()) {
             head.semaphore.release();
@@ -234,7 +234,7 @@ impl Registry {
         holds
     }
 
-    /// How many holds a namespace has, and how many calls that may have to wait: also those that have not found it busy.
+    /// How many holds a namespace has, and how many calls wait or are about to: they may not have found the lock busy yet.
     pub(crate) fn census(&self, space: Uuid) -> (usize, usize) {
         let (mut holds, mut waiters) = (0, 0);
         self.each(|key, entry| {
@@ -255,7 +255,7 @@ impl Registry {
         });
     }
 
-    /// A thread ended: its holds are no longer renewed, and end by their deadlines. It runs in that thread's destructor,
+    /// A thread ended: its holds are no longer renewed, and end by their deadlines. This runs in a destructor of the thread,
     /// so it neither logs nor allocates.
     fn thread_ended(&self, thread: ThreadId) {
         self.each(|_, entry| entry.thread_ended(thread));
@@ -272,7 +272,7 @@ impl Registry {
     }
 }
 
-/// A thread that was granted a hold has it from now on.
+/// The current thread counts a hold that it was granted.
 fn counted(entered: Entered) -> Entered {
     if let Entered::Granted(_) = entered {
         count_holds(1);

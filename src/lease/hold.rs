@@ -56,7 +56,7 @@ pub enum HoldState {
 #[derive(Clone)]
 pub struct Hold {
     inner: Arc<Inner>,
-    /// The one that this was acquired with.
+    /// The level that this hold was acquired with.
     level: Level,
 }
 
@@ -86,7 +86,7 @@ struct Listeners {
 }
 
 impl Listeners {
-    /// Forgets who went away first, so that no more are kept than listen.
+    /// Forgets those that are gone first, so that no more are kept than listen.
     fn add(&mut self, listener: Listener) {
         self.waiting.retain(Listener::is_there);
         self.waiting.push(listener);
@@ -98,8 +98,7 @@ const RELEASED: u8 = 1;
 const LOST: u8 = 2;
 
 impl Hold {
-    /// The first level of the current thread on this tenure, of a kind of locks in a namespace. It asks for renewals of
-    /// that lease if for any.
+    /// The first level of the current thread on this tenure. It asks for renewals of the lease `renewed`, or for none.
     pub(crate) fn new(
         space: Uuid,
         kind: &'static Kind,
@@ -141,15 +140,14 @@ impl Hold {
         Self { inner: Arc::new(inner), level }
     }
 
-    /// The first level of another thread on the same tenure, which this hold's thread has released: it goes on to be
-    /// watched for the next one.
+    /// The first level of another thread on the same tenure. The thread of this hold has released it, and the watchdog goes on to renew it.
     pub(crate) fn pass_to(&self, thread: ThreadId) -> Self {
         self.inner.tenure.begin_hold();
         self.inner.tenure.token().pass_on();
         self.beside(thread, self.renewed(), true)
     }
 
-    /// The first level of another thread on the same tenure, beside this one: it asks for renewals of that lease.
+    /// The first level of another thread on the same tenure, beside this hold. It asks for renewals of the lease `renewed`.
     pub(crate) fn share_with(&self, thread: ThreadId, renewed: Option<Lease>) -> Self {
         let hold = self.beside(thread, renewed, false);
         hold.follow();
@@ -294,7 +292,7 @@ impl Hold {
         receiver
     }
 
-    /// Sends the news to a listener that may be of several holds.
+    /// Has a listener told of the loss. It may listen to several holds.
     pub(crate) fn tell(&self, listener: Listener) {
         let mut listeners = self.inner.listeners.lock();
         match (&listeners.lost, self.inner.end.load(SeqCst)) {
@@ -323,12 +321,12 @@ impl Hold {
         self.inner.kind
     }
 
-    /// Whether both are the very same hold.
+    /// Whether both are the same hold.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// No level is left: the hold is over, and listeners hear nothing more. Lost stays lost.
+    /// No level is left: the hold is over. If it was released, its listeners hear nothing more. A hold that was lost stays lost.
     pub(crate) fn close(&self, released: bool) {
         self.inner.count.store(0, SeqCst);
         let end = if released { RELEASED } else { LOST };
@@ -338,12 +336,12 @@ impl Hold {
         }
     }
 
-    /// The news that it was lost.
+    /// The news that the hold was lost.
     pub(crate) fn loss(&self, cause: LossCause) -> LostHold {
         LostHold::new(self.resource(), self.owner(), cause)
     }
 
-    /// Tells every listener of its loss.
+    /// Tells every listener of the loss.
     pub(crate) fn announce(&self, lost: LostHold) {
         let _ = self.inner.end.compare_exchange(OPEN, LOST, SeqCst, SeqCst);
         let mut listeners = self.inner.listeners.lock();
@@ -359,13 +357,13 @@ impl Hold {
         self.keeper().map_or_else(key, |keeper| keeper.whereabouts(&self.inner.tenure))
     }
 
-    /// What renews and releases it; `None` once its client is gone.
+    /// The keeper, which renews and releases the hold; `None` once its client is gone.
     pub(crate) fn keeper(&self) -> Option<Arc<dyn Keeper>> {
         self.inner.keeper.upgrade()
     }
 
-    /// Its thread ended without releasing it, or ends and will not be noticed: it is not renewed and not kept once lost. It only writes,
-    /// for the reason of [`Tenure::abandon`].
+    /// The thread ended without a release, or nothing will notice its end. The hold is not renewed any more, and not kept once lost.
+    /// This only writes, for the reason of [`Tenure::abandon`].
     pub(crate) fn orphan(&self) {
         self.inner.orphan.store(true, SeqCst);
         self.follow();
@@ -383,8 +381,8 @@ impl Hold {
         self.inner.hasty.load(SeqCst)
     }
 
-    /// From now on a release has to be over then, because several share what time there is; `MAX`: no longer so. What is
-    /// released later is not sent any more, but freed in the background.
+    /// From now on a release has to be over at `limit`, because several releases share the time; `MAX` takes that back.
+    /// A release after that sends nothing: the background frees the lock.
     pub(crate) fn release_within(&self, limit: Moment) {
         self.inner.release_by.store(limit.0, SeqCst);
     }
@@ -394,7 +392,7 @@ impl Hold {
         Moment(self.inner.release_by.load(SeqCst))
     }
 
-    /// From now on a release makes one attempt only, or no longer so.
+    /// From now on a release makes one attempt only; `false` takes that back.
     pub(crate) fn hurry(&self, hasty: bool) {
         self.inner.hasty.store(hasty, SeqCst);
     }

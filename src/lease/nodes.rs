@@ -1,15 +1,15 @@
-//! At which nodes of a quorum the key of a tenure is, as far as they answered.
+//! At which nodes of a quorum the key of a tenure is, by their answers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 /// The nodes of a quorum are the bits of a word.
 pub(crate) const MOST_NODES: usize = 64;
 
-/// One bit for each node in each word; nothing at all for a kind that has one store.
+/// One bit for each node in each word. A kind that has one store uses none of them.
 ///
 /// | word | a node is in it | and leaves it |
 /// | --- | --- | --- |
-/// | `holding` | when it is asked for the key | when it surely has not got it any more |
+/// | `holding` | when it is asked for the key | when it surely no longer has it |
 /// | `confirming` | when it answered that it has it | with any other answer, or none |
 /// | `freed` | when it executed a release, or may have | never |
 #[derive(Debug, Default)]
@@ -22,30 +22,30 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// So many are about to be asked for the key.
+    /// So many nodes are about to be asked for the key.
     pub(crate) fn ask(&self, count: usize) {
         self.count.store(count, SeqCst);
         self.holding.store(u64::MAX >> (MOST_NODES - count), SeqCst);
     }
 
-    /// It said that it has the key.
+    /// The node said that it has the key.
     pub(crate) fn confirm(&self, node: usize) {
         self.holding.fetch_or(bit(node), SeqCst);
         self.confirming.fetch_or(bit(node), SeqCst);
     }
 
-    /// It did not answer. Whether it had confirmed before.
+    /// The node did not answer. Returns whether it had confirmed before.
     pub(crate) fn doubt(&self, node: usize) -> bool {
         self.confirming.fetch_and(!bit(node), SeqCst) & bit(node) != 0
     }
 
-    /// It has not got the key. Whether it had confirmed before.
+    /// The node does not have the key. Returns whether it had confirmed before.
     pub(crate) fn miss(&self, node: usize) -> bool {
         self.holding.fetch_and(!bit(node), SeqCst);
         self.doubt(node)
     }
 
-    /// A release was executed there, or may have been.
+    /// The node executed a release, or may have.
     pub(crate) fn free(&self, node: usize) {
         self.freed.fetch_or(bit(node), SeqCst);
     }
@@ -66,13 +66,13 @@ impl Nodes {
         self.confirming.load(SeqCst) != 0
     }
 
-    /// How many confirmed when they were last asked, of how many; `None`: it is no quorum's.
+    /// How many nodes confirmed when they were last asked, and how many nodes there are. `None` if the tenure is not of a quorum.
     pub(crate) fn confirmed(&self) -> Option<(usize, usize)> {
         let count = self.count.load(SeqCst);
         (count != 0).then(|| (self.confirming.load(SeqCst).count_ones() as usize, count))
     }
 
-    /// True for the first caller only: whoever has the tenure swept.
+    /// True for the first caller only, which has the tenure swept.
     pub(crate) fn sweep_once(&self) -> bool {
         !self.swept.swap(true, SeqCst)
     }

@@ -1,8 +1,8 @@
-//! What was freed lately, for a store whose master may be replaced.
+//! The tenures that were released lately, for a store whose master may be replaced.
 //!
-//! A release is not confirmed by replicas, so the master that takes another one's place may have locks that were freed at the
-//! old one: nobody holds them, and they would be locked until their leases end. So they are freed once more at each new master.
-//! The owner id of a tenure that was released is dead: that may be done at any time, and again.
+//! No replica confirms a release. So a new master may still have locks that were freed at the old one. Nobody holds them, and
+//! they would be locked until their leases end. So each new master is asked to free them once more.
+//! The owner id of a released tenure is dead: its key may be freed at any time, and again.
 
 use crate::base::error::Result;
 use crate::base::time::{Clock, Moment};
@@ -13,27 +13,27 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// So many are kept in mind: of more than that in a lease the first may stay locked until theirs end.
+/// At most so many releases are kept. If there are more within a lease, the oldest may stay locked at a new master until their leases end.
 const KEPT: usize = 1_024;
 
-/// At most so many keys in one command, so that the server is not busy for long with any.
+/// At most so many keys in one command, so that no command keeps the server busy for long.
 const BATCH: usize = 100;
 
-/// A release that was answered just before the move may be noted after it: what was noted since is freed after so long.
+/// A release that was answered just before the move may be noted after it. So what is noted within this time is freed, too.
 const UNDER_WAY: Duration = Duration::from_millis(250);
 
-/// A failed attempt is made again for so long.
+/// For how long a failed attempt is repeated.
 const WORTH: Duration = Duration::from_secs(30);
 
 /// A tenure that was released.
 struct Entry {
     tenure: Arc<Tenure>,
-    /// By whom its key is freed.
+    /// It frees the key.
     keeper: Weak<dyn Keeper>,
     noted: Moment,
 }
 
-/// In the order of their releases.
+/// The releases, the oldest first.
 pub(crate) struct RecentReleases {
     clock: Clock,
     lately: Mutex<VecDeque<Entry>>,
@@ -44,7 +44,7 @@ impl RecentReleases {
         Self { clock, lately: Mutex::default() }
     }
 
-    /// A tenure was released, as the master says.
+    /// The master said that it released a tenure.
     pub(crate) fn note(&self, tenure: &Arc<Tenure>, keeper: Weak<dyn Keeper>) {
         let (now, mut lately) = (self.clock.now(), self.lately.lock());
         while lately.front().is_some_and(|old| old.tenure.lease_until() <= now) || lately.len() >= KEPT {
@@ -53,7 +53,7 @@ impl RecentReleases {
         lately.push_back(Entry { tenure: Arc::clone(tenure), keeper, noted: now });
     }
 
-    /// Another master serves: what it may not know to be free is freed there in the background.
+    /// Another master serves. The background frees there what was released of the keys that are meant.
     pub(crate) fn free_again(self: &Arc<Self>, sweeper: &Sweeper, is_meant: &dyn Fn(&str) -> bool) {
         let (now, until) = (self.clock.now(), self.clock.now().plus(WORTH));
         let batches = self.batches(Moment(0), is_meant);
@@ -65,7 +65,7 @@ impl RecentReleases {
         sweeper.run_at(Box::new(Again { free: noted_since, until }), now.plus(UNDER_WAY));
     }
 
-    /// Those of such keys that were noted since then and may still be locked, by who frees them.
+    /// The releases since then of the keys that are meant, if the key may still be locked, by keeper.
     fn batches(&self, since: Moment, is_meant: &dyn Fn(&str) -> bool) -> Vec<KeeperBatch> {
         let now = self.clock.now();
         let mut batches: Vec<KeeperBatch> = Vec::new();
@@ -84,10 +84,10 @@ impl RecentReleases {
     }
 }
 
-/// What one command frees.
+/// The tenures that one command frees, with the keeper that sends it.
 type KeeperBatch = (Arc<dyn Keeper>, Vec<Arc<Tenure>>);
 
-/// Frees some of them once more.
+/// Frees some keys once more.
 struct Again<F> {
     free: F,
     until: Moment,
@@ -107,7 +107,7 @@ impl<F: Fn() -> Result<()> + Send> Chore for Again<F> {
     }
 }
 
-/// One that is refused, or not answered, keeps none of the others from being freed.
+/// A batch that is refused or not answered does not keep the others from being freed.
 fn free(batches: &[KeeperBatch]) -> Result<()> {
     batches.iter().map(|(keeper, tenures)| keeper.sweep_all(tenures)).fold(Ok(()), Result::and)
 }
@@ -122,7 +122,7 @@ mod tests {
     use crate::lease::tenure::LossCause;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-    /// Counts what it was asked to free, and refuses the first.
+    /// Counts what it is asked to free, and refuses the first.
     #[derive(Default)]
     struct Refusing(AtomicUsize);
 

@@ -1,7 +1,7 @@
-//! The sweeper: frees keys that nobody holds any more, which a broken attempt may have taken or a failed release
-//! left behind, and gives up places in queues.
+//! The sweeper: frees keys that nobody holds any more, and gives up places in queues. A broken attempt may have taken
+//! such a key, or a failed release may have left it behind.
 //!
-//! Its thread starts with the first chore. After a close it does each chore that is left once, when that is due, and then ends.
+//! Its thread starts with the first chore. Once closed, it tries each chore that is left once more when that is due, and then ends.
 
 use crate::base::error::{Error, Result};
 use crate::base::say::say;
@@ -24,14 +24,14 @@ pub(crate) struct Sweeper {
     timer: Arc<Timer<Job>>,
 }
 
-/// What may be left at a store when a call has ended, to be taken away by one attempt.
+/// What may be left at a store when a call has ended. One attempt takes it away.
 pub(crate) trait Chore: Send {
     fn run(&self) -> Result<()>;
 
-    /// A failed attempt is made again each second until then: what is left ends by itself.
+    /// Until when a failed attempt is repeated each second. After that, what is left ends by itself.
     fn until(&self) -> Moment;
 
-    /// What stays if it is not done, as the log names it: a lock, until its lease ends.
+    /// What stays until its lease ends if the chore is not done, as the log names it.
     fn whereabouts(&self) -> String;
 }
 
@@ -67,7 +67,7 @@ impl Sweeper {
         self.run_at(Box::new(Sweep { tenure: Arc::clone(tenure), keeper }), due);
     }
 
-    /// Does a chore at `due`, and again each second while it fails and is worth it.
+    /// Does a chore at `due`, and again each second while it fails, until [`Chore::until`].
     pub(crate) fn run_at(&self, chore: Box<dyn Chore>, due: Moment) {
         let mut schedule = self.timer.schedule.lock();
         let start = || {
@@ -108,7 +108,7 @@ impl Sweeper {
         if again < job.until() && !schedule.closed {
             self.timer.add(&mut schedule, again, job);
         } else {
-            // A logger is foreign code, which may lock and unlock.
+            // A logger is foreign code, which may lock and unlock: it runs when the schedule is not locked.
             drop(schedule);
             say!(debug, "{} ends with its lease: {error}", job.whereabouts());
         }

@@ -6,11 +6,11 @@
 //! | --- | --- | --- |
 //! | `PENDING` | no acquire was answered yet | a deadline, or `ENDED` |
 //! | a deadline | held until then, in nanoseconds since boot | a later deadline, `LOST`, `ENDED` |
-//! | `ENDED` | the final release is about to be sent, or was | nothing |
-//! | `LOST` | it ended under its holder | nothing |
+//! | `ENDED` | the final release is about to be sent, or was sent | nothing |
+//! | `LOST` | the tenure ended under its holder | nothing |
 //!
-//! Every change is a compare-exchange from the value that was read, so a renewal, an expiry and a release that
-//! race each other have one winner, and `LOST` and `ENDED` are for good.
+//! Every change is a compare-exchange from the value that was read. So a renewal, an expiry and a release that
+//! race each other have one winner, and `LOST` and `ENDED` stay for good.
 
 use crate::base::error::Result;
 use crate::base::key::Key;
@@ -78,7 +78,7 @@ pub(crate) struct Tenure {
     clock: Clock,
     serial: u64,
     word: AtomicU64,
-    /// The lease of the grant or renewal that its deadline is of, ms.
+    /// The lease of the grant or renewal that made the deadline, ms.
     granted_for: AtomicU64,
     suspect: AtomicBool,
     announced: AtomicBool,
@@ -125,7 +125,7 @@ impl Tenure {
         [&self.owner, self.key.field_end(), ""]
     }
 
-    /// Tells tenures apart, and orders those that are due at the same moment.
+    /// Tells tenures apart.
     pub(crate) fn serial(&self) -> u64 {
         self.serial
     }
@@ -134,33 +134,34 @@ impl Tenure {
         self.clock.now()
     }
 
-    /// It was acquired then, if not before. What a release gave was acquired when that was known: its deadline counts from the ask.
+    /// The tenure was acquired at this moment, unless it was before. A tenure that a release gave was acquired when this client
+    /// learned it, though its deadline counts from the ask.
     pub(crate) fn note_acquired(&self, at: Moment) {
         for began in [&self.acquire_sent, &self.hold_began] {
             let _ = began.compare_exchange(u64::MAX, at.0, SeqCst, SeqCst);
         }
     }
 
-    /// When the acquire that took the key was sent, or when it was known that a release gave it.
+    /// When the acquire that took the key was sent, or when this client learned that a release gave the key.
     pub(crate) fn acquire_sent(&self) -> Moment {
         Moment(self.acquire_sent.load(SeqCst))
     }
 
-    /// When the hold that has it now began: another one than the first, once it was passed on.
+    /// When the hold that has the tenure now began. Once the tenure was passed on, that is not the first hold.
     pub(crate) fn hold_began(&self) -> Moment {
         Moment(self.hold_began.load(SeqCst))
     }
 
-    /// It was passed on: what its next hold may last counts from here.
+    /// The tenure was passed on: the cap of its next hold counts from now.
     pub(crate) fn begin_hold(&self) {
         self.hold_began.store(self.now().0, SeqCst);
     }
 
-    /// Books an answered acquire or renewal whose command was sent at `sent`; moves the deadline only forward.
-    /// False when there is no hold to prolong: it ended, or its deadline had passed before the answer came.
+    /// Books an answered acquire or renewal whose command was sent at `sent`. Moves the deadline only forward.
+    /// False if there is no hold to prolong: it ended, or its deadline had passed before the answer came.
     ///
-    /// The clock is read here, after the reply: an answer that comes too late proves nothing about the time
-    /// in between (docs/protocol.md, 4.2), so it writes `LOST` instead of a new deadline.
+    /// The clock is read here, after the reply. An answer that comes too late proves nothing about the time
+    /// in between (docs/protocol.md, 4.2). So it writes `LOST` instead of a new deadline.
     pub(crate) fn confirm(&self, sent: Moment, lease: Lease) -> bool {
         self.lease_until.fetch_max(sent.plus(lease.span()).0, SeqCst);
         let until = sent.plus(lease.validity()).0;
@@ -185,13 +186,13 @@ impl Tenure {
         true
     }
 
-    /// How much longer than until its deadline the server has it, counted from when it was asked.
+    /// For how long the server has the key after the deadline, counted from the ask.
     pub(crate) fn margin(&self) -> Duration {
         let lease = Lease::clamped(self.granted_for());
         lease.span() - lease.validity()
     }
 
-    /// The lease of the grant or renewal that its deadline is of.
+    /// The lease of the grant or renewal that made the deadline.
     pub(crate) fn granted_for(&self) -> Duration {
         Duration::from_millis(self.granted_for.load(SeqCst))
     }
@@ -203,7 +204,7 @@ impl Tenure {
         deadline > PENDING && (unchecked || deadline > self.now().0 || self.expire(deadline))
     }
 
-    /// Writes `LOST` over a deadline that was seen passed. True when it was moved meanwhile, to a valid one.
+    /// Writes `LOST` over a deadline that has passed. True if a renewal has moved it meanwhile, to a valid one.
     #[cold]
     fn expire(&self, mut deadline: u64) -> bool {
         while let Err(changed) = self.word.compare_exchange(deadline, LOST, SeqCst, SeqCst) {
@@ -226,23 +227,23 @@ impl Tenure {
         }
     }
 
-    /// Whether its owner id may be sent in another acquire: nothing of it was acquired or left unanswered.
+    /// Whether the owner id may be sent in another acquire: no acquire with it took the key or was left without an answer.
     pub(crate) fn is_unused(&self) -> bool {
         self.state() == TenureState::Pending && self.open_until().is_none()
     }
 
-    /// Until when it is held; `None` when it is not.
+    /// Until when the tenure is held; `None` if it is not held.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         let word = self.word.load(SeqCst);
         (word > PENDING).then_some(Moment(word))
     }
 
-    /// The last moment at which the key can still be on the server by what was asked so far.
+    /// Until when the key can be on the server, by the commands that were sent so far.
     pub(crate) fn lease_until(&self) -> Moment {
         Moment(self.lease_until.load(SeqCst))
     }
 
-    /// Ends the tenure before its final release is sent: from here on no renewal counts. Whether it was valid.
+    /// Ends the tenure before its final release is sent: from here on no renewal counts. Returns whether it was valid.
     pub(crate) fn end(&self) -> bool {
         let valid = self.is_valid();
         let mut old = self.word.load(SeqCst);
@@ -255,7 +256,7 @@ impl Tenure {
         false
     }
 
-    /// The server said that the key is not ours. Nothing happens to a tenure that ended by itself.
+    /// The server said that it does not have the key. A tenure that has ended stays as it is.
     pub(crate) fn lose(&self) {
         let mut old = self.word.load(SeqCst);
         while old != ENDED && old != LOST {
@@ -266,56 +267,56 @@ impl Tenure {
         }
     }
 
-    /// A renewal failed: the hold stays until its deadline, but its holder should know.
+    /// A renewal failed. The hold stays until its deadline, but its holder should know.
     pub(crate) fn suspect(&self) {
         self.suspect.store(true, SeqCst);
     }
 
-    /// Whether its last renewal failed.
+    /// Whether the last renewal failed.
     pub(crate) fn is_suspect(&self) -> bool {
         self.suspect.load(SeqCst)
     }
 
-    /// True for the first caller only: whoever tells the world of the loss.
+    /// True for the first caller only, which announces the loss.
     pub(crate) fn announce_once(&self) -> bool {
         !self.announced.swap(true, SeqCst)
     }
 
-    /// An attempt was broken off; until `deadline` the server may still execute it.
+    /// An attempt was broken off. The server may execute it until `deadline`.
     pub(crate) fn leave_open(&self, deadline: Moment, lease: Lease) {
         self.open_until.fetch_max(deadline.0, SeqCst);
         self.lease_until.fetch_max(deadline.plus(lease.span()).0, SeqCst);
     }
 
-    /// Whether an attempt without an answer may still be executed.
+    /// Whether the server may still execute an unanswered attempt.
     pub(crate) fn is_open(&self) -> bool {
         self.open_until().is_some_and(|open| open >= self.now())
     }
 
-    /// What was asked for keeps the key on the server at most until then.
+    /// A command was sent that keeps the key on the server until then at most.
     pub(crate) fn may_last(&self, until: Moment) {
         self.lease_until.fetch_max(until.0, SeqCst);
     }
 
-    /// When what unanswered attempts may have left can be swept for good; `None` when every attempt was answered.
+    /// From when on a sweep takes away for good what unanswered attempts left; `None` if every attempt was answered.
     pub(crate) fn sweep_due(&self) -> Option<Moment> {
         // The server executes an attempt up to and within its last millisecond.
         self.open_until().map(|open| open.plus(Duration::from_millis(1)))
     }
 
-    /// Until when an unanswered attempt may still be executed; `None` when every attempt was answered.
+    /// Until when the server may execute an unanswered attempt; `None` if every attempt was answered.
     pub(crate) fn open_until(&self) -> Option<Moment> {
         let open = self.open_until.load(SeqCst);
         (open != 0).then_some(Moment(open))
     }
 }
 
-/// What a background thread may do to the tenures of any kind of lock, and all it needs to know of a kind.
+/// What a background thread may do to the tenures of a kind of lock. It knows nothing else of the kind.
 pub(crate) trait Keeper: Send + Sync {
-    /// Asks the server to prolong all of them by the same lease, and books each answer at its tenure.
+    /// Asks the server to prolong all of the tenures by the same lease, and books each answer.
     fn renew(&self, batch: &[Arc<Tenure>]);
 
-    /// Asks the server whether it still has all of them, and books each answer. None is prolonged by that.
+    /// Asks the server whether it still has the tenures, and books each answer. That prolongs none.
     fn verify(&self, batch: &[Arc<Tenure>]);
 
     /// Makes one attempt to free the key of a tenure that is over.
@@ -326,17 +327,17 @@ pub(crate) trait Keeper: Send + Sync {
         format!("{:?}", tenure.key().full())
     }
 
-    /// Which of the servers has it: what one of them does not answer says nothing of the others.
+    /// Which of the servers has the key. If one of them does not answer, that says nothing of the others.
     fn server_of(&self, _: &Tenure) -> usize {
         0
     }
 
-    /// Makes one attempt to free the keys of several tenures, by as few commands as the store can. Done again it does no harm.
+    /// Makes one attempt to free the keys of several tenures, by as few commands as the store can. To repeat it does no harm.
     fn sweep_all(&self, tenures: &[Arc<Tenure>]) -> Result<()> {
         tenures.iter().try_for_each(|tenure| self.sweep(tenure))
     }
 
-    /// Tells the holder, the registry and the callbacks that this tenure is lost; does nothing the second time.
+    /// Tells the holder, the registry and the callbacks that a tenure is lost. Does nothing the second time.
     fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause);
 
     /// Prolongs one tenure by a lease of the caller's choice.

@@ -1,8 +1,8 @@
 //! The watchdog: a scheduled thread pool that renews every watched tenure each third of its lease, and notices
 //! every deadline that passes.
 //!
-//! One timer thread, which never does I/O, and a few workers, which do. A job is removed when its tenure ends,
-//! so the schedule holds only what is alive. Threads start with the first job that needs them.
+//! It has one timer thread, which never does I/O, and a few workers, which do. A job is removed when its tenure ends,
+//! so the schedule has only tenures that have not ended. Each thread starts with the first job that needs it.
 
 use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
@@ -20,26 +20,25 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// Renewals of the usual lease, and of shorter ones: those have a thread of their own, which starts with the first of them.
-/// A server that is slow, or connections that are dead, cost each usual batch an answer's time, of which a short lease
-/// would be over.
+/// Renewals of the usual lease have one lane, and those of shorter leases have another, with a thread of its own.
+/// At a slow server or over dead connections each usual batch takes the time of an answer. A short lease would end in that time.
 const LANES: usize = 2;
 const USUAL: usize = 0;
 const SHORT: usize = 1;
 
-/// Threads that renew, by lane; there are as many connections for them.
+/// How many threads renew in each lane. There are as many connections for them.
 const WORKERS: [usize; LANES] = [2, 1];
 
-/// How soon a tenure is prolonged that was given for less than its lease. A hold that is shorter costs nothing.
+/// How soon a tenure is prolonged that was granted for less than its lease. A hold that ends before that costs nothing.
 const YOUNG: Duration = Duration::from_millis(25);
 
-/// With less than this left of a lease no renewal is begun: its answer would come too late.
+/// With less than this left of a lease no renewal is sent: its answer would come too late.
 const TOO_LATE: Duration = Duration::from_millis(5);
 
-/// At most so many tenures in one command.
+/// At most so many tenures go into one command.
 const BATCH: usize = 100;
 
-/// Has every hold asked for whose key is one of those meant.
+/// Has the server asked for every hold whose key is meant.
 pub(crate) type Alarm = Arc<dyn Fn(&dyn Fn(&str) -> bool) + Send + Sync>;
 
 pub(crate) struct Watchdog {
@@ -60,21 +59,21 @@ type Schedule = timer::Schedule<Job, State>;
 struct State {
     /// The key of each tenure's job in the schedule, by the serial of the tenure.
     planned: HashMap<u64, (Moment, u64), RandomState>,
-    /// Renewals due until then go with those that are due now, in the same commands.
+    /// Renewals that are due until then go with those that are due now, in the same commands.
     burst_until: Moment,
-    /// When every hold had last to be asked for anew. What was asked before that may have been said by a master that is none.
+    /// The last alarm: every hold had to be asked for again. Answers to earlier commands may be those of a master that was replaced.
     alarmed_at: Moment,
     /// Whether a worker of each lane runs.
     workers_run: [bool; LANES],
-    /// Gone once closed: the workers end when nothing can come any more.
+    /// `None` once closed. The workers end when no sender is left.
     work: Option<[Sender<Job>; LANES]>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Task {
-    /// Prolong it.
+    /// Prolong the tenure.
     Renew,
-    /// Ask whether it is still there, and prolong it if that is wanted.
+    /// Ask whether the server still has it, and prolong it if it is watched.
     Verify,
     /// Find it lost, unless its deadline was moved meanwhile.
     Expire,
@@ -84,7 +83,7 @@ enum Task {
 #[derive(Clone, Copy)]
 enum Next {
     Nothing,
-    /// If it is watched.
+    /// A renewal, if the tenure is watched.
     Renew(Duration),
     Verify(Duration),
 }
@@ -97,7 +96,8 @@ struct Job {
 }
 
 impl Watchdog {
-    /// `lease` is what each renewal gives to a tenure that asks for no other; none is made whose lease would end later than `max_hold` after the hold began.
+    /// Each renewal gives `lease` to a tenure that asks for no other. No renewal is sent whose lease would end later than
+    /// `max_hold` after the hold began.
     pub(crate) fn new(lease: Lease, max_hold: Duration, clock: Clock) -> Self {
         let ((usual, usual_jobs), (short, short_jobs)) = (unbounded(), unbounded());
         let state = State {
@@ -112,7 +112,7 @@ impl Watchdog {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Takes care of a tenure until [`forget`](Self::forget): called when it is acquired, and whenever it
+    /// Takes care of a tenure until [`forget`](Self::forget). It is called when the tenure is acquired, and whenever the tenure
     /// begins or ceases to be watched.
     ///
     /// # Errors
@@ -126,14 +126,14 @@ impl Watchdog {
         Ok(())
     }
 
-    /// What makes it ask at once for every hold of some keys: locks may have been lost, by a master that gave way to another
-    /// one. It does not keep the watchdog alive.
+    /// The alarm that makes the watchdog ask at once for every hold of some keys: a master was replaced, and the new one may
+    /// not have their locks. It does not keep the watchdog alive.
     pub(crate) fn alarm(&self) -> Alarm {
         let shared: Weak<Shared> = Arc::downgrade(&self.shared);
         Arc::new(move |is_meant| shared.upgrade().into_iter().for_each(|shared| shared.alarm(is_meant)))
     }
 
-    /// Whether that was since then.
+    /// Whether there was an alarm at that moment or later.
     pub(crate) fn was_alarmed_since(&self, moment: Moment) -> bool {
         self.shared.timer.schedule.lock().state.alarmed_at >= moment
     }
@@ -163,7 +163,7 @@ impl Schedule {
 }
 
 impl Shared {
-    /// What each renewal of a tenure gives.
+    /// The lease that each renewal of a tenure gives.
     fn lease_of(&self, tenure: &Tenure) -> Duration {
         tenure.renewed_lease().map_or(self.lease, |own| own.span())
     }
@@ -172,19 +172,20 @@ impl Shared {
         self.lease_of(tenure) / 3
     }
 
-    /// The same from its acquire on. What was given for less than its lease is prolonged soon: its holder may be stopped for a while.
+    /// The time from the acquire to the first renewal. A tenure that was granted for less than its lease is prolonged soon,
+    /// because its holder may be stopped for a while.
     fn first_interval(&self, tenure: &Tenure) -> Duration {
         if self.is_young(tenure) { YOUNG } else { self.interval(tenure) }
     }
 
-    /// Whether it has been given for less than its lease, and not prolonged yet.
+    /// Whether a tenure was granted for less than its lease, and has not been prolonged yet.
     fn is_young(&self, tenure: &Tenure) -> bool {
         tenure.granted_for() < self.lease_of(tenure)
     }
 
     /// How much earlier than due a renewal may go, to share a command with others.
     fn slack(&self, tenure: &Tenure) -> Duration {
-        // One that was given is not asked for early: most are over by then.
+        // A young tenure is not renewed early: most of them end before they are due.
         if self.is_young(tenure) { Duration::ZERO } else { self.lease_of(tenure) / 60 }
     }
 
@@ -193,8 +194,8 @@ impl Shared {
         (self.lease_of(tenure) / 10).min(Duration::from_secs(1))
     }
 
-    /// The next job if it is due, or a renewal that can go with those that are. One that failed before waits until it is
-    /// due: it would be repeated on and on.
+    /// Takes the first job if it is due, or if it is a renewal that can go with those that are due. A renewal that failed before
+    /// waits until it is due, else it would be repeated without a pause.
     fn pop(&self, schedule: &mut Schedule, now: Moment) -> Option<Job> {
         let (&(due, _), job) = schedule.jobs.first_key_value()?;
         let burst_until = now.plus(self.slack(&job.tenure));
@@ -208,12 +209,12 @@ impl Shared {
         schedule.jobs.pop_first().map(|(_, job)| job)
     }
 
-    /// Sets a tenure's next job: its renewal when it is watched, at the latest when half of what is left of its lease is
-    /// over (its acquire or its last renewal may have been answered late), or else its deadline. What is known of it was
-    /// asked for then: if there was an alarm since, it is verified at once.
+    /// Sets the next job of a tenure: a renewal if it is watched, else its deadline. A renewal comes at the latest when half of
+    /// what is left of the lease is over, because the acquire or the last renewal may have been answered late.
+    /// `asked` is when the last command for the tenure was sent. If there was an alarm since then, the tenure is verified at once.
     ///
-    /// Whether it ended is asked under the lock of the schedule, and whoever ends a tenure removes its job
-    /// after that; so a job that comes too late is either not planned or removed.
+    /// This looks under the lock of the schedule whether the tenure ended. A thread that ends a tenure removes the job
+    /// after that. So a job that comes too late is either not planned or removed.
     fn plan(&self, tenure: &Arc<Tenure>, keeper: Arc<dyn Keeper>, next: Next, asked: Moment) {
         let mut schedule = self.timer.schedule.lock();
         schedule.forget(tenure.serial());
@@ -233,8 +234,8 @@ impl Shared {
         self.insert(&mut schedule, due, Job { task, tenure: Arc::clone(tenure), keeper });
     }
 
-    /// Has every tenure of such keys verified now. Those whose command is under way, or that are just being booked, are not in
-    /// the schedule: [`plan`](Self::plan) sees that they were asked for before, whatever their keys are.
+    /// Has every tenure of the keys that are meant verified now. A tenure whose command is under way, or whose answer is just being
+    /// booked, is not in the schedule. [`plan`](Self::plan) sees that it was asked for before the alarm, whatever its key is.
     fn alarm(&self, is_meant: &dyn Fn(&str) -> bool) {
         if mutant::is(Mutant::StaysWithOldMaster) {
             return;
@@ -251,14 +252,14 @@ impl Shared {
         }
     }
 
-    /// Whether a renewal then is within the cap; says once when it no longer is.
+    /// Whether a renewal at that moment is within the cap. Logs once that it no longer is.
     fn may_renew(&self, job: &Job, at: Moment) -> bool {
         loop {
             let since = job.tenure.hold_began();
             if at.plus(self.lease_of(&job.tenure)) <= since.plus(self.max_hold) {
                 return true;
             }
-            // Passed on meanwhile: asked anew for the next hold.
+            // The tenure was passed on meanwhile: the question is now of the next hold.
             let Some(news) = job.tenure.renew_no_more(since) else { continue };
             if news {
                 let lock = job.keeper.whereabouts(&job.tenure);
@@ -296,11 +297,11 @@ impl Shared {
         }
     }
 
-    /// Has a worker ask the store for a tenure, if there is reason to.
+    /// Has a worker ask the store for a tenure, if it is to be renewed or verified.
     fn ask(self: &Arc<Self>, job: Job) {
-        // Until that is answered, the next thing to happen is the deadline.
+        // Until the worker has an answer, the deadline is the next job.
         self.plan(&job.tenure, Arc::clone(&job.keeper), Next::Nothing, Moment::MAX);
-        // A deadline that was moved meanwhile, by an extension, is a reason to renew too.
+        // An extension may have moved the deadline that this job was for. A watched tenure is renewed then, too.
         let renews = job.tenure.is_watched() && self.may_renew(&job, self.timer.clock.now());
         let task = if renews { Task::Renew } else { job.task };
         if (renews || task == Task::Verify) && !self.dispatch(Job { task, ..job.clone() }) {
@@ -309,7 +310,7 @@ impl Shared {
         }
     }
 
-    /// Hands a job to the workers of its lane, and starts them with the first one. False when none can be started.
+    /// Hands a job to the workers of its lane, and starts them with the first job. False if none can be started.
     fn dispatch(self: &Arc<Self>, job: Job) -> bool {
         let lane = if self.lease_of(&job.tenure) < self.lease { SHORT } else { USUAL };
         let mut schedule = self.timer.schedule.lock();
@@ -325,7 +326,7 @@ impl Shared {
         runs
     }
 
-    /// Why those that cannot be started cannot: said when nothing is locked, because a logger is foreign code.
+    /// Starts the workers of a lane. Returns the errors; the caller logs them when nothing is locked, because a logger is foreign code.
     fn start_workers(self: &Arc<Self>, lane: usize) -> Vec<std::io::Error> {
         let start = |_| {
             let shared = Arc::clone(self);
@@ -356,8 +357,8 @@ impl Shared {
         }
     }
 
-    /// The first attempt that fails is repeated at once: it may have met a connection that the server had closed, or this
-    /// process was stopped for longer than an answer is waited for.
+    /// The first attempt that fails is repeated at once: the server may have closed its connection, or this process was
+    /// stopped for longer than it waits for an answer.
     fn next(&self, task: Task, tenure: &Tenure, doubted: bool) -> Next {
         let again = if doubted { self.again(tenure) } else { Duration::ZERO };
         match tenure.state() {
@@ -368,7 +369,7 @@ impl Shared {
     }
 }
 
-/// Tenures that one command can ask for, by one lease, with their keeper.
+/// Tenures of one keeper that one command can ask for, by one lease.
 struct Group {
     keeper: Arc<dyn Keeper>,
     task: Task,
@@ -393,8 +394,8 @@ fn by_keeper(jobs: Vec<Job>) -> Vec<Group> {
     groups
 }
 
-/// A panic on the way to a renewal: nobody knows what was done, so the holds are over. The thread goes on, also when
-/// what panicked does so again.
+/// A keeper panicked on the way to a renewal. Nobody knows what it did, so the holds are over. The thread goes on, also if
+/// the keeper panics again.
 fn fail_closed(keeper: &dyn Keeper, tenures: &[Arc<Tenure>]) {
     for tenure in tenures {
         tenure.lose();

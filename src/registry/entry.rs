@@ -1,4 +1,4 @@
-//! What this process knows of one lock, and every step from one holder to the next. No I/O, no clock of its own.
+//! What this process knows of one lock, and every step from one holder to the next. It does no I/O and has no clock.
 
 use super::holders::Holders;
 use super::thread::current_thread;
@@ -14,25 +14,25 @@ use crate::lease::tenure::{Audience, Tenure};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What this process knows of one lock: who has it, and who waits.
+/// What this process knows of one lock: the threads that have it, and those that wait.
 ///
-/// While the lock is occupied nobody of this process contends on the wire. Otherwise the head of the line does, alone,
-/// and the others are parked behind it in order of arrival. A release passes the tenure on to the first of them, or ends
-/// it on the wire and promotes them.
+/// While the lock is occupied, no thread of this process contends on the wire. Otherwise the head of the line contends, alone.
+/// The others are parked behind it in order of arrival. A release passes the tenure on to the first of them, or ends
+/// it on the wire and promotes that one to the head.
 ///
-/// Passing on has two forms, as in parking_lot. Within a turn the tenure is only *kept*: the next thread that comes
-/// takes it, which is most often the one that runs already, and the first parked one is roused to come too. After
-/// the turn it is granted to the first parked one, so that nobody waits behind running threads for long.
-/// Kept means: somebody parked can take it and is on the way, so that it is never forgotten.
+/// Passing on has two forms, as in parking_lot. Within a turn the tenure is only *kept*. The next thread that comes takes it,
+/// most often the one that runs already, and the first parked one is roused to come too. After the turn the tenure is
+/// *granted* to the first parked one, so that it does not wait behind running threads for long.
+/// A kept tenure is never forgotten: a parked thread that can take it is on the way.
 ///
-/// A tenure of a kind that shares is open for a while: it is granted to those who are parked in front, and who comes
-/// while nobody waits has it too. Its last holder ends it. Beside it others may have one of their own, so the head of the line
-/// contends whoever has the lock.
+/// A tenure of a kind that shares is open for a while. It is granted to those that are parked in front, and a thread that comes
+/// while nobody waits shares it, too. Its last holder ends it. Other threads may have a tenure of their own beside it, so the head
+/// of the line contends also while the lock is held.
 #[derive(Default)]
 pub(super) struct ThreadEntry {
     pub(super) holders: Holders,
     pub(super) waiters: Waiters,
-    /// Lost holds with levels still to be unlocked, beside whatever came after them.
+    /// Lost holds that their threads still have to unlock. Other holds may have come after them.
     pub(super) lost: Vec<Hold>,
 }
 
@@ -41,7 +41,7 @@ impl ThreadEntry {
         self.lost.iter().chain(self.holders.in_force()).find(|hold| hold.thread() == thread)
     }
 
-    /// Whatever tenure of this lock may still be believed in.
+    /// The holds whose tenures may still be believed in.
     pub(super) fn believed(&self) -> impl Iterator<Item = &Hold> {
         self.lost.iter().filter(|hold| hold.tenure().is_valid()).chain(self.holders.holds())
     }
@@ -50,8 +50,8 @@ impl ThreadEntry {
         self.holders.is_empty() && self.lost.is_empty() && self.waiters.is_empty()
     }
 
-    /// The current thread comes and does not wait: what can be said without the wire. It can go on with tenures of the
-    /// kind that it `takes`.
+    /// The current thread comes and does not wait. Returns what can be said without the wire. The thread can go on with tenures
+    /// of the kind `takes`.
     pub(super) fn glance(&mut self, takes: Option<&'static Kind>) -> Option<Entered> {
         let thread = current_thread();
         if let Some(hold) = self.of(thread) {
@@ -63,8 +63,7 @@ impl ThreadEntry {
         self.holders.in_force().next().filter(|hold| hold.is_valid() && !hold.kind().shared).map(|_| Entered::Sibling)
     }
 
-    /// What a thread that comes can have without a word to the server: the kept tenure, or a share of one that nobody
-    /// waits to see ended.
+    /// Gives a thread that comes what it can have without the server: the kept tenure, or a share of an open one while nobody waits.
     fn join(&mut self, kind: &'static Kind, thread: ThreadId) -> Option<Hold> {
         let kept = self.holders.take_kept(kind, thread);
         kept.or_else(|| if self.waiters.is_empty() { self.holders.share(kind, thread) } else { None })
@@ -88,7 +87,7 @@ impl ThreadEntry {
         if self.waiters.is_head(waiter) { Entered::Head } else { Entered::Parked }
     }
 
-    /// Lets the next waiter contend, once the lock is not occupied and nobody does.
+    /// Lets the next waiter contend if the lock is not occupied and nobody contends.
     fn promote(&mut self) {
         if !self.holders.is_occupied() {
             self.waiters.promote();
@@ -98,22 +97,22 @@ impl ThreadEntry {
     /// A thread acquired the lock on the wire.
     pub(super) fn settle(&mut self, hold: &Hold) {
         if !hold.kind().shared {
-            // Out of the way; they stay while their threads still have to unlock them.
+            // Earlier holds go out of the way. They stay known while their threads still have to unlock them.
             self.lost.extend(self.holders.empty());
         }
         self.holders.settle(hold);
     }
 
-    /// Opens the tenure of a hold until then: those in front of the line who can share it do.
+    /// Opens the tenure of a hold until then. Those in front of the line that can share it do so.
     pub(super) fn open(&mut self, hold: &Hold, until: Moment) {
         self.holders.open(hold, until);
         while self.grant(|holders, kind, thread| holders.share(kind, thread)) {}
     }
 
-    /// Passes the tenure of a hold that its thread gives up on to a parked thread, or leaves it to those who share it.
-    /// False when the release has to go to the wire: nobody is parked who can take it, the bounds of passing on are
-    /// reached, or less than half of the watchdog's `lease`, or of what it was given, is left; or more than all of it, for
-    /// the next thread did not ask for so much.
+    /// The thread of a hold gives it up. Passes the tenure on to a parked thread, or leaves it to those that share it.
+    /// False if the release has to go to the wire: no parked thread can take the tenure, the bounds of passing on are reached,
+    /// or less than half of the watchdog's `lease`, or of what was granted, is left. Also if more than `lease` is left: the next
+    /// thread did not ask for so much.
     pub(super) fn pass_on(&mut self, hold: &Hold, bounds: &HandOff, lease: Duration) -> bool {
         if self.holders.leave_or_shut(hold) {
             return true;
@@ -133,21 +132,21 @@ impl ThreadEntry {
         true
     }
 
-    /// Whether the first parked one can go on with the tenure, without a word to the server.
+    /// Whether the first parked one can go on with the tenure, without the server.
     fn has_taker(&self, hold: &Hold) -> bool {
         hold.kind().passed_on
             && self.waiters.first().and_then(|first| first.takes).is_some_and(|kind| hold.is_of_kind(kind))
     }
 
-    /// Gives the kept tenure to the first parked one. A tenure that was lost meanwhile is no gift: then the first stays
-    /// in the line, and looks.
+    /// Grants the kept tenure to the first parked one. If the tenure was lost meanwhile, that one stays in the line, and is woken
+    /// to look.
     pub(super) fn grant_kept(&mut self) {
         if !self.grant(|holders, kind, thread| holders.take_kept(kind, thread)) {
             self.waiters.wake_first();
         }
     }
 
-    /// Gives the first parked one what it can have. From here on it has it, whatever else happens to its wait.
+    /// Grants the first parked one what it can have. From here on it has the hold, also if its wait ends otherwise.
     fn grant(&mut self, give: impl FnOnce(&mut Holders, &'static Kind, ThreadId) -> Option<Hold>) -> bool {
         let Some(first) = self.waiters.first().map(Arc::clone) else { return false };
         let Some(hold) = first.takes.and_then(|kind| give(&mut self.holders, kind, first.thread)) else { return false };
@@ -157,7 +156,7 @@ impl ThreadEntry {
         true
     }
 
-    /// A parked waiter looks how it stands. Also notices what ended without anyone telling.
+    /// A parked waiter looks whether its turn has come. This also notices a hold that ended and was told to nobody.
     pub(super) fn look_of(&mut self, waiter: &Arc<Waiter>) -> Entered {
         waiter.roused.store(false, Relaxed);
         if let Some(hold) = waiter.take_granted() {
@@ -170,7 +169,7 @@ impl ThreadEntry {
         self.place_of(waiter)
     }
 
-    /// A waiter goes.
+    /// A waiter stops waiting.
     pub(super) fn leave(&mut self, waiter: &Arc<Waiter>) -> Left {
         let was_head = self.waiters.is_head(waiter);
         self.waiters.forget(waiter);
@@ -183,7 +182,7 @@ impl ThreadEntry {
         }
     }
 
-    /// Sees to it that somebody comes for a kept tenure, or ends it.
+    /// Has a parked thread come for the kept tenure, or ends it if none can take it.
     fn find_taker(&mut self) -> Left {
         let Some(hold) = self.holders.kept().cloned() else { return Left::Nothing };
         if self.has_taker(&hold) {
@@ -194,7 +193,7 @@ impl ThreadEntry {
         Left::Unclaimed(hold)
     }
 
-    /// The outermost level of a hold is gone: the next may come. Whether its thread still counted it.
+    /// The outermost level of a hold is gone: the next may come. Returns whether the thread of the hold still counted it.
     pub(super) fn remove(&mut self, hold: &Hold) -> bool {
         self.lost.retain(|lost| !lost.is(hold));
         let counted = self.holders.clear(hold);
@@ -207,7 +206,7 @@ impl ThreadEntry {
         counted
     }
 
-    /// A tenure was lost: its holds are out of the way of the next one. Returns them.
+    /// A tenure was lost: its holds go out of the way of the next one. Returns them.
     pub(super) fn lose(&mut self, tenure: &Arc<Tenure>) -> Vec<Hold> {
         let of_tenure = |hold: &&Hold| Arc::ptr_eq(hold.tenure(), tenure);
         let holds = self.lost.iter().chain(self.holders.in_force()).filter(of_tenure).cloned().collect();
@@ -217,7 +216,7 @@ impl ThreadEntry {
         holds
     }
 
-    /// A thread ended without unlocking. It runs in that thread's destructor, so it neither logs nor allocates.
+    /// A thread ended without an unlock. This runs in a destructor of the thread, so it neither logs nor allocates.
     pub(super) fn thread_ended(&mut self, thread: ThreadId) {
         self.holders.thread_ended(thread);
         self.lost.retain(|hold| hold.thread() != thread);
@@ -238,11 +237,11 @@ pub(crate) enum Entered {
     Parked,
 }
 
-/// What a waiter that goes leaves to its caller to release.
+/// What a waiter that stops waiting leaves to its caller to release.
 pub(crate) enum Left {
     Nothing,
-    /// It had been granted the lock, and goes all the same.
+    /// It had been granted the lock, and stops all the same.
     Granted(Hold),
-    /// It was the last that could have taken a kept tenure, which has ended now.
+    /// It was the last that could have taken the kept tenure, which has ended now.
     Unclaimed(Hold),
 }

@@ -1,4 +1,4 @@
-//! Who of this process has a lock.
+//! The threads of this process that have a lock.
 
 use crate::base::config::HandOff;
 use crate::base::kind::Kind;
@@ -10,7 +10,7 @@ use crate::lease::tenure::{Audience, Tenure, TenureState};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The holds of one lock, all on one tenure; but of a kind that shares, on any number of them.
+/// The holds of one lock. They are all on one tenure; those of a kind that shares may be on several.
 ///
 /// | state | `hold` | `kept` | sharers | leads to |
 /// | --- | --- | --- | --- | --- |
@@ -24,24 +24,25 @@ use std::time::Duration;
 pub(super) struct Holders {
     hold: Option<Hold>,
     kept: bool,
-    /// Only of a kind that shares, so that the others do not pay for it.
+    /// Only a kind that shares has this, so that the others do not pay for it.
     shared: Option<Box<Shared>>,
-    /// How often the tenure was passed on, and since when its turns are of the same thread.
+    /// How often the tenure was passed on.
     passes: u32,
+    /// When the turn began: within it the tenure is kept for running threads.
     turn_since: Option<Moment>,
-    /// Nobody else was told of the last release: the next tenure may be passed on for longer.
+    /// No other client was told of the last release: the next tenure may be passed on for longer.
     alone: bool,
 }
 
-/// What threads that share a tenure have besides the first one's hold.
+/// What threads that share a tenure have besides the hold of the first one.
 #[derive(Default)]
 struct Shared {
     sharers: Vec<Hold>,
     open: Option<Open>,
 }
 
-/// The tenure that may be shared by who comes before then, and what its renewals have to give: the lease of its first level,
-/// which asked for no other than they do.
+/// The tenure that threads may come to share until then. Its renewals have to give the lease of its first level,
+/// because a thread that shares it asks for no lease of its own.
 #[derive(Clone, Copy)]
 struct Open {
     serial: u64,
@@ -49,7 +50,7 @@ struct Open {
     renewed: Option<Lease>,
 }
 
-/// While nobody outside of this process listens, the bounds of passing on are so many times as wide.
+/// While no other process listens, the bounds of passing on are so many times as wide.
 const ALONE: u32 = 4;
 
 impl Holders {
@@ -57,15 +58,15 @@ impl Holders {
         self.hold.is_none()
     }
 
-    /// Held, kept, or being released right now: whoever contended would only find it busy. Not of a kind that shares: one
-    /// that cannot have the tenure gets its own.
+    /// Whether the lock is held, kept, or being released: a thread that contended would find it busy. Never of a kind that shares:
+    /// a thread that cannot have the tenure gets one of its own.
     pub(super) fn is_occupied(&self) -> bool {
         self.hold.as_ref().filter(|hold| !hold.kind().shared).is_some_and(|hold| {
             matches!(hold.tenure().state(), TenureState::Held | TenureState::Suspect | TenureState::Ended)
         })
     }
 
-    /// Whatever holds there are, also one that is kept.
+    /// All holds, also one whose tenure is kept.
     pub(super) fn holds(&self) -> impl Iterator<Item = &Hold> {
         self.hold.iter().chain(self.sharers())
     }
@@ -88,7 +89,7 @@ impl Holders {
         self.hold.as_ref().is_some_and(|current| current.is(hold))
     }
 
-    /// A thread acquired the lock on the wire; what was there before has been [emptied](Self::empty), or is shared.
+    /// A thread acquired the lock on the wire. Earlier holds were taken out by [`empty`](Self::empty), or share the lock.
     pub(super) fn settle(&mut self, hold: &Hold) {
         if let Some(before) = self.hold.replace(hold.clone()) {
             self.shared.get_or_insert_default().sharers.push(before);
@@ -96,7 +97,7 @@ impl Holders {
         (self.passes, self.turn_since) = (0, None);
     }
 
-    /// Takes the holds of a tenure that was lost out of the way: those that their threads still have to unlock.
+    /// Takes out the holds of a tenure that was lost. Returns those that their threads still have to unlock.
     pub(super) fn lose(&mut self, tenure: &Arc<Tenure>) -> Vec<Hold> {
         let is_of = |hold: &Hold| Arc::ptr_eq(hold.tenure(), tenure);
         if !self.holds().any(is_of) {
@@ -113,7 +114,7 @@ impl Holders {
         lost.into_iter().filter(is_owed).collect()
     }
 
-    /// The same for whatever there is.
+    /// The same for all holds.
     pub(super) fn empty(&mut self) -> impl Iterator<Item = Hold> + use<> {
         self.alone &= self.hold.is_none();
         self.kept = false;
@@ -121,8 +122,8 @@ impl Holders {
         self.hold.take().into_iter().chain(sharers).filter(is_owed)
     }
 
-    /// The outermost level of a hold is gone, and with it the tenure, though others that share it have not noticed yet.
-    /// Whether its thread still counted it.
+    /// The outermost level of a hold is gone, and with it the tenure. Others that share the tenure may not have noticed yet.
+    /// Returns whether the thread of the hold still counted it.
     pub(super) fn clear(&mut self, hold: &Hold) -> bool {
         let was_kept = self.is_current(hold) && self.kept;
         self.shut(Some(hold.tenure()));
@@ -140,7 +141,7 @@ impl Holders {
         }
     }
 
-    /// Nobody may come to share the tenure any more, or any.
+    /// No thread may come to share the tenure any more; `None`: any tenure.
     pub(super) fn shut(&mut self, tenure: Option<&Arc<Tenure>>) {
         if let Some(shared) = &mut self.shared {
             shared.open.take_if(|open| tenure.is_none_or(|tenure| tenure.serial() == open.serial));
@@ -153,9 +154,9 @@ fn is_owed(hold: &Hold) -> bool {
     hold.count() > 0 && !hold.is_orphan()
 }
 
-/// Passing on: one thread after the other has the tenure.
+/// To pass on: one thread after the other has the tenure.
 impl Holders {
-    /// Whether the tenure is ours to pass on, and sure enough, and other processes need not get their turn yet.
+    /// Whether the tenure can be passed on: it is surely held for long enough, and other processes need not get their turn yet.
     pub(super) fn is_passable(&self, hold: &Hold, bounds: &HandOff, now: Moment, lease: Duration) -> bool {
         let tenure = hold.tenure();
         let is_usual = tenure.renewed_lease().is_none_or(|own| own.span() == lease);
@@ -169,8 +170,8 @@ impl Holders {
         self.is_current(hold) && is_sure && is_done && lasts && is_early
     }
 
-    /// Its thread gave the hold up, and its tenure is kept. Whether the turn goes on, in which the next thread to come
-    /// takes it.
+    /// The thread of the hold gave it up: the tenure is kept. Returns whether the turn goes on, within which the next thread that
+    /// comes takes it.
     pub(super) fn keep(&mut self, hold: &Hold, now: Moment, turn: Duration) -> bool {
         self.passes = self.passes.saturating_add(1);
         hold.close(true);
@@ -182,7 +183,7 @@ impl Holders {
         goes_on
     }
 
-    /// A thread comes to the kept tenure of its kind, and has it.
+    /// A thread comes and takes the kept tenure of its kind.
     pub(super) fn take_kept(&mut self, kind: &'static Kind, thread: ThreadId) -> Option<Hold> {
         let last = self.kept().filter(|last| last.is_of_kind(kind) && last.tenure().is_valid())?;
         let next = last.pass_to(thread);
@@ -192,9 +193,9 @@ impl Holders {
     }
 }
 
-/// Sharing: several threads have the tenure, each with a hold of its own.
+/// To share: several threads have the tenure, each with a hold of its own.
 impl Holders {
-    /// Lets threads share the tenure of this hold that come before then.
+    /// Threads that come until then may share the tenure of this hold.
     pub(super) fn open(&mut self, hold: &Hold, until: Moment) {
         if self.is_current(hold) {
             let (serial, renewed) = (hold.tenure().serial(), hold.tenure().renewed_lease());
@@ -202,7 +203,7 @@ impl Holders {
         }
     }
 
-    /// A thread comes to a tenure that is open, and has it too.
+    /// A thread comes and shares the tenure that is open.
     pub(super) fn share(&mut self, kind: &'static Kind, thread: ThreadId) -> Option<Hold> {
         let Open { serial, until, renewed } = self.shared.as_ref()?.open?;
         let is_open = |hold: &&Hold| hold.tenure().serial() == serial && hold.is_of_kind(kind);
@@ -216,10 +217,10 @@ impl Holders {
         Some(next)
     }
 
-    /// Its thread gives the hold up, and others go on. False for the last one, which is about to end the tenure: until
-    /// that is done nobody else may come to share it.
+    /// The thread of the hold gives it up, and others go on. False for the last one, which is about to end the tenure: from then on
+    /// no thread may come to share it.
     ///
-    /// Of a tenure that was lost nobody just leaves: each has to be told.
+    /// False also if the tenure was lost: each of its holders has to be told.
     pub(super) fn leave_or_shut(&mut self, hold: &Hold) -> bool {
         let is_other = |one: &Hold| !one.is(hold) && Arc::ptr_eq(one.tenure(), hold.tenure());
         if !self.holds().any(is_other) {
@@ -234,7 +235,7 @@ impl Holders {
         true
     }
 
-    /// One of the others takes its place if it was the first.
+    /// Takes a hold out. If it was the first, one of the others takes its place.
     fn take_out(&mut self, hold: &Hold) {
         if self.is_current(hold) {
             self.hold = self.shared.as_mut().and_then(|shared| shared.sharers.pop());
@@ -244,8 +245,8 @@ impl Holders {
     }
 
     /// A thread ended: its holds are no longer renewed. A hold whose tenure goes on with another thread is taken out. Any
-    /// other stays until its deadline: clones of it may be believed until then, and a force unlock of this process has to end that.
-    /// It runs in that thread's destructor, so it neither logs nor allocates.
+    /// other stays until its deadline: its clones may be believed until then, and a force unlock of this process has to end that.
+    /// This runs in a destructor of the thread, so it neither logs nor allocates.
     pub(super) fn thread_ended(&mut self, thread: ThreadId) {
         self.in_force().filter(|hold| hold.thread() == thread).for_each(Hold::orphan);
         let in_the_way =
@@ -255,7 +256,7 @@ impl Holders {
         }
     }
 
-    /// Whether a thread that lives shares the tenure of this hold.
+    /// Whether a thread that has not ended shares the tenure of this hold.
     fn goes_on(&self, hold: &Hold) -> bool {
         self.holds().any(|other| !other.is_orphan() && Arc::ptr_eq(other.tenure(), hold.tenure()))
     }

@@ -18,7 +18,7 @@ thread_local! {
     static CURRENT: CurrentThread = CurrentThread::new();
 }
 
-/// Thread numbers are never reused, as the system's are.
+/// Numbers of threads. They are never reused, unlike those of the system.
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 impl CurrentThread {
@@ -29,8 +29,8 @@ impl CurrentThread {
 }
 
 impl Drop for CurrentThread {
-    /// Looks through the map only if the thread took more holds than it gave back. Not in a forked child, where the
-    /// map may be locked for ever and the holds are the parent's.
+    /// Looks through the map only if the thread took more holds than it gave back. Not in a forked child: there the
+    /// map may be locked for ever, and the holds are those of the parent.
     fn drop(&mut self) {
         if self.holds.get() > 0 && !self.fork.detected_fork() {
             registry().thread_ended(self.thread);
@@ -49,7 +49,7 @@ pub(crate) fn is_ending() -> bool {
     CURRENT.try_with(|_| ()).is_err()
 }
 
-/// The current thread: the standard library counts a reference each time it is asked.
+/// The id of the current thread. It is kept here, because the standard library counts a reference each time it is asked.
 pub(crate) fn current_thread() -> ThreadId {
     CURRENT.try_with(|current| current.thread).unwrap_or_else(|_| thread::current().id())
 }

@@ -1,4 +1,4 @@
-//! One call that waits, and what a thread keeps of it for its next.
+//! One call that waits, and the waiter that a thread keeps for its next wait.
 
 use crate::base::kind::Kind;
 use crate::base::signal::Semaphore;
@@ -13,16 +13,16 @@ use std::sync::Arc;
 
 /// One call that waits for a lock.
 pub(crate) struct Waiter {
-    /// Released when it should look again, for whatever reason.
+    /// Released when the call should look again, for any reason.
     pub(crate) semaphore: Arc<Semaphore>,
     pub(super) thread: ThreadId,
-    /// Tenures of this kind it can go on with, without a word to the server: it asked for no lease of its own, so it has
-    /// what the watchdog gives.
+    /// The kind whose tenures the call can go on with, without the server. The call asked for no lease of its own, so the lease of
+    /// the watchdog is enough.
     pub(super) takes: Option<&'static Kind>,
     pub(super) granted: Mutex<Option<Hold>>,
-    /// Woken for a kept tenure, and has not looked yet.
+    /// The call was woken for a kept tenure, and has not looked yet.
     pub(super) roused: AtomicBool,
-    /// It is to let others ask first.
+    /// The call is to let others ask first.
     pub(super) gives_way: AtomicBool,
 }
 
@@ -34,17 +34,17 @@ impl Waiter {
         Self { semaphore: Arc::default(), thread, takes, granted: Mutex::new(None), roused, gives_way }
     }
 
-    /// Whether it contends because its process gave the lock up for others, who ask first. True once.
+    /// Whether other processes may ask first, because this one released the lock for them. True once.
     pub(crate) fn gives_way(&self) -> bool {
         self.gives_way.swap(false, Relaxed)
     }
 
-    /// What it was granted and has not taken yet.
+    /// Takes the hold that the call was granted and has not taken yet.
     pub(super) fn take_granted(&self) -> Option<Hold> {
         self.granted.lock().take()
     }
 
-    /// As it was when it was new; `None` if somebody can still release its semaphore.
+    /// Makes the waiter as it was when it was new. `None` if somebody can still release its semaphore.
     fn reset(&mut self) -> Option<()> {
         *Arc::get_mut(&mut self.semaphore)? = Semaphore::default();
         self.granted = Mutex::new(None);
@@ -58,12 +58,12 @@ thread_local! {
     static SPARE: Cell<Option<Arc<Waiter>>> = const { Cell::new(None) };
 }
 
-/// The waiter of one wait, kept for the next one of its thread: most waits are over at once, and need not allocate. It
-/// stays on its thread, whose name is in it.
+/// The waiter of one wait, kept for the next wait of its thread. Most waits are over at once, and need not allocate. It
+/// stays on its thread, because it names that thread.
 pub(crate) struct Lent(Arc<Waiter>, PhantomData<*const ()>);
 
 impl Lent {
-    /// For a call of the current thread. A wait inside of another finds none kept.
+    /// For a call of the current thread. A wait inside another wait finds no kept waiter.
     pub(crate) fn new(takes: Option<&'static Kind>) -> Self {
         let kept = SPARE.try_with(Cell::take).ok().flatten().and_then(|mut waiter| {
             Arc::get_mut(&mut waiter)?.takes = takes;
@@ -74,8 +74,8 @@ impl Lent {
 }
 
 impl Drop for Lent {
-    /// Not kept while anybody else has it, or its semaphore, also weakly: that wakes the wait it was given for, and
-    /// nobody can tell when.
+    /// The waiter is not kept if anybody else has a reference to it or to its semaphore, also a weak one. That one wakes the wait it
+    /// was given for, at any time.
     fn drop(&mut self) {
         if Arc::get_mut(&mut self.0).and_then(Waiter::reset).is_some() {
             let _ = SPARE.try_with(|spare| spare.set(Some(Arc::clone(&self.0))));

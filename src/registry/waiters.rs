@@ -1,4 +1,4 @@
-//! Who of this process waits for a lock: one that contends on the wire, and the others behind it in order of arrival.
+//! The line of threads that wait for a lock: one contends on the wire, and the others are parked behind it in order of arrival.
 
 use super::waiter::Waiter;
 use crate::base::mutant::{self, Mutant};
@@ -35,7 +35,7 @@ impl Waiters {
         self.head.as_ref().is_some_and(|head| Arc::ptr_eq(head, waiter))
     }
 
-    /// The parked one that waits longest.
+    /// The parked one that has waited longest.
     pub(super) fn first(&self) -> Option<&Arc<Waiter>> {
         self.parked.front()
     }
@@ -48,7 +48,7 @@ impl Waiters {
         self.head = Some(Arc::clone(waiter));
     }
 
-    /// Lets the first parked one contend, unless somebody does.
+    /// Lets the first parked one contend, unless there is a head.
     pub(super) fn promote(&mut self) {
         if self.head.is_none() && !self.parked.is_empty() {
             self.head = self.parked.pop_front();
@@ -56,14 +56,14 @@ impl Waiters {
         }
     }
 
-    /// The lock may be free: whoever contends should look.
+    /// The lock may be free: the head should look.
     pub(super) fn wake_head(&self) {
         if let Some(head) = &self.head {
             head.semaphore.release();
         }
     }
 
-    /// Wakes the first parked one for a kept tenure, unless it is on the way.
+    /// Wakes the first parked one for a kept tenure, unless it was roused already.
     pub(super) fn rouse(&self) {
         if mutant::is(Mutant::NeverRouses) {
             return;
@@ -73,14 +73,14 @@ impl Waiters {
         }
     }
 
-    /// What was kept for the first parked one is not to be had any more: it looks how it stands.
+    /// The kept tenure is gone: the first parked one should look.
     pub(super) fn wake_first(&self) {
         if let Some(first) = self.parked.front() {
             first.semaphore.release();
         }
     }
 
-    /// The first parked one has what it waited for.
+    /// The first parked one has the lock, and waits no more.
     pub(super) fn serve_first(&mut self) {
         self.parked.pop_front();
     }

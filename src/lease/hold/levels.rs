@@ -1,4 +1,4 @@
-//! The open levels of a hold: what each of them asks for, and what they ask for together.
+//! The open levels of a hold: the renewals that each of them asks for, and those that the hold asks for.
 
 use super::Hold;
 use crate::base::sync::atomic::Ordering::SeqCst;
@@ -6,13 +6,12 @@ use crate::base::time::Lease;
 use arrayvec::ArrayVec;
 use std::time::Duration;
 
-/// What a level asks for: renewals of a lease of so many milliseconds, or none, which is 0. A program may hold many locks,
-/// so it is one word.
+/// What a level asks for: renewals of a lease of so many milliseconds; 0 for none. It is one word, because a program may hold many locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Level(u64);
 
 impl Level {
-    /// Which one is not known: the hold was found by its name.
+    /// The hold was found by its name, so its level is not known.
     const FOUND: Self = Self(u64::MAX);
 
     pub(super) fn new(renewed: Option<Lease>) -> Self {
@@ -24,7 +23,7 @@ impl Level {
     }
 }
 
-/// Levels that asked for the same one after the other.
+/// Levels that were opened one after the other and ask for the same.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     level: Level,
@@ -33,18 +32,18 @@ struct Run {
 
 /// What the open levels of a hold ask for, from the outermost to the innermost.
 ///
-/// Levels close in any order: guards are values, and a program drops them when it likes. A closed level takes its own
-/// terms with it. Levels that ask for the same are alike, so which of those was closed makes no difference.
+/// Levels close in any order: guards are values, and a program drops them when it likes. What a closed level asked for goes with it.
+/// Levels that ask for the same are alike: it makes no difference which of them closes.
 pub(super) struct Levels {
-    /// Only of a hold with more than two runs: a hold with fewer makes no allocation for its levels.
+    /// Empty if the hold has at most two runs. So such a hold makes no allocation for its levels.
     outer: Vec<Run>,
     inner: ArrayVec<Run, 2>,
-    /// Whether the tenure counts this hold among those that want to be renewed.
+    /// Whether the tenure counts this hold among those that want renewals.
     watching: bool,
 }
 
 impl Levels {
-    /// One level, on a tenure that may be watched for it already.
+    /// One level. `watching` says whether the tenure counts its hold already.
     pub(super) fn new(level: Level, watching: bool) -> Self {
         let mut levels = Self { outer: Vec::new(), inner: ArrayVec::new(), watching };
         levels.open(level);
@@ -66,7 +65,7 @@ impl Levels {
         self.inner.push(Run { level, levels: 1 });
     }
 
-    /// Closes the innermost level that asks for just this; the innermost of all if none does.
+    /// Closes the innermost level that asks for the same as `level`; if none does, the innermost of all.
     fn close(&mut self, level: Level) {
         let is_open = self.runs().any(|run| run.level == level);
         if let Some(run) = self.runs().rfind(|run| run.level == level || !is_open) {
@@ -76,15 +75,15 @@ impl Levels {
         self.inner.retain(|run| run.levels > 0);
     }
 
-    /// The longest lease for whose renewals an open level asks; `None` if none asks for renewals.
+    /// The longest lease of which an open level wants renewals; `None` if no level wants renewals.
     fn longest(&mut self) -> Option<Lease> {
         self.runs().map(|run| run.level).max()?.renewed()
     }
 }
 
 impl Hold {
-    /// Opens the level with this number, which asks for renewals of that lease if for any; the hold that its caller
-    /// gets. The tenure knows of it after [`follow`](Self::follow).
+    /// Opens the level with this number. It asks for renewals of the lease `renewed`, or for none. Returns the hold for the caller.
+    /// The tenure knows of it after [`follow`](Self::follow).
     pub(crate) fn deepen(&self, count: usize, renewed: Option<Lease>) -> Self {
         self.inner.count.store(count, SeqCst);
         let level = Level::new(renewed);
@@ -92,9 +91,8 @@ impl Hold {
         Self { level, ..self.clone() }
     }
 
-    /// Closes the level that this very hold was acquired with, or one that asked for the same; the innermost one if that
-    /// is closed, or if the hold was found by its name. How many are left. The tenure knows of it after
-    /// [`follow`](Self::follow).
+    /// Closes the level that this hold was acquired with, or one that asks for the same. If that is closed, or if the hold was found
+    /// by its name, closes the innermost level. Returns how many are left. The tenure knows of it after [`follow`](Self::follow).
     pub(crate) fn ascend(&self) -> usize {
         let left = self.count().saturating_sub(1);
         self.inner.count.store(left, SeqCst);
@@ -102,9 +100,9 @@ impl Hold {
         left
     }
 
-    /// Has the tenure watched, and renewed for so long, as the open levels ask for. Those of an orphan ask for nothing.
+    /// Has the tenure watched and renewed as the open levels ask for. The levels of an orphan ask for nothing.
     ///
-    /// Of a kind whose threads share a tenure, under the lock of the map of threads: another thread may come to share it
+    /// If threads share the tenure, the caller has the lock of the map of threads. Another thread may come to share the tenure
     /// because it is watched, and the caller is about to tell the watchdog whether it still is.
     pub(crate) fn follow(&self) {
         let mut levels = self.inner.levels.lock();
@@ -115,12 +113,12 @@ impl Hold {
         longest.into_iter().for_each(|lease| self.inner.tenure.renew_for(lease));
     }
 
-    /// The lease for whose renewals its open levels ask, if they do.
+    /// The lease of which the open levels want renewals, if any does.
     pub(super) fn renewed(&self) -> Option<Lease> {
         self.inner.levels.lock().longest()
     }
 
-    /// Its last level is gone, and others go on with its tenure.
+    /// The last level is gone, and other holds go on with the tenure.
     pub(crate) fn part(&self) {
         self.ascend();
         self.follow();

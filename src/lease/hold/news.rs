@@ -1,4 +1,4 @@
-//! The news of a loss, on its way to who listens.
+//! The news of a loss, on its way to those that listen.
 
 use crate::lease::tenure::LossCause;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -52,7 +52,7 @@ impl fmt::Display for LostHold {
 #[must_use = "it hears nothing once it is dropped: keep it, and ask it"]
 pub struct LostReceiver {
     receiver: Receiver<LostHold>,
-    /// The hold has it weakly, and so knows that nobody listens any more: a sender cannot be asked for that.
+    /// The hold has a weak reference to this, and so knows whether anybody listens. A sender cannot be asked for that.
     _alive: Arc<()>,
 }
 
@@ -64,7 +64,7 @@ impl Deref for LostReceiver {
     }
 }
 
-/// The other end of a [`LostReceiver`]. It may be of several holds, of which the first to be lost is told.
+/// The other end of a [`LostReceiver`]. If it listens to several holds, it hears of the first that is lost.
 #[derive(Clone)]
 pub(crate) struct Listener {
     sender: Sender<LostHold>,
@@ -81,7 +81,7 @@ impl Listener {
     }
 }
 
-/// A listener and what it tells.
+/// A listener, and the receiver of what it hears.
 pub(crate) fn listener() -> (Listener, LostReceiver) {
     let (sender, receiver) = bounded(1);
     let alive = Arc::new(());
