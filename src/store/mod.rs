@@ -18,6 +18,7 @@ mod sentinel;
 pub(crate) mod subscriber;
 #[cfg(test)]
 mod tests;
+mod url;
 
 use crate::base::config::Config;
 use crate::base::error;

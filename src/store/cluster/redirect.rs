@@ -1,6 +1,6 @@
 //! Where a node sends a client that asked it for a slot of another one.
 
-use crate::store::node::{Failure, place as parse_place};
+use crate::store::node::{Failure, host_and_port};
 use crate::store::place::Place;
 
 /// What to do instead.
@@ -37,7 +37,7 @@ fn place_in(text: &str, asked: &Place) -> Option<Place> {
     let port = port.parse().ok()?;
     let host = match host {
         "" => asked.host.clone(),
-        host if host.contains(':') => parse_place(&format!("[{host}]")).ok()?.0,
+        host if host.contains(':') => host_and_port(&format!("[{host}]")).ok()?.0,
         host => host.to_owned(),
     };
     Some(Place { host, port })

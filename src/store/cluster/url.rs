@@ -1,8 +1,9 @@
 //! The URL of a cluster: some of its nodes, and how to log in at all of them.
 
-use crate::base::error::{Error, Result};
-use crate::store::node::{parse_url, place};
+use crate::base::error::Result;
+use crate::store::node::{refuse, unlike};
 use crate::store::place::Place;
+use crate::store::url::MultiHostUrl;
 use redis::RedisConnectionInfo;
 
 const RIGHT: &str =
@@ -17,47 +18,17 @@ pub(super) struct Seeds {
     pub(super) login: RedisConnectionInfo,
 }
 
-fn wrong(what: &str) -> Error {
-    Error::config(format!("the server's URL {what}; {RIGHT}"))
-}
-
-fn refuse(when: bool, what: &str) -> Result<()> {
-    if when { Err(wrong(what)) } else { Ok(()) }
-}
-
-/// No part of a wrong URL is shown: any may be a piece of a password.
 pub(super) fn parse(url: &str) -> Result<Seeds> {
-    let (_, rest) = url.split_once("://").ok_or_else(|| wrong("has no slashes after its scheme"))?;
-    refuse(rest.contains('#'), "has a `#`, which begins no part of it: in a password it is written %23")?;
-    refuse(
-        rest.contains('?'),
-        "has a `?`, after which nothing goes: user and password go once, before the first host",
-    )?;
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let database = path.trim_matches('/');
-    refuse(!database.is_empty() && database != "0", "has a database: in a cluster there is only number 0")?;
-    let (user, hosts) = authority.rsplit_once('@').map_or((None, authority), |(user, hosts)| (Some(user), hosts));
-    Ok(Seeds { places: places(hosts)?, login: login(user)? })
+    seeds(url).map_err(|what| unlike(RIGHT, what))
 }
 
-fn places(hosts: &str) -> Result<Vec<Place>> {
-    let place = |text| {
-        let (host, port) = place(text).map_err(wrong)?;
-        Ok(Place { host, port: port.unwrap_or(DEFAULT_PORT) })
-    };
-    let mut places = hosts.split(',').map(place).collect::<Result<Vec<_>>>()?;
-    places.sort_unstable();
-    places.dedup();
-    Ok(places)
-}
-
-/// Understood as that of a single server is.
-fn login(user: Option<&str>) -> Result<RedisConnectionInfo> {
-    let is_list = user.is_some_and(|user| user.split(':').next().unwrap_or_default().contains(','));
-    refuse(is_list, "has a comma in its user: user and password go once, before the first host")?;
-    let user = user.map_or_else(String::new, |user| format!("{user}@"));
-    let info = parse_url(&format!("redis://{user}h/"));
-    info.map(|info| info.redis_settings().clone()).map_err(|_| wrong("has a user or password that is not understood"))
+fn seeds(url: &str) -> Result<Seeds, &'static str> {
+    let url = MultiHostUrl::of(url, "has a `#`, which begins no part of it: in a password it is written %23")?;
+    let what = "has a `?`, after which nothing goes: user and password go once, before the first host";
+    refuse(url.query.is_some(), what)?;
+    let what = "has a database: in a cluster there is only number 0";
+    refuse(!matches!(url.path.trim_matches('/'), "" | "0"), what)?;
+    Ok(Seeds { places: url.hosts(DEFAULT_PORT)?, login: url.login("")? })
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub(crate) use outage::Outage;
 pub(crate) use pool::{Worker, pool_worker};
 pub(crate) use server::{Part, Server, Target, UNCONFIRMED, show};
 pub(crate) use stream::Stream;
-pub(crate) use url::{parse as parse_url, place, wrong as wrong_url, wrong_scheme};
+pub(crate) use url::{host_and_port, refuse, unlike, wrong as wrong_url, wrong_scheme};
 pub(crate) use wire::Wire;
 
 /// A command once sent gets at least this long for its answer, so that a timed wait ends in a clear answer.

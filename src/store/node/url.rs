@@ -1,6 +1,7 @@
 //! The URL of a server: which are understood, and what a wrong one is told.
 //!
-//! No part of a wrong URL is shown, as any may be a piece of a password that was not escaped: only words written here.
+//! Any part of a wrong URL may be a piece of a password that was not escaped. So none is shown: what is wrong is said by a text
+//! of the source.
 
 use crate::base::error::{Error, Result};
 use redis::IntoConnectionInfo;
@@ -12,26 +13,28 @@ const NO_PATH: &str = "needs three slashes before the path of its socket; user a
 const NO_PORT: &str = "has a port that is none: it must be a number from 1 to 65535";
 
 pub(crate) fn wrong(what: &str) -> Error {
-    Error::config(format!("the server's URL {what}; {RIGHT}"))
+    unlike(RIGHT, what)
 }
 
-fn refuse(when: bool, what: &str) -> Result<()> {
-    if when { Err(wrong(what)) } else { Ok(()) }
+/// The error for a URL that is not as `right` says it has to be.
+pub(crate) fn unlike(right: &str, what: &str) -> Error {
+    Error::config(format!("the server's URL {what}; {right}"))
 }
 
-pub(crate) fn parse(url: &str) -> Result<redis::ConnectionInfo> {
-    check_parts(url)?;
+pub(crate) fn refuse(when: bool, what: &'static str) -> Result<(), &'static str> {
+    if when { Err(what) } else { Ok(()) }
+}
+
+pub(super) fn parse(url: &str) -> Result<redis::ConnectionInfo> {
+    check_parts(url).map_err(wrong)?;
     url.into_connection_info().map_err(|error| {
         let detail = error.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
         wrong(&format!("is wrong: {error}{detail}"))
     })
 }
 
-/// One host of several, and its port if it has one.
-///
-/// # Errors
-/// What is wrong with it.
-pub(crate) fn place(text: &str) -> Result<(String, Option<u16>), &'static str> {
+/// One host of several, and its port if it has one; or what is wrong with it.
+pub(crate) fn host_and_port(text: &str) -> Result<(String, Option<u16>), &'static str> {
     let url = format!("redis://{text}");
     let parsed = redis::parse_redis_url(&url).ok_or_else(|| why_not_parsed(&url))?;
     match parsed.host_str() {
@@ -46,12 +49,12 @@ pub(crate) fn place(text: &str) -> Result<(String, Option<u16>), &'static str> {
 
 /// What a URL is told whose scheme is none that is known.
 pub(crate) fn wrong_scheme(url: &str) -> Error {
-    wrong(if url.is_empty() { "is empty" } else { why_not_parsed(url) })
+    wrong(why_not_parsed(url))
 }
 
 /// A misspelt or misplaced part would silently be none: database 0, no password, another host.
-fn check_parts(url: &str) -> Result<()> {
-    let parsed = redis::parse_redis_url(url).ok_or_else(|| wrong_scheme(url))?;
+fn check_parts(url: &str) -> Result<(), &'static str> {
+    let parsed = redis::parse_redis_url(url).ok_or_else(|| why_not_parsed(url))?;
     let is_unix = parsed.scheme().ends_with("unix");
     refuse(parsed.fragment().is_some(), "has a `#`, which begins no part of it: in a password it is written %23")?;
     refuse(parsed.port() == Some(0), NO_PORT)?;
@@ -67,24 +70,25 @@ fn is_database(text: &str) -> bool {
     text.parse::<u32>().is_ok()
 }
 
-fn check_query(is_unix: bool, key: &str, value: &str) -> Result<()> {
-    let known = if is_unix { "db, user, pass, protocol" } else { "protocol" };
+fn check_query(is_unix: bool, key: &str, value: &str) -> Result<(), &'static str> {
     match (key, is_unix) {
         ("protocol", _) | ("user" | "pass", true) => Ok(()),
         ("db", true) => refuse(!is_database(value), "has a database that is none: give a number from 0, as in ?db=3"),
-        ("db" | "database", false) => Err(wrong(
-            "has its database in the wrong place: the number goes after the slash, as in redis://host:6379/3",
-        )),
-        ("user" | "username" | "pass" | "password", false) => Err(wrong(
-            "has user or password in the wrong place: they go before the host, as in redis://user:password@host",
-        )),
-        _ => Err(wrong(&format!("has something other than {known} after its `?`"))),
+        ("db" | "database", false) => {
+            Err("has its database in the wrong place: the number goes after the slash, as in redis://host:6379/3")
+        }
+        ("user" | "username" | "pass" | "password", false) => {
+            Err("has user or password in the wrong place: they go before the host, as in redis://user:password@host")
+        }
+        (_, true) => Err("has something other than db, user, pass, protocol after its `?`"),
+        (_, false) => Err("has something other than protocol after its `?`"),
     }
 }
 
 /// What is wrong with one that is not a URL, or has an unknown scheme.
 fn why_not_parsed(url: &str) -> &'static str {
     match url.split_once("://") {
+        None if url.is_empty() => "is empty",
         None => "has no scheme: put redis:// before the host",
         Some((scheme, _)) if redis::parse_redis_url(&format!("{scheme}://h")).is_none() => {
             "has an unknown scheme: put redis:// before the host"
