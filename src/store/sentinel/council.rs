@@ -7,7 +7,7 @@
 //! sentinels that are known name the same master by it, and the one of the highest epoch is no rival: it is the same node, or it says
 //! that it is a replica, and the majority was asked after that. Why no client goes back to an old master by that: docs/protocol.md, 9.2.
 
-use super::link::{NO_MASTER, Word};
+use super::link::{NO_MASTER, Named, Word};
 use crate::base::error::Cause;
 use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
@@ -15,7 +15,6 @@ use crate::base::time::Moment;
 use crate::store::moving::{self, Course, Seen};
 use crate::store::node::{Broken, Failure};
 use crate::store::place::Place;
-use std::fmt;
 use std::time::Duration;
 
 #[cfg(test)]
@@ -27,19 +26,6 @@ const GRACE: Duration = Duration::from_millis(100);
 
 /// At most so many are asked, however many others they name.
 const MOST: usize = 32;
-
-/// Who is the master, and since which epoch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Named {
-    pub(super) epoch: u64,
-    pub(super) master: Place,
-}
-
-impl fmt::Display for Named {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.master.fmt(f)
-    }
-}
 
 /// A sentinel, as far as it is known.
 struct Seat {

@@ -1,7 +1,7 @@
 //! How a sentinel is asked where the master is, by a thread of its own.
 
-use super::council::{Council, Named};
-use super::link::{Link, Word};
+use super::council::Council;
+use super::link::{Link, Named, Word};
 use super::url::Group;
 use crate::base::say::say;
 use crate::base::time::Clock;

@@ -1,6 +1,5 @@
 //! A connection to one sentinel: it is asked on it where the master is, and tells on it when that changes.
 
-use super::council::Named;
 use crate::base::config::AddressMap;
 use crate::base::error::{Applied, Cause};
 use crate::base::say::say;
@@ -11,6 +10,7 @@ use crate::store::place::Place;
 use redis::{Cmd, RedisError, Value};
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::fmt;
 
 /// What sentinels publish on when they replace a master. The leader says it on the last one when it is done, a second after
 /// the promotion; the others as soon as they hear of the promotion, of which the leader tells its own subscribers on the first.
@@ -18,6 +18,19 @@ const CHANNELS: [&str; 2] = ["+promoted-slave", "+switch-master"];
 
 /// So often a sentinel is asked again that changes its mind in the middle of its answer.
 const ASKS: usize = 3;
+
+/// Who is the master, and since which epoch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) epoch: u64,
+    pub(super) master: Place,
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.master.fmt(f)
+    }
+}
 
 /// What a sentinel says of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
