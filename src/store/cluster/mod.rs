@@ -29,9 +29,9 @@ use crate::base::time::Moment;
 use crate::store::node::{Answer, Failure, Lane, Limits, Request};
 use batch::Batch;
 use map::Changed;
-use post::{Astray, Post};
-use routes::{Node, Routes};
-use scouts::Scouts;
+use post::Post;
+use routes::{Node, OnLoss, Routes};
+use scouts::{Alarm, Scouts};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,13 +40,14 @@ use std::time::Duration;
 const RESTS_AFTER: u32 = 60;
 
 pub(super) fn open(url: &str, common: &Common) -> error::Result<Arc<dyn Store>> {
-    let astray = Arc::<Astray>::default();
-    let post = Arc::new(Post::new(&astray));
-    let (follower, told) = (Arc::clone(&post), Arc::clone(&astray));
+    let alarm = Arc::<Alarm>::default();
+    let rung = Arc::clone(&alarm);
+    let on_loss: OnLoss = Arc::new(move || rung.node_lost());
+    let post = Arc::new(Post::new(Arc::clone(&on_loss)));
+    let follower = Arc::clone(&post);
     let follower = Box::new(move |routes: &Routes, changed: &Changed| follower.follow(routes, changed));
-    let routes = Arc::new(Routes::new(url::parse(url)?, common, follower, Arc::new(move || told.tell())));
-    let scouts = Scouts::new(Arc::clone(&routes), Arc::clone(&post), Arc::clone(&astray));
-    astray.watched_by(&scouts);
+    let routes = Arc::new(Routes::new(url::parse(url)?, common, follower, on_loss));
+    let scouts = Scouts::new(Arc::clone(&routes), Arc::clone(&post), alarm);
     Ok(Arc::new(Cluster { routes, scouts, post }))
 }
 

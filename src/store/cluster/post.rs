@@ -4,19 +4,17 @@
 //! it breaks. SPUBLISH reaches those at the master of the channel's slot alone: whoever listens goes where that slot goes.
 
 use super::map::Changed;
-use super::routes::{Node, Routes};
-use super::scouts::Scouts;
+use super::routes::{Node, OnLoss, Routes};
 use crate::base::mutant::{self, Mutant};
 use crate::base::signal::{Ear, Listening};
 use crate::base::slot::slot_of;
 use crate::store::subscriber::{PubSub, Subscription};
-use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub(super) struct Post {
     /// Of channels of all nodes.
@@ -42,35 +40,11 @@ struct Place {
     at: Mutex<Option<(Arc<Node>, Subscription)>>,
 }
 
-/// What is known when a subscriber has lost its node: it may be none any more.
-#[derive(Default)]
-pub(super) struct Astray {
-    is_so: AtomicBool,
-    scouts: OnceCell<Weak<Scouts>>,
-}
-
-impl Astray {
-    /// Who is told.
-    pub(super) fn watched_by(&self, scouts: &Arc<Scouts>) {
-        let _ = self.scouts.set(Arc::downgrade(scouts));
-    }
-
-    pub(super) fn tell(&self) {
-        self.is_so.store(true, SeqCst);
-        self.scouts.get().and_then(Weak::upgrade).into_iter().for_each(|scouts| scouts.urge());
-    }
-
-    pub(super) fn take(&self) -> bool {
-        self.is_so.swap(false, SeqCst)
-    }
-}
-
 impl Post {
-    pub(super) fn new(astray: &Arc<Astray>) -> Self {
-        let told = Arc::clone(astray);
+    pub(super) fn new(on_loss: OnLoss) -> Self {
         let turn = RandomState::new().build_hasher().finish() as usize;
         Self {
-            common: PubSub::watched(move || told.tell()),
+            common: PubSub::watched(move || on_loss()),
             at: Mutex::new(At { node: None, turn }),
             places: Mutex::default(),
             numbers: AtomicU64::default(),

@@ -2,7 +2,7 @@
 //!
 //! One thread decides, and each node is asked by a short-lived one: a node that is frozen keeps nobody from asking the next.
 
-use super::post::{Astray, Post};
+use super::post::Post;
 use super::routes::Routes;
 use super::said::{ANSWERS, Said, question};
 use crate::base::say::say;
@@ -19,7 +19,7 @@ use std::collections::HashSet;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 /// Slots are asked for this often while the client is in use: nobody tells of a master that was replaced, and a hold is believed
@@ -38,15 +38,34 @@ const ASKED: usize = 16;
 pub(super) struct Scouts {
     routes: Arc<Routes>,
     post: Arc<Post>,
-    astray: Arc<Astray>,
-    /// Made with the thread.
-    bell: OnceCell<Bell>,
+    alarm: Arc<Alarm>,
     state: Mutex<State>,
     /// A node keeps something to itself, and that was said.
     refused: AtomicBool,
     /// What became of asking one, whichever round it was asked in.
     tell: Sender<Result<Serves, Failure>>,
     told: Receiver<Result<Serves, Failure>>,
+}
+
+/// Wakes the thread that decides.
+#[derive(Default)]
+pub(super) struct Alarm {
+    /// Made with the thread.
+    bell: OnceCell<Bell>,
+    /// A subscriber has lost its node since the thread last looked.
+    is_node_lost: AtomicBool,
+}
+
+impl Alarm {
+    /// A subscriber has lost its node, which may be no master any more.
+    pub(super) fn node_lost(&self) {
+        self.is_node_lost.store(true, SeqCst);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        self.bell.get().into_iter().for_each(Bell::ring);
+    }
 }
 
 /// Whether who said something serves slots.
@@ -64,10 +83,10 @@ struct State {
 }
 
 impl Scouts {
-    pub(super) fn new(routes: Arc<Routes>, post: Arc<Post>, astray: Arc<Astray>) -> Arc<Self> {
+    pub(super) fn new(routes: Arc<Routes>, post: Arc<Post>, alarm: Arc<Alarm>) -> Arc<Self> {
         let (tell, told) = unbounded();
-        let (bell, state, refused) = (OnceCell::new(), Mutex::default(), AtomicBool::new(false));
-        Arc::new(Self { routes, post, astray, bell, state, refused, tell, told })
+        let (state, refused) = (Mutex::default(), AtomicBool::new(false));
+        Arc::new(Self { routes, post, alarm, state, refused, tell, told })
     }
 
     /// Something went wrong, or nothing is known: some slots may have other masters.
@@ -79,13 +98,13 @@ impl Scouts {
     }
 
     pub(super) fn ring(&self) {
-        self.bell.get().into_iter().for_each(Bell::ring);
+        self.alarm.ring();
     }
 
     fn start(self: &Arc<Self>) -> io::Result<()> {
         let mut state = self.state.lock();
         if !state.running && !self.routes.is_closed() {
-            self.bell.get_or_try_init(Bell::new)?;
+            self.alarm.bell.get_or_try_init(Bell::new)?;
             let scouts = Arc::clone(self);
             spawn("redlatch-cluster", move || scouts.run())?;
             state.running = true;
@@ -94,10 +113,10 @@ impl Scouts {
     }
 
     fn run(self: &Arc<Self>) {
-        let Some(bell) = self.bell.get() else { return };
+        let Some(bell) = self.alarm.bell.get() else { return };
         while !self.routes.is_closed() {
             let is_well = self.round();
-            self.post.settle(&self.routes, self.astray.take());
+            self.post.settle(&self.routes, self.alarm.is_node_lost.swap(false, SeqCst));
             let began = self.routes.clock.now();
             self.rest(bell, if is_well { EVERY } else { URGED_EVERY });
             // What rings meanwhile is heard after the pause.
