@@ -9,10 +9,10 @@
 
 mod cluster;
 mod fixed;
+mod host_port;
 mod link;
 mod moving;
 pub(crate) mod node;
-mod place;
 mod replicas;
 mod sentinel;
 pub(crate) mod subscriber;

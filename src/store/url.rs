@@ -2,7 +2,7 @@
 //!
 //! Any part of a wrong URL may be a piece of a password. So none is shown: what is wrong is said by a text of the source.
 
-use super::place::Place;
+use super::host_port::HostPort;
 use crate::store::node::{Target, host_and_port, refuse};
 use redis::RedisConnectionInfo;
 use std::collections::BTreeSet;
@@ -27,13 +27,13 @@ impl<'u> MultiHostUrl<'u> {
     }
 
     /// In order, none twice.
-    pub(super) fn hosts(&self, default_port: u16) -> Result<Vec<Place>, &'static str> {
-        let place = |text| {
+    pub(super) fn hosts(&self, default_port: u16) -> Result<Vec<HostPort>, &'static str> {
+        let address = |text| {
             let (host, port) = host_and_port(text)?;
-            Ok(Place { host, port: port.unwrap_or(default_port) })
+            Ok(HostPort { host, port: port.unwrap_or(default_port) })
         };
-        let places = self.hosts.split(',').map(place).collect::<Result<BTreeSet<_>, &'static str>>()?;
-        Ok(places.into_iter().collect())
+        let addresses = self.hosts.split(',').map(address).collect::<Result<BTreeSet<_>, &'static str>>()?;
+        Ok(addresses.into_iter().collect())
     }
 
     /// User and password mean what they mean in the URL of a single server.

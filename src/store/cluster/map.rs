@@ -2,7 +2,7 @@
 
 use super::said::{Owner, Said};
 use crate::base::slot::SLOTS;
-use crate::store::place::Place;
+use crate::store::host_port::HostPort;
 
 /// The master of each slot.
 #[derive(Debug, Clone)]
@@ -45,8 +45,8 @@ impl Map {
     }
 
     /// In the order of their numbers.
-    pub(super) fn masters(&self) -> impl Iterator<Item = &Place> {
-        self.masters.iter().map(|master| &master.place)
+    pub(super) fn masters(&self) -> impl Iterator<Item = &HostPort> {
+        self.masters.iter().map(|master| &master.address)
     }
 
     /// The number of a slot's master.
@@ -84,10 +84,10 @@ impl Map {
 
     /// The map after the master of a slot itself has named another one, of which no more is known. It knows better than any
     /// epoch.
-    pub(super) fn moved(&self, slot: u16, to: Place) -> Self {
+    pub(super) fn moved(&self, slot: u16, to: HostPort) -> Self {
         let epoch = self.owner_of(slot).map_or(0, |owner| owner.epoch);
-        let known = self.masters.iter().find(|master| master.place == to && master.epoch >= epoch).cloned();
-        let next = known.unwrap_or(Owner { place: to, epoch });
+        let known = self.masters.iter().find(|master| master.address == to && master.epoch >= epoch).cloned();
+        let next = known.unwrap_or(Owner { address: to, epoch });
         let owner = |at| if at == slot { Some(&next) } else { self.owner_of(at) };
         Self::of(&(0..SLOTS).map(owner).collect::<Vec<_>>())
     }
@@ -104,7 +104,7 @@ impl Map {
     }
 
     fn number(&mut self, owner: &Owner) -> u16 {
-        let known = self.masters.iter().position(|master| master.place == owner.place);
+        let known = self.masters.iter().position(|master| master.address == owner.address);
         let at = known.unwrap_or_else(|| {
             self.masters.push(owner.clone());
             self.masters.len() - 1
@@ -119,15 +119,15 @@ mod tests {
     use super::super::said::Range;
     use super::*;
 
-    fn place(port: u16) -> Place {
-        Place { host: "h".to_owned(), port }
+    fn address(port: u16) -> HostPort {
+        HostPort { host: "h".to_owned(), port }
     }
 
     fn said(ranges: &[(u16, u16, u16, u64)]) -> Said {
         let range = |&(first, last, port, epoch): &(u16, u16, u16, u64)| Range {
             first,
             last,
-            master: Owner { place: place(port), epoch },
+            master: Owner { address: address(port), epoch },
             replicas: Vec::new(),
         };
         Said { ranges: ranges.iter().map(range).collect(), sharded: false, is_down: false }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     fn port_of(map: &Map, slot: u16) -> Option<u16> {
-        map.owner_of(slot).map(|owner| owner.place.port)
+        map.owner_of(slot).map(|owner| owner.address.port)
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_master_itself_says_where_a_slot_went() {
-        let map = map(&[(0, 9, 1, 3), (10, 19, 2, 4)]).moved(5, place(7)).moved(6, place(2));
+        let map = map(&[(0, 9, 1, 3), (10, 19, 2, 4)]).moved(5, address(7)).moved(6, address(2));
         assert_eq!([4, 5, 6].map(|slot| port_of(&map, slot)), [Some(1), Some(7), Some(2)]);
         let (map, _) = map.told(&said(&[(0, 4, 1, 3), (5, 5, 7, 9), (6, 19, 2, 4)]));
         assert_eq!([4, 5, 6].map(|slot| port_of(&map, slot)), [Some(1), Some(7), Some(2)]);

@@ -89,7 +89,7 @@ impl Health for Cluster {
     }
 
     fn address_of(&self, resource: &str) -> String {
-        self.routes.place_of(resource).map_or_else(|| self.address(), |place| place.to_string())
+        self.routes.address_of(resource).map_or_else(|| self.address(), |address| address.to_string())
     }
 
     fn outage(&self) -> Option<Duration> {
@@ -119,7 +119,7 @@ impl Health for Cluster {
 
 impl Store for Cluster {
     fn identity(&self) -> Vec<String> {
-        self.routes.seeds.places.iter().map(ToString::to_string).collect()
+        self.routes.seeds.addresses.iter().map(ToString::to_string).collect()
     }
 
     /// Where the slot is on its way, a request that sees keys which it does not name goes once more without them.

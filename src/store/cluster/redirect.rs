@@ -1,29 +1,29 @@
 //! Where a node sends a client that asked it for a slot of another one.
 
+use crate::store::host_port::HostPort;
 use crate::store::node::{Failure, host_and_port};
-use crate::store::place::Place;
 
 /// What to do instead.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
     /// The slot is there, from now on.
-    Moved(Place),
+    Moved(HostPort),
     /// The slot is on its way there, and this key is not here: only this once.
-    Ask(Place),
+    Ask(HostPort),
     /// The slot is at a node whose name the one that says so does not know.
     Nowhere,
 }
 
 impl Redirect {
     /// `MOVED 3999 host:port`, and the same with `ASK`. No host: that of the node that says so.
-    pub(super) fn of(failure: &Failure, asked: &Place) -> Option<Self> {
+    pub(super) fn of(failure: &Failure, asked: &HostPort) -> Option<Self> {
         let Failure::Refused { code, cause, .. } = failure else { return None };
         let kind = match code.as_str() {
             "MOVED" => Self::Moved,
             "ASK" => Self::Ask,
             _ => return None,
         };
-        let to = place_in(&cause.to_string(), asked)?;
+        let to = address_in(&cause.to_string(), asked)?;
         Some(if to.host == NO_NAME { Self::Nowhere } else { kind(to) })
     }
 }
@@ -32,7 +32,7 @@ impl Redirect {
 pub(super) const NO_NAME: &str = "?";
 
 /// The last word. An IPv6 address has no brackets there.
-fn place_in(text: &str, asked: &Place) -> Option<Place> {
+fn address_in(text: &str, asked: &HostPort) -> Option<HostPort> {
     let (host, port) = text.rsplit(' ').next()?.rsplit_once(':')?;
     let port = port.parse().ok()?;
     let host = match host {
@@ -40,7 +40,7 @@ fn place_in(text: &str, asked: &Place) -> Option<Place> {
         host if host.contains(':') => host_and_port(&format!("[{host}]")).ok()?.0,
         host => host.to_owned(),
     };
-    Some(Place { host, port })
+    Some(HostPort { host, port })
 }
 
 #[cfg(test)]
@@ -54,18 +54,18 @@ mod tests {
             applied: Applied::No,
             cause: Cause::new(format!("h:1: {words}")),
         };
-        Redirect::of(&failure, &Place { host: "asked".to_owned(), port: 1 })
+        Redirect::of(&failure, &HostPort { host: "asked".to_owned(), port: 1 })
     }
 
-    fn place(host: &str, port: u16) -> Place {
-        Place { host: host.to_owned(), port }
+    fn address(host: &str, port: u16) -> HostPort {
+        HostPort { host: host.to_owned(), port }
     }
 
     #[test]
     fn a_redirection_names_a_node() {
-        assert_eq!(redirect("MOVED", "3999 10.0.0.1:6381"), Some(Redirect::Moved(place("10.0.0.1", 6381))));
-        assert_eq!(redirect("ASK", "3999 :6381"), Some(Redirect::Ask(place("asked", 6381))));
-        assert_eq!(redirect("MOVED", "3999 ::1:6381"), Some(Redirect::Moved(place("::1", 6381))));
+        assert_eq!(redirect("MOVED", "3999 10.0.0.1:6381"), Some(Redirect::Moved(address("10.0.0.1", 6381))));
+        assert_eq!(redirect("ASK", "3999 :6381"), Some(Redirect::Ask(address("asked", 6381))));
+        assert_eq!(redirect("MOVED", "3999 ::1:6381"), Some(Redirect::Moved(address("::1", 6381))));
         assert_eq!(redirect("MOVED", "3999 ?:6381"), Some(Redirect::Nowhere));
         for (code, words) in [("MOVED", "3999"), ("MOVED", "3999 h:x"), ("ERR", "3999 h:1"), ("ASK", "")] {
             assert_eq!(redirect(code, words), None, "{code} {words}");

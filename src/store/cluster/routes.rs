@@ -11,8 +11,8 @@ use crate::base::say::say;
 use crate::base::slot::slot_of;
 use crate::base::time::{Clock, Moment};
 use crate::store::Common;
+use crate::store::host_port::HostPort;
 use crate::store::node::{Backend, Broken, Failure, LEAST_TO_CONNECT, Outage, Part, Target};
-use crate::store::place::Place;
 use crate::store::subscriber::PubSub;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ const TELLS_EVERY: Duration = Duration::from_millis(100);
 
 /// A node that has slots, or that is asked for a key of a slot on its way there.
 pub(super) struct Node {
-    pub(super) place: Place,
+    pub(super) address: HostPort,
     pub(super) backend: Arc<Backend>,
     /// Of channels of its slots. Its thread starts with the first of them.
     pub(super) pubsub: PubSub,
@@ -71,9 +71,9 @@ struct Table {
     /// By their numbers in the map.
     masters: Vec<Arc<Node>>,
     /// Asked for single keys, and not masters of any slot yet.
-    guests: HashMap<Place, Arc<Node>>,
+    guests: HashMap<HostPort, Arc<Node>>,
     /// Of all nodes that were ever named with slots, replicas too.
-    places: Vec<Place>,
+    addresses: Vec<HostPort>,
     is_sharded: bool,
     closed: bool,
 }
@@ -84,11 +84,11 @@ impl Table {
     }
 
     /// The nodes of another map, those that are known and new ones; and those that have no slot any more.
-    fn change(&mut self, map: Map, make: impl Fn(&Place) -> Arc<Node>) -> Vec<Arc<Node>> {
-        let mut old: HashMap<Place, Arc<Node>> =
-            self.masters.drain(..).map(|node| (node.place.clone(), node)).collect();
-        let mut find =
-            |place: &Place| old.remove(place).or_else(|| self.guests.remove(place)).unwrap_or_else(|| make(place));
+    fn change(&mut self, map: Map, make: impl Fn(&HostPort) -> Arc<Node>) -> Vec<Arc<Node>> {
+        let mut old: HashMap<_, _> = self.masters.drain(..).map(|node| (node.address.clone(), node)).collect();
+        let mut find = |address: &HostPort| {
+            old.remove(address).or_else(|| self.guests.remove(address)).unwrap_or_else(|| make(address))
+        };
         self.masters = map.masters().map(&mut find).collect();
         self.map = map;
         // Those that are still asked for single keys are found again.
@@ -109,14 +109,14 @@ impl Routes {
         Self { seeds, common, clock, outage, table, said, unused, told, unknown, known, follower, on_loss }
     }
 
-    fn node(&self, place: &Place, is_sharded: bool) -> Arc<Node> {
+    fn node(&self, address: &HostPort, is_sharded: bool) -> Arc<Node> {
         let part = if is_sharded { Part::Shard } else { Part::Any };
-        let target = Target { addr: place.addr(), login: self.seeds.login.clone(), part };
+        let target = Target { addr: address.addr(), login: self.seeds.login.clone(), part };
         let Common { config, counters, worker, .. } = &self.common;
         let (backend, on_loss) = (Arc::new(Backend::new(target, config, counters, worker)), Arc::clone(&self.on_loss));
         let pubsub = PubSub::sharded(move || on_loss());
         pubsub.lead_to(Arc::clone(&backend));
-        Arc::new(Node { place: place.clone(), backend, pubsub, is_waited_for: AtomicBool::new(false) })
+        Arc::new(Node { address: address.clone(), backend, pubsub, is_waited_for: AtomicBool::new(false) })
     }
 
     /// The master of a slot as far as it is known.
@@ -139,10 +139,10 @@ impl Routes {
     }
 
     /// Whom to ask for slots, those that were named first.
-    pub(super) fn places(&self) -> Vec<Place> {
-        let mut places = self.table.read().places.clone();
-        places.extend(self.seeds.places.iter().filter(|seed| !places.contains(seed)).cloned().collect::<Vec<_>>());
-        places
+    pub(super) fn addresses(&self) -> Vec<HostPort> {
+        let known = self.table.read().addresses.clone();
+        let seeds: Vec<_> = self.seeds.addresses.iter().filter(|seed| !known.contains(seed)).cloned().collect();
+        [known, seeds].concat()
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -192,7 +192,7 @@ impl Routes {
         let (map, changed) = table.map.told(said);
         let is_first = table.map.is_empty();
         if !said.ranges.is_empty() {
-            table.places = places_in(said);
+            table.addresses = addresses_in(said);
         }
         if is_first {
             // Before the first node is made, which is told so.
@@ -203,7 +203,7 @@ impl Routes {
         }
         let is_sharded = table.is_sharded;
         let gone =
-            if changed.is_empty() { Vec::new() } else { table.change(map, |place| self.node(place, is_sharded)) };
+            if changed.is_empty() { Vec::new() } else { table.change(map, |address| self.node(address, is_sharded)) };
         drop(table);
         self.outage.end();
         self.tell();
@@ -216,16 +216,16 @@ impl Routes {
     }
 
     /// The master of a slot said that another one has it.
-    fn moved(&self, slot: u16, to: Place) {
+    fn moved(&self, slot: u16, to: HostPort) {
         // What is said next is news, though it may have been said before.
         *self.said.lock() = Said::default();
         let mut table = self.table.write();
-        if table.master_of(slot).is_some_and(|master| master.place == to) {
+        if table.master_of(slot).is_some_and(|master| master.address == to) {
             return;
         }
         let map = table.map.moved(slot, to);
         let is_sharded = table.is_sharded;
-        let gone = table.change(map, |place| self.node(place, is_sharded));
+        let gone = table.change(map, |address| self.node(address, is_sharded));
         drop(table);
         let changed = Changed::of(slot);
         self.follow(&changed, &gone);
@@ -254,7 +254,8 @@ impl Routes {
     fn follow(&self, changed: &Changed, gone: &[Arc<Node>]) {
         for node in gone {
             node.backend.server().retire();
-            say!(warn, "{} has no slot of the cluster any more: locks are asked for at their new masters", node.place);
+            let address = &node.address;
+            say!(warn, "{address} has no slot of the cluster any more: locks are asked for at their new masters");
         }
         (self.follower)(self, changed);
         gone.iter().for_each(|node| node.pubsub.close());
@@ -267,12 +268,12 @@ impl Routes {
     }
 }
 
-fn places_in(said: &Said) -> Vec<Place> {
-    let masters = said.ranges.iter().map(|range| &range.master.place);
-    let mut places: Vec<_> = masters.chain(said.ranges.iter().flat_map(|range| &range.replicas)).cloned().collect();
+fn addresses_in(said: &Said) -> Vec<HostPort> {
+    let masters = said.ranges.iter().map(|range| &range.master.address);
+    let mut addresses: Vec<_> = masters.chain(said.ranges.iter().flat_map(|range| &range.replicas)).cloned().collect();
     let mut seen = std::collections::HashSet::new();
-    places.retain(|place| seen.insert(place.clone()));
-    places
+    addresses.retain(|address| seen.insert(address.clone()));
+    addresses
 }
 
 /// The way there.
@@ -309,12 +310,12 @@ impl Routes {
     }
 
     /// A node that is to be asked for a key of a slot on its way there.
-    fn guest(&self, place: Place) -> Arc<Node> {
+    fn guest(&self, address: HostPort) -> Arc<Node> {
         let mut table = self.table.write();
-        let known = table.masters.iter().find(|node| node.place == place).map(Arc::clone);
+        let known = table.masters.iter().find(|node| node.address == address).map(Arc::clone);
         let is_sharded = table.is_sharded;
-        let make = |place: &Place| self.node(place, is_sharded);
-        known.unwrap_or_else(|| Arc::clone(table.guests.entry(place).or_insert_with_key(make)))
+        let make = |address: &HostPort| self.node(address, is_sharded);
+        known.unwrap_or_else(|| Arc::clone(table.guests.entry(address).or_insert_with_key(make)))
     }
 
     /// Where a node sends a command: the node that is asked this once, if that is all. Who was asked for a slot on its way says who
@@ -351,7 +352,7 @@ impl Routes {
                 done => return done,
             };
             let has_time = self.clock.now().plus(LEAST_TO_CONNECT) <= ends;
-            match Redirect::of(&failure, &node.place) {
+            match Redirect::of(&failure, &node.address) {
                 Some(Redirect::Ask(_)) if !may_ask => return Err(failure),
                 Some(Redirect::Nowhere) => {
                     urge();
@@ -401,8 +402,8 @@ impl Routes {
     }
 
     /// The master that has a lock, if one is known to.
-    pub(super) fn place_of(&self, resource: &str) -> Option<Place> {
-        self.known(self.slot_of(resource)).map(|node| node.place.clone())
+    pub(super) fn address_of(&self, resource: &str) -> Option<HostPort> {
+        self.known(self.slot_of(resource)).map(|node| node.address.clone())
     }
 
     /// The number of the master that has a lock; those that have none are together.

@@ -3,7 +3,7 @@
 use super::redirect::NO_NAME;
 use crate::base::config::AddressMap;
 use crate::base::slot::SLOTS;
-use crate::store::place::Place;
+use crate::store::host_port::HostPort;
 use redis::{ErrorKind, FromRedisValue, RedisError, Value};
 use std::collections::HashMap;
 
@@ -13,13 +13,13 @@ pub(super) struct Range {
     pub(super) first: u16,
     pub(super) last: u16,
     pub(super) master: Owner,
-    pub(super) replicas: Vec<Place>,
+    pub(super) replicas: Vec<HostPort>,
 }
 
 /// A master, by the epoch in which it got its slots: who has a slot by a higher one has it, whoever says what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owner {
-    pub(super) place: Place,
+    pub(super) address: HostPort,
     /// Zero where a node, or a proxy, does not tell.
     pub(super) epoch: u64,
 }
@@ -45,19 +45,19 @@ pub(super) fn question() -> Vec<u8> {
 pub(super) const ANSWERS: usize = 4;
 
 impl Said {
-    /// What the answers of the node at a place come to. Where it says no host it means its own.
+    /// What the answers of the node at an address come to. Where it says no host it means its own.
     ///
     /// # Errors
     /// That of the server, and when an answer is none.
-    pub(super) fn of(answers: Vec<Value>, asked: &Place, map: &AddressMap) -> Result<Self, RedisError> {
+    pub(super) fn of(answers: Vec<Value>, asked: &HostPort, map: &AddressMap) -> Result<Self, RedisError> {
         let mut answers = answers.into_iter().map(Value::extract_error);
         let mut next = || answers.next().unwrap_or_else(|| Err(not_understood()));
         let (slots, nodes, sharded, info) = (next()?, next(), next(), next());
         // A proxy may know CLUSTER SLOTS alone.
         let epochs = nodes.ok().map(epochs_in).unwrap_or_default();
         let Value::Array(rows) = slots else { return Err(not_understood()) };
-        let place = |node: &Value| Named::of(node).map(|named| named.place(asked, map));
-        let range = |row: &Value| range_in(row, &epochs, place);
+        let address = |node: &Value| Named::of(node).map(|named| named.address(asked, map));
+        let range = |row: &Value| range_in(row, &epochs, address);
         let ranges = rows.iter().map(range).collect::<Option<Vec<_>>>().ok_or_else(not_understood)?;
         let is_down = info.is_ok_and(|info| text_of(info).contains("cluster_state:fail"));
         Ok(Self { ranges: ranges.into_iter().flatten().collect(), sharded: knows_shards(&sharded), is_down })
@@ -79,7 +79,7 @@ fn not_understood() -> RedisError {
 fn range_in(
     row: &Value,
     epochs: &HashMap<String, u64>,
-    place: impl Fn(&Value) -> Option<Option<Place>>,
+    address: impl Fn(&Value) -> Option<Option<HostPort>>,
 ) -> Option<Option<Range>> {
     let Value::Array(row) = row else { return None };
     let [Value::Int(first), Value::Int(last), master, replicas @ ..] = row.as_slice() else { return None };
@@ -88,9 +88,9 @@ fn range_in(
         return None;
     }
     let epoch = Named::of(master)?.id.and_then(|id| epochs.get(&id).copied()).unwrap_or(0);
-    let replicas = replicas.iter().filter_map(|node| place(node).flatten()).collect();
-    let owned = |place| Range { first, last, master: Owner { place, epoch }, replicas };
-    Some(place(master)?.map(owned))
+    let replicas = replicas.iter().filter_map(|node| address(node).flatten()).collect();
+    let owned = |address| Range { first, last, master: Owner { address, epoch }, replicas };
+    Some(address(master)?.map(owned))
 }
 
 /// A node as CLUSTER SLOTS names it: host, port, and since Redis 4 its id.
@@ -111,13 +111,13 @@ impl Named {
     }
 
     /// As it is reached from here; nothing for one that is known by no name.
-    fn place(self, asked: &Place, map: &AddressMap) -> Option<Place> {
+    fn address(self, asked: &HostPort, map: &AddressMap) -> Option<HostPort> {
         let host = match self.host.as_deref() {
             None => &asked.host,
             Some(NO_NAME) => return None,
             Some(host) => host,
         };
-        (self.port != 0).then(|| Place { host: host.to_owned(), port: self.port }.mapped(map))
+        (self.port != 0).then(|| HostPort { host: host.to_owned(), port: self.port }.mapped(map))
     }
 }
 
@@ -151,13 +151,13 @@ mod tests {
         Value::Array([vec![Value::Int(first), Value::Int(last)], nodes].concat())
     }
 
-    fn place(host: &str, port: u16) -> Place {
-        Place { host: host.to_owned(), port }
+    fn address(host: &str, port: u16) -> HostPort {
+        HostPort { host: host.to_owned(), port }
     }
 
     fn said(rows: Vec<Value>, nodes: &str) -> Result<Said, RedisError> {
         let answers = vec![Value::Array(rows), text(nodes), Value::Array(Vec::new()), text("cluster_state:ok\r\n")];
-        Said::of(answers, &place("asked", 1), &AddressMap::default())
+        Said::of(answers, &address("asked", 1), &AddressMap::default())
     }
 
     const NODES: &str = "a :1@2 myself,master - 0 0 7 connected 0-9\nb h:2@3,name slave a 0 0 7 connected\n";
@@ -170,8 +170,8 @@ mod tests {
             row(12, 12, vec![node(text("?"), 3, "d")]),
         ];
         let ranges = said(rows, NODES).unwrap().ranges;
-        let owner = |host, port, epoch| Owner { place: place(host, port), epoch };
-        let first = Range { first: 0, last: 9, master: owner("asked", 1, 7), replicas: vec![place("h", 2)] };
+        let owner = |host, port, epoch| Owner { address: address(host, port), epoch };
+        let first = Range { first: 0, last: 9, master: owner("asked", 1, 7), replicas: vec![address("h", 2)] };
         let second = Range { first: 10, last: 11, master: owner("asked", 3, 0), replicas: Vec::new() };
         assert_eq!(ranges, [first, second]);
     }
@@ -180,7 +180,7 @@ mod tests {
     fn who_is_cut_off_says_so() {
         let is_down = |info: &str| {
             let answers = vec![Value::Array(Vec::new()), text(NODES), Value::Array(Vec::new()), text(info)];
-            Said::of(answers, &place("asked", 1), &AddressMap::default()).unwrap().is_down
+            Said::of(answers, &address("asked", 1), &AddressMap::default()).unwrap().is_down
         };
         assert!(is_down("cluster_enabled:1\r\ncluster_state:fail\r\n") && !is_down("cluster_state:ok\r\n"));
     }
@@ -210,7 +210,7 @@ mod tests {
         ] {
             let refused = redis::parse_redis_value(format!("-{words}\r\n").as_bytes()).unwrap();
             let answers = vec![Value::Array(Vec::new()), text(NODES), refused, text("")];
-            let said = Said::of(answers, &place("asked", 1), &AddressMap::default()).unwrap();
+            let said = Said::of(answers, &address("asked", 1), &AddressMap::default()).unwrap();
             assert_eq!(said.sharded, knows, "{words}");
         }
     }
@@ -220,10 +220,9 @@ mod tests {
         let refused = || redis::parse_redis_value(b"-ERR unknown subcommand\r\n").unwrap();
         let slots = Value::Array(vec![row(0, 1, vec![node(text("h"), 1, "a")])]);
         let answers = vec![slots, refused(), refused(), refused()];
-        let said = Said::of(answers, &place("asked", 1), &AddressMap::default()).unwrap();
+        let said = Said::of(answers, &address("asked", 1), &AddressMap::default()).unwrap();
         assert!(said.ranges[0].master.epoch == 0 && !said.sharded && !said.is_down);
-        assert!(
-            Said::of(vec![refused(), refused(), refused(), refused()], &place("h", 1), &AddressMap::default()).is_err()
-        );
+        let answers = vec![refused(), refused(), refused(), refused()];
+        assert!(Said::of(answers, &address("h", 1), &AddressMap::default()).is_err());
     }
 }

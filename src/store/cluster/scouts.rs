@@ -8,9 +8,9 @@ use super::said::{ANSWERS, Said, question};
 use crate::base::say::say;
 use crate::base::threads::spawn;
 use crate::base::time::Moment;
+use crate::store::host_port::HostPort;
 use crate::store::link::Link;
 use crate::store::node::{Bell, Broken, Failure, Part, Server, Target};
-use crate::store::place::Place;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
@@ -75,11 +75,11 @@ struct Serves(bool);
 struct State {
     running: bool,
     /// Those who have not answered yet, and need not be asked again.
-    asked: HashSet<Place>,
+    asked: HashSet<HostPort>,
     /// Where the next round begins: a node that is cut off from the others says what is over.
     turn: usize,
     /// To the node that answered last.
-    kept: Option<(Place, Link)>,
+    kept: Option<(HostPort, Link)>,
 }
 
 impl Scouts {
@@ -151,8 +151,8 @@ impl Scouts {
     fn round(self: &Arc<Self>) -> bool {
         self.told.try_iter().for_each(drop);
         let (mut failure, mut is_down) = (None, false);
-        for place in self.candidates() {
-            if let Err(error) = self.send(&place) {
+        for address in self.candidates() {
+            if let Err(error) = self.send(&address) {
                 failure = Some(Failure::Unreached(Broken::new(format!("no thread: {error}"))));
                 break;
             }
@@ -189,17 +189,17 @@ impl Scouts {
         failure.into_iter().for_each(|failure| self.routes.note_unknown(failure));
     }
 
-    fn candidates(&self) -> Vec<Place> {
-        let places = self.routes.places();
+    fn candidates(&self) -> Vec<HostPort> {
+        let addresses = self.routes.addresses();
         let state = self.state.lock();
-        let from = state.turn % places.len().max(1);
-        let all = places.iter().cycle().skip(from).take(places.len());
-        all.filter(|place| !state.asked.contains(place)).take(ASKED).cloned().collect()
+        let from = state.turn % addresses.len().max(1);
+        let all = addresses.iter().cycle().skip(from).take(addresses.len());
+        all.filter(|address| !state.asked.contains(address)).take(ASKED).cloned().collect()
     }
 
-    fn send(self: &Arc<Self>, place: &Place) -> io::Result<()> {
-        self.state.lock().asked.insert(place.clone());
-        let (scouts, asked) = (Arc::clone(self), place.clone());
+    fn send(self: &Arc<Self>, address: &HostPort) -> io::Result<()> {
+        self.state.lock().asked.insert(address.clone());
+        let (scouts, asked) = (Arc::clone(self), address.clone());
         let sent = spawn("redlatch-cluster", move || {
             let ask = AssertUnwindSafe(|| scouts.ask(&asked).map(|said| scouts.note(said)));
             let noted = catch_unwind(ask).unwrap_or_else(|_| panicked(&asked));
@@ -209,7 +209,7 @@ impl Scouts {
             let _ = scouts.tell.send(noted);
         });
         if sent.is_err() {
-            self.state.lock().asked.remove(place);
+            self.state.lock().asked.remove(address);
         }
         sent
     }
@@ -220,15 +220,15 @@ impl Scouts {
         serves
     }
 
-    fn ask(&self, place: &Place) -> Result<Said, Failure> {
+    fn ask(&self, address: &HostPort) -> Result<Said, Failure> {
         let (seeds, common) = (&self.routes.seeds, &self.routes.common);
-        let target = Target { addr: place.addr(), login: seeds.login.clone(), part: Part::Candidate };
+        let target = Target { addr: address.addr(), login: seeds.login.clone(), part: Part::Candidate };
         let server = Server::new(target, &common.config, Arc::clone(&common.counters));
-        let exchange = self.exchange(place, &server).inspect(|answers| self.say_refused(&server, answers));
-        let said = exchange.and_then(|answers| Said::of(answers, place, &common.config.address_map));
+        let exchange = self.exchange(address, &server).inspect(|answers| self.say_refused(&server, answers));
+        let said = exchange.and_then(|answers| Said::of(answers, address, &common.config.address_map));
         said.map_err(|error| {
             let failure = server.classify(&error, Moment::MAX).never_sent();
-            say!(debug, "{place} does not say who has which slots: {failure:?}");
+            say!(debug, "{address} does not say who has which slots: {failure:?}");
             failure
         })
     }
@@ -241,27 +241,27 @@ impl Scouts {
             _ => None,
         });
         if let Some(error) = error.filter(|_| !self.refused.swap(true, Relaxed)) {
-            let (place, advice) = (server.address(), server.advice_on(&error));
+            let (address, advice) = (server.address(), server.advice_on(&error));
             say!(
                 warn,
-                "{place} does not tell all of the cluster, so an old master may be asked for longer: {error}{advice}"
+                "{address} does not tell all of the cluster, so an old master may be asked for longer: {error}{advice}"
             );
         }
     }
 
     /// On the connection that is kept, if it is to this node; or else on a new one, which is kept in its place.
-    fn exchange(&self, place: &Place, server: &Server) -> Result<Vec<Value>, RedisError> {
-        let kept = self.state.lock().kept.take_if(|(at, _)| at == place);
+    fn exchange(&self, address: &HostPort, server: &Server) -> Result<Vec<Value>, RedisError> {
+        let kept = self.state.lock().kept.take_if(|(at, _)| at == address);
         let ask = |mut link: Link| link.exchange(&question(), ANSWERS).map(|answers| (answers, link));
         let known = kept.and_then(|(_, link)| ask(link).ok());
         let (answers, link) = known.map_or_else(|| Link::open(server).and_then(ask), Ok)?;
-        self.state.lock().kept = Some((place.clone(), link));
+        self.state.lock().kept = Some((address.clone(), link));
         Ok(answers)
     }
 }
 
 /// The program's map of addresses may.
-fn panicked<T>(asked: &Place) -> Result<T, Failure> {
+fn panicked<T>(asked: &HostPort) -> Result<T, Failure> {
     say!(error, "a thread that asks {asked} for the slots of the cluster panicked, it is asked again");
     Err(Failure::Unreached(Broken::new(format!("{asked}: asking for slots panicked, maybe in map_address"))))
 }

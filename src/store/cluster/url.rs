@@ -1,8 +1,8 @@
 //! The URL of a cluster: some of its nodes, and how to log in at all of them.
 
 use crate::base::error::Result;
+use crate::store::host_port::HostPort;
 use crate::store::node::{refuse, unlike};
-use crate::store::place::Place;
 use crate::store::url::MultiHostUrl;
 use redis::RedisConnectionInfo;
 
@@ -14,7 +14,7 @@ const DEFAULT_PORT: u16 = 6_379;
 /// Where to ask first.
 pub(super) struct Seeds {
     /// In order, none twice.
-    pub(super) places: Vec<Place>,
+    pub(super) addresses: Vec<HostPort>,
     pub(super) login: RedisConnectionInfo,
 }
 
@@ -28,7 +28,7 @@ fn seeds(url: &str) -> Result<Seeds, &'static str> {
     refuse(url.query.is_some(), what)?;
     let what = "has a database: in a cluster there is only number 0";
     refuse(!matches!(url.path.trim_matches('/'), "" | "0"), what)?;
-    Ok(Seeds { places: url.hosts(DEFAULT_PORT)?, login: url.login("")? })
+    Ok(Seeds { addresses: url.hosts(DEFAULT_PORT)?, login: url.login("")? })
 }
 
 #[cfg(test)]
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     fn hosts(url: &str) -> Vec<String> {
-        parse(url).unwrap().places.iter().map(Place::to_string).collect()
+        parse(url).unwrap().addresses.iter().map(HostPort::to_string).collect()
     }
 
     #[test]

@@ -12,9 +12,9 @@ use crate::base::error::Cause;
 use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::time::Moment;
+use crate::store::host_port::HostPort;
 use crate::store::moving::{self, Course, Seen};
 use crate::store::node::{Broken, Failure};
-use crate::store::place::Place;
 use std::time::Duration;
 
 #[cfg(test)]
@@ -29,7 +29,7 @@ const MOST: usize = 32;
 
 /// A sentinel, as far as it is known.
 struct Seat {
-    place: Place,
+    address: HostPort,
     /// By the URL, and not by another sentinel.
     given: bool,
     /// What came of the last attempt to ask it.
@@ -52,8 +52,8 @@ pub(super) struct Council {
 }
 
 impl Council {
-    pub(super) fn new(given: &[Place]) -> Self {
-        let seat = |place: &Place| Seat { place: place.clone(), given: true, said: None };
+    pub(super) fn new(given: &[HostPort]) -> Self {
+        let seat = |address: &HostPort| Seat { address: address.clone(), given: true, said: None };
         let seats = given.iter().map(seat).collect();
         Self {
             seats,
@@ -67,9 +67,9 @@ impl Council {
     }
 
     /// What came of asking a sentinel. Those that are new by it.
-    pub(super) fn note(&mut self, place: &Place, said: Result<Word, Failure>, now: Moment) -> Vec<Place> {
+    pub(super) fn note(&mut self, address: &HostPort, said: Result<Word, Failure>, now: Moment) -> Vec<HostPort> {
         let word = said.as_ref().ok().cloned();
-        if let Some(seat) = self.seats.iter_mut().find(|seat| seat.place == *place) {
+        if let Some(seat) = self.seats.iter_mut().find(|seat| seat.address == *address) {
             seat.said = Some((now, said));
         }
         let Some(word) = word else { return Vec::new() };
@@ -95,18 +95,18 @@ impl Council {
         self.seats.iter().filter_map(|seat| seat.said.as_ref()?.1.as_ref().ok())
     }
 
-    fn seat(&mut self, others: Vec<Place>) -> Vec<Place> {
-        let is_new = |place: &Place| !self.seats.iter().any(|seat| seat.place == *place);
+    fn seat(&mut self, others: Vec<HostPort>) -> Vec<HostPort> {
+        let is_new = |address: &HostPort| !self.seats.iter().any(|seat| seat.address == *address);
         let mut new: Vec<_> = others.into_iter().filter(is_new).collect();
         new.truncate(MOST.saturating_sub(self.seats.len()));
-        self.seats.extend(new.iter().map(|place| Seat { place: place.clone(), given: false, said: None }));
+        self.seats.extend(new.iter().map(|address| Seat { address: address.clone(), given: false, said: None }));
         new
     }
 
     /// Whether a sentinel need not be asked any more: it does not answer, and nobody names it. It is forgotten then.
-    pub(super) fn dismiss(&mut self, place: &Place) -> bool {
-        let is_named = self.words().any(|word| word.others.contains(place));
-        let is_over = |seat: &Seat| seat.place == *place && !seat.given && !is_named && is_failure(seat);
+    pub(super) fn dismiss(&mut self, address: &HostPort) -> bool {
+        let is_named = self.words().any(|word| word.others.contains(address));
+        let is_over = |seat: &Seat| seat.address == *address && !seat.given && !is_named && is_failure(seat);
         let at = self.seats.iter().position(is_over);
         at.map(|at| self.seats.swap_remove(at)).is_some()
     }

@@ -6,9 +6,9 @@ use super::url::Group;
 use crate::base::say::say;
 use crate::base::time::Clock;
 use crate::store::Common;
+use crate::store::host_port::HostPort;
 use crate::store::moving::{FIRST_PAUSE, Guide, Watch};
 use crate::store::node::{Bell, Failure, Part, Server, Target};
-use crate::store::place::Place;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,17 +18,17 @@ const EVERY: Duration = Duration::from_secs(3);
 
 /// A sentinel that is asked.
 pub(super) struct Asked {
-    place: Place,
+    address: HostPort,
     server: Server,
     /// It does not let this client listen, which was logged.
     refused: Cell<bool>,
 }
 
 impl Group {
-    fn sentinel(&self, place: &Place, common: &Common) -> Asked {
-        let target = Target { addr: place.addr(), login: self.sentinel_login.clone(), part: Part::Sentinel };
+    fn sentinel(&self, address: &HostPort, common: &Common) -> Asked {
+        let target = Target { addr: address.addr(), login: self.sentinel_login.clone(), part: Part::Sentinel };
         let server = Server::new(target, &common.config, Arc::clone(&common.counters));
-        Asked { place: place.clone(), server, refused: Cell::new(false) }
+        Asked { address: address.clone(), server, refused: Cell::new(false) }
     }
 }
 
@@ -54,7 +54,7 @@ impl Guide for Group {
     }
 
     fn asked(&self, common: &Common) -> Vec<Asked> {
-        self.sentinels.iter().map(|place| self.sentinel(place, common)).collect()
+        self.sentinels.iter().map(|address| self.sentinel(address, common)).collect()
     }
 
     fn target(&self, named: &Named) -> Target {
@@ -74,15 +74,15 @@ impl Guide for Group {
     }
 
     fn note(&self, council: &mut Council, asked: &Asked, said: Result<Word, Failure>, common: &Common) -> Vec<Asked> {
-        let place = &asked.place;
+        let address = &asked.address;
         if let Err(failure) = &said {
-            say!(debug, "sentinel {place} does not tell where the master is: {failure:?}");
+            say!(debug, "sentinel {address} does not tell where the master is: {failure:?}");
         }
-        let new = council.note(place, said, Clock::Boot.now());
-        new.iter().map(|place| self.sentinel(place, common)).collect()
+        let new = council.note(address, said, Clock::Boot.now());
+        new.iter().map(|address| self.sentinel(address, common)).collect()
     }
 
     fn dismiss(council: &mut Council, asked: &Asked) -> bool {
-        council.dismiss(&asked.place)
+        council.dismiss(&asked.address)
     }
 }

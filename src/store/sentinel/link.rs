@@ -4,9 +4,9 @@ use crate::base::config::AddressMap;
 use crate::base::error::{Applied, Cause};
 use crate::base::say::say;
 use crate::base::time::{Clock, Moment};
+use crate::store::host_port::HostPort;
 use crate::store::link;
 use crate::store::node::{Bell, Failure, Server};
-use crate::store::place::Place;
 use redis::{Cmd, RedisError, Value};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ const ASKS: usize = 3;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) epoch: u64,
-    pub(super) master: Place,
+    pub(super) master: HostPort,
 }
 
 impl fmt::Display for Named {
@@ -39,11 +39,11 @@ pub(super) struct Word {
     pub(super) asked: Moment,
     pub(super) named: Named,
     /// The sentinels that it knows besides itself.
-    pub(super) others: Vec<Place>,
+    pub(super) others: Vec<HostPort>,
 }
 
 impl Word {
-    /// The same, as the places are reached from here.
+    /// The same, as the addresses are reached from here.
     pub(super) fn mapped(self, map: &AddressMap) -> Self {
         let others = self.others.into_iter().map(|other| other.mapped(map)).collect();
         let named = Named { epoch: self.named.epoch, master: self.named.master.mapped(map) };
@@ -134,8 +134,8 @@ fn understood(said: Vec<Value>, asked: Moment) -> Result<Option<Word>, RedisErro
         .map_err(|_| RedisError::from((redis::ErrorKind::UnexpectedReturnType, "too few answers")))?;
     let (before, after) = (epoch_in(before)?, epoch_in(after)?);
     let (host, port): (String, u16) = redis::from_redis_value(master.extract_error()?)?;
-    let named = Named { epoch: after, master: Place { host, port } };
-    let word = || Word { asked, named, others: places_in(others) };
+    let named = Named { epoch: after, master: HostPort { host, port } };
+    let word = || Word { asked, named, others: addresses_in(others) };
     Ok((before == after).then(word))
 }
 
@@ -147,13 +147,13 @@ fn epoch_in(master: Value) -> Result<u64, RedisError> {
 }
 
 /// Whoever may not ask for them does without.
-fn places_in(others: Value) -> Vec<Place> {
+fn addresses_in(others: Value) -> Vec<HostPort> {
     let others: Vec<HashMap<String, String>> = redis::from_redis_value(others).unwrap_or_default();
-    let place = |fields: HashMap<String, String>| {
+    let address = |fields: HashMap<String, String>| {
         let port = fields.get("port")?.parse().ok().filter(|port| *port != 0)?;
-        Some(Place { host: fields.get("ip").filter(|host| !host.is_empty())?.clone(), port })
+        Some(HostPort { host: fields.get("ip").filter(|host| !host.is_empty())?.clone(), port })
     };
-    others.into_iter().filter_map(place).collect()
+    others.into_iter().filter_map(address).collect()
 }
 
 #[cfg(test)]
@@ -169,15 +169,15 @@ mod tests {
         Value::BulkString(text.as_bytes().to_vec())
     }
 
-    fn place(host: &str, port: &str) -> Value {
+    fn address(host: &str, port: &str) -> Value {
         Value::Array(vec![text(host), text(port)])
     }
 
     #[test]
-    fn every_place_of_a_word_is_mapped() {
-        let place = |host: &str| Place { host: host.to_owned(), port: 1 };
-        let named = Named { epoch: 3, master: place("a") };
-        let word = Word { asked: Moment(0), named, others: vec![place("b")] };
+    fn every_address_of_a_word_is_mapped() {
+        let address = |host: &str| HostPort { host: host.to_owned(), port: 1 };
+        let named = Named { epoch: 3, master: address("a") };
+        let word = Word { asked: Moment(0), named, others: vec![address("b")] };
         let map = AddressMap::new(|host, port| (format!("{host}.outside"), port + 1));
         let mapped = word.clone().mapped(&map);
         assert_eq!((mapped.named.epoch, mapped.named.to_string().as_str()), (3, "a.outside:2"));
@@ -192,12 +192,12 @@ mod tests {
             Value::Map(vec![(text("ip"), text("")), (text("port"), text("7"))]),
             Value::Map(vec![(text("ip"), text("h")), (text("port"), text("0"))]),
         ]);
-        let said = |before, after| vec![master(before), place("h", "1"), master(after), others.clone()];
+        let said = |before, after| vec![master(before), address("h", "1"), master(after), others.clone()];
         let word = understood(said(3, 3), Moment(0)).unwrap().unwrap();
         assert_eq!((word.named.epoch, word.named.to_string().as_str()), (3, "h:1"));
-        assert_eq!(word.others.iter().map(Place::to_string).collect::<Vec<_>>(), ["[::1]:7"]);
+        assert_eq!(word.others.iter().map(HostPort::to_string).collect::<Vec<_>>(), ["[::1]:7"]);
         assert_eq!(understood(said(3, 4), Moment(0)).unwrap(), None);
         assert!(understood(vec![master(3)], Moment(0)).is_err());
-        assert!(understood(vec![text(""), place("h", "1"), master(3), others.clone()], Moment(0)).is_err());
+        assert!(understood(vec![text(""), address("h", "1"), master(3), others.clone()], Moment(0)).is_err());
     }
 }

@@ -4,8 +4,8 @@
 //! names that go-redis gives them: a client, or a node of a quorum, is set up by one string.
 
 use crate::base::error::Result;
+use crate::store::host_port::HostPort;
 use crate::store::node::{refuse, unlike};
-use crate::store::place::Place;
 use crate::store::url::MultiHostUrl;
 use redis::RedisConnectionInfo;
 
@@ -20,7 +20,7 @@ pub(super) struct Group {
     /// What the sentinels call it.
     pub(super) name: String,
     /// In order, none twice.
-    pub(super) sentinels: Vec<Place>,
+    pub(super) sentinels: Vec<HostPort>,
     pub(super) login: RedisConnectionInfo,
     pub(super) sentinel_login: RedisConnectionInfo,
 }
@@ -79,16 +79,16 @@ fn what_of_a_key(key: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    fn places(url: &str) -> Vec<String> {
-        parse(url).unwrap().sentinels.iter().map(Place::to_string).collect()
+    fn addresses(url: &str) -> Vec<String> {
+        parse(url).unwrap().sentinels.iter().map(HostPort::to_string).collect()
     }
 
     #[test]
     fn the_parts_of_a_url_are_found() {
         let group =
             parse("redis+sentinel://u:p%40,@b:7,a,[::1]:8,[fe80::2],b:7/my.master:1/3?sentinel_password=s%26").unwrap();
-        let places: Vec<_> = group.sentinels.iter().map(Place::to_string).collect();
-        assert_eq!(places, ["[::1]:8", "a:26379", "b:7", "[fe80::2]:26379"]);
+        let addresses: Vec<_> = group.sentinels.iter().map(HostPort::to_string).collect();
+        assert_eq!(addresses, ["[::1]:8", "a:26379", "b:7", "[fe80::2]:26379"]);
         assert_eq!((group.name.as_str(), group.login.db()), ("my.master:1", 3));
         assert_eq!((group.login.username(), group.login.password()), (Some("u"), Some("p@,")));
         assert_eq!((group.sentinel_login.username(), group.sentinel_login.password()), (None, Some("s&")));
@@ -100,7 +100,7 @@ mod tests {
             let group = parse(url).unwrap();
             assert_eq!((group.login.db(), group.login.password(), group.login.username()), (0, None, None), "{url}");
             assert_eq!(group.sentinel_login.password(), None, "{url}");
-            assert_eq!(places(url), ["h:26379"]);
+            assert_eq!(addresses(url), ["h:26379"]);
         }
         assert_eq!(parse("redis+sentinel://:p@h/m").unwrap().login.password(), Some("p"));
     }

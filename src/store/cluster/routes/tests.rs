@@ -28,13 +28,13 @@ fn routes_telling(count: Arc<AtomicUsize>) -> Routes {
     Routes::new(url::parse("redis+cluster://h").unwrap(), &common, Box::new(|_, _| ()), Arc::new(|| ()))
 }
 
-fn place(port: u16) -> Place {
-    Place { host: "h".to_owned(), port }
+fn address(port: u16) -> HostPort {
+    HostPort { host: "h".to_owned(), port }
 }
 
 /// One master has all slots.
 fn said(port: u16, epoch: u64) -> Said {
-    let master = Owner { place: place(port), epoch };
+    let master = Owner { address: address(port), epoch };
     Said { ranges: vec![Range { first: 0, last: 16_383, master, replicas: Vec::new() }], sharded: true, is_down: false }
 }
 
@@ -70,7 +70,7 @@ fn nobody_listens_to_a_master_that_is_named_after_the_end() {
     routes.close();
     routes.note(said(2, 2));
     let node = routes.known(0).unwrap();
-    let _place = node.pubsub.listen("n", Arc::new(Deaf)).unwrap();
+    let _subscription = node.pubsub.listen("n", Arc::new(Deaf)).unwrap();
     assert!(!node.pubsub.runs());
 }
 
@@ -82,7 +82,7 @@ fn a_circle_of_redirections_is_no_storm_of_news() {
     routes.note(said(1, 1));
     let began = routes.clock.now();
     for port in [2, 1].into_iter().cycle().take(300) {
-        routes.moved(0, place(port));
+        routes.moved(0, address(port));
     }
     let told = told.load(Relaxed);
     let most = routes.clock.now().since(began).as_millis() / TELLS_EVERY.as_millis() + 1;
@@ -93,7 +93,7 @@ fn a_circle_of_redirections_is_no_storm_of_news() {
 fn who_was_asked_for_single_keys_is_forgotten_when_slots_have_other_masters() {
     let routes = routes();
     routes.note(said(1, 1));
-    let asked = Arc::downgrade(&routes.guest(place(2)));
+    let asked = Arc::downgrade(&routes.guest(address(2)));
     assert!(asked.upgrade().is_some(), "it may be asked again");
     routes.note(said(3, 2));
     assert!(asked.upgrade().is_none());

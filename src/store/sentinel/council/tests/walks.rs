@@ -37,23 +37,23 @@ struct World {
     temptations: usize,
 }
 
-fn sentinel(number: usize) -> Place {
-    Place { host: "s".to_owned(), port: number as u16 }
+fn sentinel(number: usize) -> HostPort {
+    HostPort { host: "s".to_owned(), port: number as u16 }
 }
 
-fn node(number: usize) -> Place {
-    Place { host: "n".to_owned(), port: number as u16 }
+fn node(number: usize) -> HostPort {
+    HostPort { host: "n".to_owned(), port: number as u16 }
 }
 
 impl World {
     fn new(seed: u64) -> Self {
-        let places: Vec<_> = (0..SENTINELS).map(sentinel).collect();
+        let addresses: Vec<_> = (0..SENTINELS).map(sentinel).collect();
         Self {
             chance: Chance(seed),
             now: Moment(0),
             known: [(1, 0); SENTINELS],
             masters: [Some(1), None, None, None],
-            council: Council::new(&places),
+            council: Council::new(&addresses),
             current: None,
             words: [const { None }; SENTINELS],
             look: None,

@@ -1,4 +1,4 @@
-//! Where a process is.
+//! The address of a server process.
 
 use crate::base::config::AddressMap;
 use crate::store::node::show;
@@ -6,12 +6,12 @@ use redis::ConnectionAddr;
 use std::fmt;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct HostPort {
     pub(super) host: String,
     pub(super) port: u16,
 }
 
-impl Place {
+impl HostPort {
     pub(super) fn addr(&self) -> ConnectionAddr {
         ConnectionAddr::Tcp(self.host.clone(), self.port)
     }
@@ -23,7 +23,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(&self.host, self.port, f)
     }
