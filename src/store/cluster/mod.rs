@@ -9,15 +9,15 @@
 //! | `routes` | the nodes, and a command's way to the right one |
 //! | `batch` | what is asked of many slots at once |
 //! | `scouts` | who asks for slots, and when |
-//! | `post` | where unlock messages are listened to |
+//! | `subscribers` | where unlock messages are listened to |
 
 mod batch;
 mod map;
-mod post;
 mod redirect;
 mod routes;
 mod said;
 mod scouts;
+mod subscribers;
 mod url;
 
 use super::{Answers, Common, Health, Store};
@@ -29,11 +29,11 @@ use crate::base::time::Moment;
 use crate::store::node::{Answer, Failure, Lane, Limits, Request};
 use batch::Batch;
 use map::Changed;
-use post::Post;
 use routes::{Node, OnLoss, Routes};
 use scouts::{Alarm, Scouts};
 use std::sync::Arc;
 use std::time::Duration;
+use subscribers::Subscribers;
 
 /// A client that asked for nothing else while slots were asked for so often, and neither holds nor waits for anything, rests: nobody
 /// asks for slots until it is used again.
@@ -43,19 +43,19 @@ pub(super) fn open(url: &str, common: &Common) -> error::Result<Arc<dyn Store>> 
     let alarm = Arc::<Alarm>::default();
     let rung = Arc::clone(&alarm);
     let on_loss: OnLoss = Arc::new(move || rung.node_lost());
-    let post = Arc::new(Post::new(Arc::clone(&on_loss)));
-    let follower = Arc::clone(&post);
+    let subscribers = Arc::new(Subscribers::new(Arc::clone(&on_loss)));
+    let follower = Arc::clone(&subscribers);
     let follower = Box::new(move |routes: &Routes, changed: &Changed| follower.follow(routes, changed));
     let routes = Arc::new(Routes::new(url::parse(url)?, common, follower, on_loss));
-    let scouts = Scouts::new(Arc::clone(&routes), Arc::clone(&post), alarm);
-    Ok(Arc::new(Cluster { routes, scouts, post }))
+    let scouts = Scouts::new(Arc::clone(&routes), Arc::clone(&subscribers), alarm);
+    Ok(Arc::new(Cluster { routes, scouts, subscribers }))
 }
 
-/// All nodes that have slots, and who listens to one of them.
+/// All nodes that have slots, and the subscribers at them.
 struct Cluster {
     routes: Arc<Routes>,
     scouts: Arc<Scouts>,
-    post: Arc<Post>,
+    subscribers: Arc<Subscribers>,
 }
 
 impl Cluster {
@@ -152,11 +152,11 @@ impl Store for Cluster {
     }
 
     fn listen(&self, channel: &str, ear: Arc<dyn Ear>) -> std::io::Result<Box<dyn Listening>> {
-        self.post.listen(&self.routes, channel, ear)
+        self.subscribers.listen(&self.routes, channel, ear)
     }
 
     fn hears(&self, channel: &str) -> bool {
-        self.post.hears(&self.routes, channel)
+        self.subscribers.hears(&self.routes, channel)
     }
 
     /// PUBLISH returns how many listen at the node that has the lock, and those who wait listen anywhere. SPUBLISH tells truly, if the
@@ -186,7 +186,7 @@ impl Store for Cluster {
     fn close(&self) {
         self.routes.close();
         self.scouts.ring();
-        self.post.close();
+        self.subscribers.close();
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! One thread decides, and each node is asked by a short-lived one: a node that is frozen keeps nobody from asking the next.
 
-use super::post::Post;
 use super::routes::Routes;
 use super::said::{ANSWERS, Said, question};
+use super::subscribers::Subscribers;
 use crate::base::say::say;
 use crate::base::threads::spawn;
 use crate::base::time::Moment;
@@ -37,7 +37,7 @@ const ASKED: usize = 16;
 
 pub(super) struct Scouts {
     routes: Arc<Routes>,
-    post: Arc<Post>,
+    subscribers: Arc<Subscribers>,
     alarm: Arc<Alarm>,
     state: Mutex<State>,
     /// A node keeps something to itself, and that was said.
@@ -83,10 +83,10 @@ struct State {
 }
 
 impl Scouts {
-    pub(super) fn new(routes: Arc<Routes>, post: Arc<Post>, alarm: Arc<Alarm>) -> Arc<Self> {
+    pub(super) fn new(routes: Arc<Routes>, subscribers: Arc<Subscribers>, alarm: Arc<Alarm>) -> Arc<Self> {
         let (tell, told) = unbounded();
         let (state, refused) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new(Self { routes, post, alarm, state, refused, tell, told })
+        Arc::new(Self { routes, subscribers, alarm, state, refused, tell, told })
     }
 
     /// Something went wrong, or nothing is known: some slots may have other masters.
@@ -116,7 +116,7 @@ impl Scouts {
         let Some(bell) = self.alarm.bell.get() else { return };
         while !self.routes.is_closed() {
             let is_well = self.round();
-            self.post.settle(&self.routes, self.alarm.is_node_lost.swap(false, SeqCst));
+            self.subscribers.settle(&self.routes, self.alarm.is_node_lost.swap(false, SeqCst));
             let began = self.routes.clock.now();
             self.rest(bell, if is_well { EVERY } else { URGED_EVERY });
             // What rings meanwhile is heard after the pause.

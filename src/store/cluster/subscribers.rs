@@ -1,4 +1,4 @@
-//! Where unlock messages are listened to.
+//! The subscribers of a cluster: where they hear the messages of unlocks.
 //!
 //! PUBLISH reaches the subscribers of every node, so one connection to any of them is enough; it goes on to the next node when
 //! it breaks. SPUBLISH reaches those at the master of the channel's slot alone: whoever listens goes where that slot goes.
@@ -16,37 +16,37 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-pub(super) struct Post {
+pub(super) struct Subscribers {
     /// Of channels of all nodes.
     common: PubSub,
     at: Mutex<At>,
-    /// Those who listen to a channel of one shard.
-    places: Mutex<HashMap<u64, Arc<Place>>>,
+    /// Of channels of one shard each.
+    listeners: Mutex<HashMap<u64, Arc<ShardListener>>>,
     numbers: AtomicU64,
 }
 
-/// Where the common channels are listened to.
+/// The node at which the common channels are listened to.
 struct At {
     node: Option<Arc<Node>>,
-    /// Which of the nodes, so that not every client listens to the first.
+    /// Its number, which begins with any: not every client listens to the first node.
     turn: usize,
 }
 
-/// An ear on a channel of one shard.
-struct Place {
+/// An ear on a channel of one shard. It listens at the master of the channel's slot, and follows the slot to the next one.
+struct ShardListener {
     slot: u16,
     channel: String,
     ear: Arc<dyn Ear>,
     at: Mutex<Option<(Arc<Node>, Subscription)>>,
 }
 
-impl Post {
+impl Subscribers {
     pub(super) fn new(on_loss: OnLoss) -> Self {
         let turn = RandomState::new().build_hasher().finish() as usize;
         Self {
             common: PubSub::watched(move || on_loss()),
             at: Mutex::new(At { node: None, turn }),
-            places: Mutex::default(),
+            listeners: Mutex::default(),
             numbers: AtomicU64::default(),
         }
     }
@@ -64,17 +64,17 @@ impl Post {
         at.node = Some(Arc::clone(next));
     }
 
-    /// Slots have other masters: whoever listens to a channel of theirs listens there. What the new one never heard of is free,
-    /// and nobody says so: whoever waits looks at its lock.
+    /// Slots have other masters. Each ear on a channel of theirs listens there from now on, and its waiter looks at the lock: a lock
+    /// that the new master has never heard of is free, and no message says so.
     pub(super) fn follow(&self, routes: &Routes, changed: &Changed) {
         self.settle(routes, false);
         if !mutant::is(Mutant::UntoldOfNewMaster) {
             self.common.tell_missed(|channel| concern(changed, channel));
         }
-        let are_there = |place: &&Arc<Place>| concern(changed, &place.channel);
-        let places: Vec<_> = self.places.lock().values().filter(are_there).cloned().collect();
-        // Who gets no thread there looks at the lock now and then.
-        places.iter().for_each(|place| drop(place.follow(routes)));
+        let are_concerned = |listener: &&Arc<ShardListener>| concern(changed, &listener.channel);
+        let listeners: Vec<_> = self.listeners.lock().values().filter(are_concerned).cloned().collect();
+        // If the system gives no thread to listen with, the waiter polls.
+        listeners.iter().for_each(|listener| drop(listener.follow(routes)));
     }
 
     pub(super) fn listen(
@@ -86,13 +86,14 @@ impl Post {
         if !routes.is_sharded() {
             return self.common.listen(channel, ear).map(|subscription| Box::new(subscription) as _);
         }
-        let place = Arc::new(Place { slot: slot_of(channel), channel: channel.to_owned(), ear, at: Mutex::default() });
-        let number = self.numbers.fetch_add(1, Relaxed);
-        let listening = Box::new(Roaming { post: Arc::clone(self), number, place: Arc::clone(&place) });
-        // Known before it listens: of a slot that moves between the two, one sees the other.
-        self.places.lock().insert(number, Arc::clone(&place));
-        place.follow(routes)?;
-        Ok(listening)
+        let (slot, channel) = (slot_of(channel), channel.to_owned());
+        let listener = Arc::new(ShardListener { slot, channel, ear, at: Mutex::default() });
+        let (subscribers, number) = (Arc::clone(self), self.numbers.fetch_add(1, Relaxed));
+        let subscription = Box::new(ShardSubscription { subscribers, number, listener });
+        // Before it reads who has the slot: if the slot moves after that, the thread that notes the move finds the listener here.
+        self.listeners.lock().insert(number, Arc::clone(&subscription.listener));
+        subscription.listener.follow(routes)?;
+        Ok(subscription)
     }
 
     pub(super) fn hears(&self, routes: &Routes, channel: &str) -> bool {
@@ -107,8 +108,8 @@ impl Post {
     }
 }
 
-impl Place {
-    /// Listens at the master of its slot. Of two at once the later one has looked at the routes later.
+impl ShardListener {
+    /// Listens at the master of its slot. If two threads run this at once, the one that takes the lock last has read the newer table.
     fn follow(&self, routes: &Routes) -> io::Result<()> {
         let mut at = self.at.lock();
         let Some(node) = routes.known(self.slot) else { return Ok(()) };
@@ -122,29 +123,29 @@ impl Place {
     }
 }
 
-/// Whether locks that are told of on a channel may be in one of these slots. Those whose names have braces that are no tag are
-/// in another slot than their channel, which nobody can tell from the channel.
+/// Whether a lock whose unlocks are told on a channel may be in one of these slots. If its name has braces that are no hash tag, it is
+/// in another slot than the channel, and the channel does not show in which.
 fn concern(changed: &Changed, channel: &str) -> bool {
     let has_odd_braces = ['{', '}'].into_iter().any(|brace| channel.matches(brace).count() > 1);
     has_odd_braces || changed.has(slot_of(channel))
 }
 
-/// The place of an ear, wherever its slot is; given back when dropped.
-struct Roaming {
-    post: Arc<Post>,
+/// Ends what its listener hears when it is dropped, wherever the slot is by then.
+struct ShardSubscription {
+    subscribers: Arc<Subscribers>,
     number: u64,
-    place: Arc<Place>,
+    listener: Arc<ShardListener>,
 }
 
-impl Listening for Roaming {
+impl Listening for ShardSubscription {
     fn is_confirmed(&self) -> bool {
-        self.place.at.lock().as_ref().is_some_and(|(_, subscription)| subscription.is_confirmed())
+        self.listener.at.lock().as_ref().is_some_and(|(_, subscription)| subscription.is_confirmed())
     }
 }
 
-impl Drop for Roaming {
+impl Drop for ShardSubscription {
     fn drop(&mut self) {
-        self.post.places.lock().remove(&self.number);
-        *self.place.at.lock() = None;
+        self.subscribers.listeners.lock().remove(&self.number);
+        *self.listener.at.lock() = None;
     }
 }
