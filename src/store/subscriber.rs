@@ -1,8 +1,7 @@
-//! The subscriber: one thread and one connection a client, whoever waits for whatever.
+//! The subscriber: one thread and one connection for all waiters of a client.
 //!
-//! The thread alone writes and reads its connection, which a TLS session could not share, and so nobody who waits is
-//! held up by a slow server. A bell makes it look at what is wanted. It never blocks on those who listen:
-//! see [`Ear`].
+//! The thread alone writes and reads its connection: a TLS session cannot be shared, and no waiter is held up by a slow server.
+//! A bell makes the thread look at which channels are wanted. It never blocks on those who listen: see [`Ear`].
 
 use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
@@ -23,10 +22,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 mod channel;
-mod line;
+mod connection;
 
-use channel::Channel;
-use line::{Line, Told, is_elsewhere};
+use channel::ChannelState;
+use connection::{Connection, Told, is_elsewhere};
 
 /// A quiet connection is asked for a sign of life this often; a half-open one is noticed no other way.
 const PING_EVERY: Duration = Duration::from_secs(3);
@@ -41,9 +40,8 @@ const LINGER: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// An unlock's message is one digit. After a longer one than this the connection is dropped, and the memory that the
-/// message took with it. It has been read by then: what bounds it is the server, by its limit for the output of
-/// subscribers, 32 MB unless configured.
+/// An unlock's message is one digit. After a longer one than this the connection is dropped, and with it the memory that the message
+/// took. It has been read by then: its bound is the server's limit for the output of subscribers, 32 MB unless configured.
 const LONGEST_PAYLOAD: usize = 64 * 1024;
 
 /// The subscriber of a node, or of one after the other where the master moves. Its thread starts with the first waiter.
@@ -67,21 +65,20 @@ struct Shared {
 struct State {
     /// Where it is told what is published; `None`: not known yet.
     node: Option<Arc<Backend>>,
-    channels: HashMap<String, Channel>,
+    channels: HashMap<String, ChannelState>,
     numbers: u64,
     running: bool,
     /// The thread was rung for and has not looked yet: once is enough for any number of waiters.
     rung: bool,
-    /// What refusals meant that were logged and have not ended: one line is enough for any number of names.
+    /// The meanings of refusals that were logged and have not ended: one line in the log is enough for any number of channels.
     said: HashSet<&'static str>,
     closed: bool,
 }
 
-/// The place of an ear on a channel; given back when dropped.
+/// An ear's subscription to a channel, until it is dropped.
 ///
-/// It is told that it may have missed something when the server confirms the subscription, and again by each
-/// confirmation after a reconnect. So a waiter that looks at the lock whenever it is told anything has looked after the
-/// confirmation.
+/// The ear is told that it may have missed something by each confirmation of the server, also after a reconnect. So a waiter that looks
+/// at the lock whenever its ear is told anything has looked after the confirmation.
 pub(crate) struct Subscription {
     shared: Arc<Shared>,
     channel: String,
@@ -129,15 +126,15 @@ impl PubSub {
         Self { shared: Arc::new(Shared { clock: Clock::Boot, dialect, on_loss, bell, state, stirred }) }
     }
 
-    /// From now on it listens there. What was told elsewhere meanwhile is missed; whoever listens hears that now, and again
-    /// with each confirmation. Channels are subscribed in the order in which they were first wanted, there too.
+    /// From now on it listens at this node. It misses what is published elsewhere: ears are told so now, and again with each
+    /// confirmation. Channels are subscribed in the order in which they were first wanted, there too.
     pub(crate) fn lead_to(&self, node: Arc<Backend>) {
         self.shared.state.lock().lead_to(node);
         self.shared.stirred.notify_all();
         self.shared.ring();
     }
 
-    /// Whoever listens to one of these channels may have missed something, by what was found out elsewhere.
+    /// Tells each ear on one of these channels that it may have missed something.
     pub(crate) fn tell_missed(&self, is_one: impl Fn(&str) -> bool) {
         let state = self.shared.state.lock();
         let concerned = state.channels.iter().filter(|(name, _)| is_one(name));
@@ -164,7 +161,7 @@ impl PubSub {
         }
         state.numbers += 1;
         let number = state.numbers;
-        let channel = state.channels.entry(name.to_owned()).or_insert_with(|| Channel::new(number));
+        let channel = state.channels.entry(name.to_owned()).or_insert_with(|| ChannelState::new(number));
         channel.ears.push(Arc::clone(ear));
         channel.idle_since = None;
         channel.asked &= !std::mem::take(&mut channel.elsewhere);
@@ -176,7 +173,7 @@ impl PubSub {
         Ok(confirmed)
     }
 
-    /// Whether this client is told itself of what is published on a channel.
+    /// Whether this client itself is told what is published on a channel.
     pub(crate) fn hears(&self, name: &str) -> bool {
         self.shared.state.lock().channels.get(name).is_some_and(|channel| channel.confirmed.load(SeqCst))
     }
@@ -205,7 +202,7 @@ impl State {
     }
 
     /// A channel, while this is where it is listened to.
-    fn channel_at(&mut self, node: &Arc<Backend>, name: &str) -> Option<&mut Channel> {
+    fn channel_at(&mut self, node: &Arc<Backend>, name: &str) -> Option<&mut ChannelState> {
         if self.is_led_to(node) { self.channels.get_mut(name) } else { None }
     }
 
@@ -287,7 +284,7 @@ impl Shared {
 
     /// Lives as long as one connection does. `Ok`: closed, or led elsewhere.
     fn session(&self, node: &Arc<Backend>, pause: &mut Duration, lost: bool) -> Result<(), RedisError> {
-        let mut line = Line::open(self, node)?;
+        let mut connection = Connection::open(self, node)?;
         if lost {
             node.server().count_reconnect();
             say!(info, "the subscriber is connected to {} again", node.server().address());
@@ -295,11 +292,11 @@ impl Shared {
         *pause = FIRST_PAUSE;
         let mut heard = self.clock.now();
         while !self.is_over(node) {
-            self.update(&mut line)?;
-            if line.next(heard.plus(PING_EVERY).min(self.asks_again_at()))? {
+            self.update(&mut connection)?;
+            if connection.next(heard.plus(PING_EVERY).min(self.asks_again_at()))? {
                 heard = self.clock.now();
             } else if self.clock.now().since(heard) >= PING_EVERY {
-                line.command("PING", None)?;
+                connection.command("PING", None)?;
                 heard = self.clock.now();
             }
         }
@@ -314,43 +311,43 @@ impl Shared {
     }
 
     /// Subscribes what is wanted and unsubscribes what nobody wanted for a while.
-    fn update(&self, line: &mut Line<'_>) -> Result<(), RedisError> {
+    fn update(&self, connection: &mut Connection<'_>) -> Result<(), RedisError> {
         let (wanted, unwanted) = self.changes();
         for name in unwanted {
-            line.unsubscribe(&name)?;
+            connection.unsubscribe(&name)?;
         }
         for name in wanted {
-            match line.subscribe(&name)? {
-                Some(error) if is_elsewhere(&error) => self.is_elsewhere(line.node, &name),
+            match connection.subscribe(&name)? {
+                Some(error) if is_elsewhere(&error) => self.is_elsewhere(connection.node, &name),
                 refused => {
-                    self.answered(line.node, &name, refused.is_none());
-                    refused.into_iter().for_each(|why| self.refused(line.node, &name, &why.to_string()));
+                    self.answered(connection.node, &name, refused.is_none());
+                    refused.into_iter().for_each(|why| self.refused(connection.node, &name, &why.to_string()));
                 }
             }
         }
         Ok(())
     }
 
-    /// An unwanted channel leaves the map before it is unsubscribed: whoever comes next starts a new one, which
-    /// is subscribed after that, in this thread's order.
+    /// The channels to subscribe, and those to unsubscribe. An unwanted channel leaves the map first: if a waiter comes meanwhile, it
+    /// makes a new entry, which this thread subscribes after it has unsubscribed the old one.
     fn changes(&self) -> (Vec<String>, Vec<String>) {
         let mut state = self.state.lock();
         state.rung = false;
         let now = self.clock.now();
-        let stale = |channel: &Channel| channel.idle_since.is_some_and(|since| now.since(since) >= LINGER);
+        let stale = |channel: &ChannelState| channel.idle_since.is_some_and(|since| now.since(since) >= LINGER);
         let mut unwanted: Vec<_> = state.channels.extract_if(|_, channel| stale(channel)).collect();
         unwanted.sort_by_key(|(_, channel)| Reverse(channel.number));
         let mut wanted: Vec<_> = state.channels.iter_mut().filter(|(_, channel)| channel.is_wanted(now)).collect();
         wanted.sort_by_key(|(_, channel)| channel.number);
-        let ask = |(name, channel): (&String, &mut Channel)| {
+        let ask = |(name, channel): (&String, &mut ChannelState)| {
             channel.asked = true;
             name.clone()
         };
         (wanted.into_iter().map(ask).collect(), unwanted.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// Also of what is refused more cannot be known than now. What a node says from which the subscriber was led away counts
-    /// for nothing.
+    /// Notes the server's answer and tells the ears, by a refusal too: no later message would. The answer of a node that the subscriber
+    /// was led away from counts for nothing.
     fn answered(&self, node: &Arc<Backend>, name: &str, confirmed: bool) {
         let mut state = self.state.lock();
         if let Some(channel) = state.channel_at(node, name) {
@@ -367,7 +364,7 @@ impl Shared {
         }
     }
 
-    /// Its slot is at another node, or on its way there. It is asked for again here, too, for it may come back.
+    /// The channel's slot is at another node, or on its way there. This node is asked again all the same: the slot may come back.
     fn is_elsewhere(&self, node: &Arc<Backend>, name: &str) {
         if let Some(channel) = self.state.lock().channel_at(node, name) {
             (channel.asked, channel.elsewhere) = (true, true);
@@ -379,8 +376,8 @@ impl Shared {
         self.tell_lost();
     }
 
-    /// Its slot left the node, or the node was told once more that it has it, which Valkey takes for both (seen: 8.1, 9.1). The
-    /// next answer tells them apart.
+    /// The server ended the subscription: the slot has left the node, or the node was told once more that it has it (seen: Valkey 8.1,
+    /// 9.1). The answer to the next SSUBSCRIBE tells them apart.
     fn sent_away(&self, node: &Arc<Backend>, name: &str) {
         if let Some(channel) = self.state.lock().channel_at(node, name) {
             channel.asked = false;
@@ -392,8 +389,8 @@ impl Shared {
         self.tell_lost();
     }
 
-    /// Said once for all channels, until one of them is refused no more. Who is told may leave another channel: the state is not
-    /// locked meanwhile.
+    /// Logged once for all channels, until one of them is refused no more. The state is not locked while ears are told: an ear may
+    /// drop its subscription to another channel then.
     fn refused(&self, node: &Arc<Backend>, name: &str, why: &str) {
         let mut state = self.state.lock();
         let Some(channel) = state.channel_at(node, name) else { return };
@@ -418,7 +415,7 @@ impl Shared {
         if payload.len() > LONGEST_PAYLOAD {
             return Err(std::io::Error::new(ErrorKind::InvalidData, "a message of more than 64 KiB").into());
         }
-        // A message may say who has a lock, and that node does not decide it any more. Who waits is told of the move.
+        // A message may name the holder of a lock, which a retired node does not decide any more. Waiters are told of the move.
         if node.server().is_retired() {
             return Ok(());
         }

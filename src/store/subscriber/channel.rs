@@ -1,4 +1,4 @@
-//! A channel, and who listens to it.
+//! A channel, and the ears on it.
 
 use super::ASK_AGAIN;
 use crate::base::signal::Ear;
@@ -7,22 +7,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// What is known of a channel that somebody listens to.
-pub(super) struct Channel {
+pub(super) struct ChannelState {
     pub(super) ears: Vec<Arc<dyn Ear>>,
     pub(super) confirmed: Arc<AtomicBool>,
     /// Asked for on this connection, whatever the answer was.
     pub(super) asked: bool,
     /// When the server last refused it, if that was its answer.
     pub(super) refused_at: Option<Moment>,
-    /// Its slot was another node's then: who comes later knows better.
+    /// Its slot was another node's then. A waiter that comes later has it asked for at once: it has read the newer slots.
     pub(super) elsewhere: bool,
     pub(super) idle_since: Option<Moment>,
-    /// Channels are subscribed in the order in which they were first wanted, and unsubscribed the other way round: who
-    /// counts on one of two may rely on the other.
+    /// Channels are subscribed in the order in which they were first wanted, and unsubscribed the other way round: a listener that is
+    /// counted on one of two channels may rely on the other.
     pub(super) number: u64,
 }
 
-impl Channel {
+impl ChannelState {
     pub(super) fn new(number: u64) -> Self {
         Self {
             ears: Vec::new(),

@@ -1,4 +1,4 @@
-//! The subscriber's connection: what it sends, and what the server says to that or unasked.
+//! The subscriber's connection: what it sends, and what the server answers or says unasked.
 
 use super::Shared;
 use crate::base::script::Dialect;
@@ -8,14 +8,14 @@ use redis::{RedisError, ServerError, Value};
 use std::sync::Arc;
 
 /// The connection in subscribed mode.
-pub(super) struct Line<'a> {
+pub(super) struct Connection<'a> {
     shared: &'a Shared,
     pub(super) node: &'a Arc<Backend>,
     stream: Stream,
     bell: &'a Bell,
 }
 
-impl<'a> Line<'a> {
+impl<'a> Connection<'a> {
     pub(super) fn open(shared: &'a Shared, node: &'a Arc<Backend>) -> Result<Self, RedisError> {
         let stream = node.server().connect(Moment::MAX)?.stream;
         Ok(Self { shared, node, stream, bell: shared.bell()? })
