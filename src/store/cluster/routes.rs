@@ -12,7 +12,7 @@ use crate::base::slot::slot_of;
 use crate::base::time::{Clock, Moment};
 use crate::store::Common;
 use crate::store::host_port::HostPort;
-use crate::store::node::{Backend, Broken, Failure, LEAST_TO_CONNECT, Outage, Part, Target};
+use crate::store::node::{Backend, Broken, Failure, LEAST_TO_CONNECT, Outage, Purpose, Target};
 use crate::store::subscriber::PubSub;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashMap;
@@ -110,8 +110,8 @@ impl Routes {
     }
 
     fn node(&self, address: &HostPort, is_sharded: bool) -> Arc<Node> {
-        let part = if is_sharded { Part::Shard } else { Part::Any };
-        let target = Target { addr: address.addr(), login: self.seeds.login.clone(), part };
+        let purpose = if is_sharded { Purpose::Shard } else { Purpose::Any };
+        let target = Target { addr: address.addr(), login: self.seeds.login.clone(), purpose };
         let Common { config, counters, worker, .. } = &self.common;
         let (backend, on_loss) = (Arc::new(Backend::new(target, config, counters, worker)), Arc::clone(&self.on_loss));
         let pubsub = PubSub::sharded(move || on_loss());

@@ -10,7 +10,7 @@ use crate::base::threads::spawn;
 use crate::base::time::Moment;
 use crate::store::host_port::HostPort;
 use crate::store::link::Link;
-use crate::store::node::{Bell, Broken, Failure, Part, Server, Target};
+use crate::store::node::{Bell, Broken, Failure, Purpose, Server, Target};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
@@ -222,7 +222,7 @@ impl Scouts {
 
     fn ask(&self, address: &HostPort) -> Result<Said, Failure> {
         let (seeds, common) = (&self.routes.seeds, &self.routes.common);
-        let target = Target { addr: address.addr(), login: seeds.login.clone(), part: Part::Candidate };
+        let target = Target { addr: address.addr(), login: seeds.login.clone(), purpose: Purpose::Candidate };
         let server = Server::new(target, &common.config, Arc::clone(&common.counters));
         let exchange = self.exchange(address, &server).inspect(|answers| self.say_refused(&server, answers));
         let said = exchange.and_then(|answers| Said::of(answers, address, &common.config.address_map));

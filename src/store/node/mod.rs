@@ -32,7 +32,7 @@ pub(crate) use codes::code_in;
 pub(crate) use greeting::says_master;
 pub(crate) use outage::Outage;
 pub(crate) use pool::{Worker, pool_worker};
-pub(crate) use server::{Part, Server, Target, UNCONFIRMED, show};
+pub(crate) use server::{Purpose, Server, Target, UNCONFIRMED, show};
 pub(crate) use stream::Stream;
 pub(crate) use url::{host_and_port, refuse, unlike, wrong as wrong_url, wrong_scheme};
 pub(crate) use wire::Wire;

@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-pub(crate) use target::{Part, Target, show};
+pub(crate) use target::{Purpose, Target, show};
 
 /// The code of what too few replicas confirmed, which is that of a server that wants more of them for any write.
 pub(crate) const UNCONFIRMED: &str = "NOREPLICAS";
@@ -87,9 +87,9 @@ impl Server {
         let (strict, replicas, sockets) = (config.strict, config.replicas, Sockets::default());
         let (clock, tls, app_name, vote) =
             (Clock::Boot, config.tls.clone(), config.app_name.clone(), config.vote.clone());
-        let credentials = config.credentials.clone().filter(|_| target.part != Part::Sentinel);
-        let tests = target.part.has_locks() && !config.skips_self_test;
-        let rights = tests.then(|| Rights::of(config, target.part.dialect()));
+        let credentials = config.credentials.clone().filter(|_| target.purpose != Purpose::Sentinel);
+        let tests = target.purpose.has_locks() && !config.skips_self_test;
+        let rights = tests.then(|| Rights::of(config, target.purpose.dialect()));
         Self {
             target,
             clock,
@@ -110,11 +110,11 @@ impl Server {
 
     /// How scripts tell those who listen to it.
     pub(super) fn dialect(&self) -> Dialect {
-        self.target.part.dialect()
+        self.target.purpose.dialect()
     }
 
     fn has_locks(&self) -> bool {
-        self.target.part.has_locks()
+        self.target.purpose.has_locks()
     }
 
     /// From now on nothing is sent to it, and no answer of it is believed: each connection to it is closed.
@@ -309,7 +309,7 @@ impl Server {
         if (self.strict || self.vote.is_some()) && self.has_locks() {
             commands.push(redis::cmd("INFO").arg("server").take());
         }
-        commands.extend(self.asked_by_part());
+        commands.extend(self.asked_by_purpose());
         if self.replicas.is_some() && self.has_locks() {
             // Who may not wait for replicas, or has none of that command, is to hear of it now and not with a lock.
             commands.push(redis::cmd("WAIT").arg(0).arg(0).take());
@@ -318,12 +318,12 @@ impl Server {
     }
 
     /// A sentinel, which has no clock to ask for, is asked and heard on one connection: that came with protocol 3.
-    fn asked_by_part(&self) -> Vec<Cmd> {
-        match self.target.part {
-            Part::Any | Part::Shard => vec![redis::cmd("TIME")],
-            Part::Master => vec![redis::cmd("ROLE"), redis::cmd("TIME")],
-            Part::Candidate => Vec::new(),
-            Part::Sentinel => vec![redis::cmd("HELLO").arg(3).take()],
+    fn asked_by_purpose(&self) -> Vec<Cmd> {
+        match self.target.purpose {
+            Purpose::Any | Purpose::Shard => vec![redis::cmd("TIME")],
+            Purpose::Master => vec![redis::cmd("ROLE"), redis::cmd("TIME")],
+            Purpose::Candidate => Vec::new(),
+            Purpose::Sentinel => vec![redis::cmd("HELLO").arg(3).take()],
         }
     }
 }

@@ -14,7 +14,7 @@ use super::{Common, Store};
 use crate::base::error;
 use crate::base::say::say;
 use crate::base::time::{Clock, Moment};
-use crate::store::node::{Bell, Failure, Part, Server, Target, says_master};
+use crate::store::node::{Bell, Failure, Purpose, Server, Target, says_master};
 use poll::{Node, Poll, Role};
 use redis::{RedisError, Value};
 use std::sync::Arc;
@@ -60,13 +60,13 @@ impl Guide for Replicas {
 
     fn asked(&self, common: &Common) -> Vec<Asked> {
         let server = |target: &Target| {
-            Server::new(target.playing(Part::Candidate), &common.config, Arc::clone(&common.counters))
+            Server::new(target.used_as(Purpose::Candidate), &common.config, Arc::clone(&common.counters))
         };
         self.targets.iter().enumerate().map(|(seat, target)| Asked { seat, server: server(target) }).collect()
     }
 
     fn target(&self, node: &Node) -> Target {
-        self.targets[node.seat].playing(Part::Master)
+        self.targets[node.seat].used_as(Purpose::Master)
     }
 
     fn session(watch: &Arc<Watch<Self>>, asked: &Asked, bell: &Bell, pause: &mut Duration) -> Result<(), Failure> {

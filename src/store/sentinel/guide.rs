@@ -8,7 +8,7 @@ use crate::base::time::Clock;
 use crate::store::Common;
 use crate::store::host_port::HostPort;
 use crate::store::moving::{FIRST_PAUSE, Guide, Watch};
-use crate::store::node::{Bell, Failure, Part, Server, Target};
+use crate::store::node::{Bell, Failure, Purpose, Server, Target};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(super) struct Asked {
 
 impl Group {
     fn sentinel(&self, address: &HostPort, common: &Common) -> Asked {
-        let target = Target { addr: address.addr(), login: self.sentinel_login.clone(), part: Part::Sentinel };
+        let target = Target { addr: address.addr(), login: self.sentinel_login.clone(), purpose: Purpose::Sentinel };
         let server = Server::new(target, &common.config, Arc::clone(&common.counters));
         Asked { address: address.clone(), server, refused: Cell::new(false) }
     }
@@ -58,7 +58,7 @@ impl Guide for Group {
     }
 
     fn target(&self, named: &Named) -> Target {
-        Target { addr: named.master.addr(), login: self.login.clone(), part: Part::Master }
+        Target { addr: named.master.addr(), login: self.login.clone(), purpose: Purpose::Master }
     }
 
     fn session(watch: &Arc<Watch<Self>>, asked: &Asked, bell: &Bell, pause: &mut Duration) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! Which server is meant, as whom to log in, and what it is to its clients.
+//! Which server is meant, as whom to log in, and what it is used for.
 
 use crate::base::error::Result;
 use crate::base::script::Dialect;
@@ -6,22 +6,22 @@ use crate::store::node::url;
 use redis::{ConnectionAddr, RedisConnectionInfo};
 use std::fmt;
 
-/// What a server is to its clients, which is looked at in each handshake.
+/// What a server is used for. A handshake looks whether it can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// Whatever it is, it is the one.
+pub(crate) enum Purpose {
+    /// It keeps locks, whatever server it is.
     Any,
-    /// A node of a cluster that tells those who listen by commands of its shard.
+    /// It keeps locks as a node of a cluster, and unlocks are told by sharded pub/sub.
     Shard,
-    /// The master of a group: one that says that it is none is refused.
+    /// It keeps locks as the master of a group. A server that says that it is none is refused.
     Master,
     /// It may be the master or a replica, and is asked which.
     Candidate,
-    /// It keeps no locks, and tells where they are.
+    /// It keeps no locks, and says which server does.
     Sentinel,
 }
 
-impl Part {
+impl Purpose {
     pub(super) fn dialect(self) -> Dialect {
         if self == Self::Shard { Dialect::Sharded } else { Dialect::Plain }
     }
@@ -32,12 +32,12 @@ impl Part {
     }
 }
 
-/// Where a server is, how to log in, and what it is.
+/// Where a server is, how to log in, and what it is used for.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) addr: ConnectionAddr,
     pub(crate) login: RedisConnectionInfo,
-    pub(crate) part: Part,
+    pub(crate) purpose: Purpose,
 }
 
 impl Target {
@@ -47,12 +47,12 @@ impl Target {
     /// `Config` for a URL that is not understood.
     pub(crate) fn of(url: &str) -> Result<Self> {
         let info = url::parse(url)?;
-        Ok(Self { addr: info.addr().clone(), login: info.redis_settings().clone(), part: Part::Any })
+        Ok(Self { addr: info.addr().clone(), login: info.redis_settings().clone(), purpose: Purpose::Any })
     }
 
-    /// The same server as something else.
-    pub(crate) fn playing(&self, part: Part) -> Self {
-        Self { part, ..self.clone() }
+    /// The same server for another purpose.
+    pub(crate) fn used_as(&self, purpose: Purpose) -> Self {
+        Self { purpose, ..self.clone() }
     }
 }
 
