@@ -7,11 +7,11 @@
 //! | `map` | what all of them said so far |
 //! | `redirect` | where a node sends those who ask it for a slot of another |
 //! | `routes` | the nodes, and a command's way to the right one |
-//! | `batch` | what is asked of many slots at once |
+//! | `fan_out` | what is asked of many slots at once |
 //! | `scouts` | who asks for slots, and when |
 //! | `subscribers` | where unlock messages are listened to |
 
-mod batch;
+mod fan_out;
 mod map;
 mod redirect;
 mod routes;
@@ -27,7 +27,7 @@ use crate::base::signal::{Ear, Listening};
 use crate::base::slot::slot_of;
 use crate::base::time::Moment;
 use crate::store::node::{Answer, Failure, Lane, Limits, Request};
-use batch::Batch;
+use fan_out::FanOut;
 use map::Changed;
 use routes::{Node, OnLoss, Routes};
 use scouts::{Alarm, Scouts};
@@ -148,7 +148,7 @@ impl Store for Cluster {
         shared: usize,
         limits: Limits<'_>,
     ) -> Result<Answers, Failure> {
-        Ok(Batch::new(self, lane, request, shared, limits).run())
+        Ok(FanOut::new(self, lane, request, shared, limits).run())
     }
 
     fn listen(&self, channel: &str, ear: Arc<dyn Ear>) -> std::io::Result<Box<dyn Listening>> {

@@ -1,4 +1,4 @@
-//! A script for many locks: a command for each slot, for a script may touch one slot alone, and a write for each node.
+//! A script for many locks. Each slot gets a command of its own, for a script may touch one slot alone; each master gets one write.
 
 use super::Cluster;
 use super::routes::Node;
@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-pub(super) struct Batch<'b> {
+/// One request whose keys are in several slots.
+pub(super) struct FanOut<'b> {
     cluster: &'b Cluster,
     lane: Lane,
     request: &'b Request<'b>,
@@ -20,24 +21,24 @@ pub(super) struct Batch<'b> {
     answers: Vec<Option<Result<Answer, Failure>>>,
 }
 
-/// What of it is for one slot.
-struct Part<'a> {
+/// What of it goes to one slot.
+struct SlotRequest<'a> {
     slot: u16,
-    /// Which of the keys.
+    /// The numbers of the keys in the whole request.
     at: Vec<usize>,
     keys: Vec<&'a str>,
     args: Vec<Arg<'a>>,
 }
 
-/// Which of the keys are in which slots.
-type Slots = Vec<(u16, Vec<usize>)>;
+/// For each slot the numbers of its keys.
+type KeysBySlot = Vec<(u16, Vec<usize>)>;
 
 impl Cluster {
-    /// Nodes that are out of reach come last: what is at the others does not wait for them.
-    fn by_node(&self, keys: &[&str]) -> Vec<(Option<Arc<Node>>, Slots)> {
+    /// Masters that are out of reach come last: the keys of the others do not wait for them.
+    fn by_node(&self, keys: &[&str]) -> Vec<(Option<Arc<Node>>, KeysBySlot)> {
         let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         keys.iter().enumerate().for_each(|(at, key)| slots.entry(slot_of(key)).or_default().push(at));
-        let mut nodes: Vec<(Option<Arc<Node>>, Slots)> = Vec::new();
+        let mut nodes: Vec<(Option<Arc<Node>>, KeysBySlot)> = Vec::new();
         for slot in slots {
             let node = self.routes.known(slot.0);
             let same = |known: &Option<Arc<Node>>| known.as_ref().map(Arc::as_ptr) == node.as_ref().map(Arc::as_ptr);
@@ -50,14 +51,14 @@ impl Cluster {
         nodes
     }
 
-    /// Which of the keys each node has.
+    /// The numbers of the keys that each master has.
     pub(super) fn keys_by_node(&self, keys: &[&str]) -> Vec<Vec<usize>> {
-        let all = |(_, slots): (_, Slots)| slots.into_iter().flat_map(|(_, at)| at).collect();
+        let all = |(_, slots): (_, KeysBySlot)| slots.into_iter().flat_map(|(_, at)| at).collect();
         self.by_node(keys).into_iter().map(all).collect()
     }
 }
 
-impl<'b> Batch<'b> {
+impl<'b> FanOut<'b> {
     pub(super) fn new(
         cluster: &'b Cluster,
         lane: Lane,
@@ -81,22 +82,22 @@ impl<'b> Batch<'b> {
         self.answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(Failure::not_understood()))).collect()
     }
 
-    fn by_node(&self) -> Vec<(Option<Arc<Node>>, Vec<Part<'b>>)> {
-        let parts = |slots: Slots| slots.into_iter().map(|(slot, at)| self.part(slot, at)).collect();
+    fn by_node(&self) -> Vec<(Option<Arc<Node>>, Vec<SlotRequest<'b>>)> {
+        let parts = |slots: KeysBySlot| slots.into_iter().map(|(slot, at)| self.part(slot, at)).collect();
         self.cluster.by_node(self.request.keys).into_iter().map(|(node, slots)| (node, parts(slots))).collect()
     }
 
-    fn part(&self, slot: u16, at: Vec<usize>) -> Part<'b> {
+    fn part(&self, slot: u16, at: Vec<usize>) -> SlotRequest<'b> {
         let request = self.request;
         let (first, rest) = request.args.split_at(self.shared);
         let each = rest.len() / request.keys.len().max(1);
         let own = at.iter().flat_map(|at| &rest[at * each..(at + 1) * each]);
         let args = first.iter().chain(own).copied().collect();
-        Part { slot, keys: at.iter().map(|at| request.keys[*at]).collect(), args, at }
+        SlotRequest { slot, keys: at.iter().map(|at| request.keys[*at]).collect(), args, at }
     }
 
-    /// What is sent elsewhere, or can be tried anew.
-    fn send(&mut self, node: &Node, parts: Vec<Part<'b>>) -> Vec<Part<'b>> {
+    /// Sends each slot its part. Returns the parts that a command of their own may still serve.
+    fn send(&mut self, node: &Node, parts: Vec<SlotRequest<'b>>) -> Vec<SlotRequest<'b>> {
         let each = {
             let requests: Vec<_> = parts.iter().map(|part| part.request(self.request)).collect();
             match node.take_part(self.lane, || node.backend.attempt_each(self.lane, &requests, self.limits)) {
@@ -114,7 +115,7 @@ impl<'b> Batch<'b> {
         astray
     }
 
-    fn note(&mut self, part: &Part<'_>, answer: Result<Answer, Failure>) {
+    fn note(&mut self, part: &SlotRequest<'_>, answer: Result<Answer, Failure>) {
         if answer.as_ref().is_err_and(Failure::may_pass) {
             self.cluster.scouts.urge();
         }
@@ -124,9 +125,9 @@ impl<'b> Batch<'b> {
         }
     }
 
-    /// By a command of its own, which goes where it is sent; and one for each key where that is refused, as for a slot that has
-    /// some of its keys here and some there.
-    fn send_alone(&mut self, part: &Part<'b>) {
+    /// Sends a part as a command of its own, which follows redirections. If that is refused, each key gets a command: a slot on its way
+    /// may have some of its keys here and some there.
+    fn send_alone(&mut self, part: &SlotRequest<'b>) {
         match self.cluster.attempt(self.lane, &part.request(self.request), self.limits) {
             Err(Failure::Refused { applied: Applied::No, .. }) if part.at.len() > 1 => {
                 for at in &part.at {
@@ -138,7 +139,7 @@ impl<'b> Batch<'b> {
     }
 }
 
-/// Whether a command of its own may fare better: nothing was done, and not because the node is out of reach.
+/// Whether a command of its own may still be served: nothing was done, and the master is not out of reach.
 fn is_astray(failure: &Failure, node: &Node) -> bool {
     match failure {
         Failure::Unreached(_) => node.backend.server().is_retired(),
@@ -146,7 +147,7 @@ fn is_astray(failure: &Failure, node: &Node) -> bool {
     }
 }
 
-impl Part<'_> {
+impl SlotRequest<'_> {
     fn request<'a>(&'a self, of: &Request<'a>) -> Request<'a> {
         let alone = !self.keys.iter().all(|key| is_in_one_slot(key));
         Request { keys: &self.keys, args: &self.args, alone, ..*of }
@@ -158,14 +159,13 @@ impl Node {
         self.backend.outage().lasted().is_some()
     }
 
-    /// Of the threads that renew one at a time waits for a node that is out of reach, so that it does not cost the others theirs.
+    /// One renewal thread at a time waits for a master that is out of reach: the others have renewals at other masters.
     fn take_part<T>(&self, lane: Lane, act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-        let is_first = || !self.is_waited_for.swap(true, SeqCst);
         if lane != Lane::Renewals || !self.is_out_of_reach() {
             return act();
         }
-        match (is_first(), self.backend.outage().last_failure()) {
-            (false, Some(failure)) => Err(failure.never_sent()),
+        match (self.is_waited_for.swap(true, SeqCst), self.backend.outage().last_failure()) {
+            (true, Some(failure)) => Err(failure.never_sent()),
             _ => {
                 let done = act();
                 self.is_waited_for.store(false, SeqCst);
