@@ -1,7 +1,8 @@
 //! Who may know whom: the crate is made of rooms in layers, down to the kinds of locks, which do not know each other.
 
 use super::{code, root, source};
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 /// A room is a module with what is below it, but for rooms of its own. A file may use its own room and those of earlier
 /// layers.
@@ -118,20 +119,67 @@ fn check(path: &Path, module: &str, used: &str) {
     assert!(allowed, "{} uses {used}, which is of {other}", path.display());
 }
 
+/// The files of the library but for its tests.
+fn library() -> Vec<(PathBuf, String)> {
+    let mut files = source();
+    files.retain(|(path, _)| {
+        let inside = path.strip_prefix(root()).unwrap();
+        inside != Path::new("src/lib.rs") && !inside.iter().any(|part| part == "tests.rs" || part == "tests")
+    });
+    files
+}
+
 #[test]
 fn a_file_uses_only_its_own_and_earlier_layers() {
     let mut seen = 0;
-    let files = source();
-    let is_library =
-        |path: &Path| !path.ends_with("src/lib.rs") && !path.iter().any(|part| part == "tests.rs" || part == "tests");
-    for (path, text) in files.iter().filter(|(path, _)| is_library(path.strip_prefix(root()).unwrap())) {
-        let module = module_of(path);
-        for used in used_by(&module, text) {
+    for (path, text) in library() {
+        let module = module_of(&path);
+        for used in used_by(&module, &text) {
             seen += 1;
-            check(path, &module.join("::"), &used);
+            check(&path, &module.join("::"), &used);
         }
     }
     assert!(seen > 300, "the uses were not found: {seen}");
+}
+
+/// For each module those that it uses.
+type Uses = BTreeMap<String, BTreeSet<String>>;
+
+/// What files use by their texts, in files. A file may use those below it, and they may use it.
+fn uses(files: &[(Vec<String>, &str)]) -> Uses {
+    let modules: BTreeSet<_> = files.iter().map(|(module, _)| module.join("::")).collect();
+    let file_of =
+        |used: &String| modules.iter().filter(|file| is_in(used, file)).max_by_key(|file| file.len()).cloned();
+    let used_in = |(module, text): &(Vec<String>, &str)| {
+        let name = module.join("::");
+        let used = used_by(module, text).iter().filter_map(file_of).filter(|used| !is_in(used, &name)).collect();
+        (name, used)
+    };
+    files.iter().map(used_in).collect()
+}
+
+/// Modules of which each uses the next, and the last the first.
+fn circle(mut uses: Uses) -> Option<Vec<String>> {
+    let uses_one_of = |uses: &Uses, module: &String| uses[module].iter().any(|used| uses.contains_key(used));
+    while let Some(last) = uses.keys().find(|module| !uses_one_of(&uses, module)).cloned() {
+        uses.remove(&last);
+    }
+    let mut way = vec![uses.keys().next()?.clone()];
+    loop {
+        let next = uses[way.last().unwrap()].iter().find(|used| uses.contains_key(*used)).unwrap();
+        if let Some(start) = way.iter().position(|module| module == next) {
+            return Some(way.split_off(start));
+        }
+        way.push(next.clone());
+    }
+}
+
+#[test]
+fn no_files_use_each_other_in_a_circle() {
+    let files = library();
+    let files: Vec<_> = files.iter().map(|(path, text)| (module_of(path), text.as_str())).collect();
+    let circle = circle(uses(&files)).map(|files| files.join(" -> "));
+    assert!(circle.is_none(), "files use each other in a circle: {}", circle.unwrap());
 }
 
 #[test]
@@ -148,6 +196,17 @@ fn the_parser_of_uses_knows_their_forms() {
         "lock::kinds::Hold",
     ];
     assert_eq!(used_by(&module, text), used);
+}
+
+#[test]
+fn a_circle_is_found_and_a_file_may_use_those_below_it() {
+    let file = |module: &str, text| (module.split("::").map(str::to_owned).collect(), text);
+    let below = [file("a", "use crate::a::b::B;"), file("a::b", "use super::A;"), file("c", "use crate::a::b;")];
+    assert_eq!(circle(uses(&below)), None);
+    let files = [below.as_slice(), &[file("d", "crate::c::f()"), file("a::e", "use crate::d::{f, G};")]].concat();
+    assert_eq!(circle(uses(&files)), None);
+    let files = [files.as_slice(), &[file("a::b", "use super::e;")]].concat();
+    assert_eq!(circle(uses(&files)).unwrap().join(" "), "a::b a::e d c");
 }
 
 #[test]
