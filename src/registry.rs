@@ -26,7 +26,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use entry::ThreadEntry;
-pub(crate) use entry::{Entered, Left};
+pub(crate) use entry::{Entered, LeftBehind};
 use thread::count_holds;
 pub(crate) use thread::{current_thread, is_ending, thread_number};
 pub(crate) use waiter::{Lent, Waiter};
@@ -153,9 +153,9 @@ impl Registry {
     }
 
     /// The waiter stops waiting, with the lock or without it. The next one contends if it may.
-    pub(crate) fn leave(&self, space: Uuid, key: &str, waiter: &Arc<Waiter>) -> Left {
+    pub(crate) fn leave(&self, space: Uuid, key: &str, waiter: &Arc<Waiter>) -> LeftBehind {
         let left = self.with(space, key, |entry| entry.leave(waiter));
-        if let Left::Granted(_) = left {
+        if let LeftBehind::Granted(_) = left {
             count_holds(1);
         }
         left

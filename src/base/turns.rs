@@ -21,11 +21,9 @@ pub(crate) struct Turns {
 #[derive(Debug)]
 struct State {
     free: u32,
-    lines: [Line; 2],
+    /// Each thread by what it sleeps on.
+    lines: [VecDeque<Arc<Semaphore>>; 2],
 }
-
-/// Each thread by what it sleeps on.
-type Line = VecDeque<Arc<Semaphore>>;
 
 /// In which line a thread waits. The lines have their turns one after the other.
 #[derive(Debug, Clone, Copy)]

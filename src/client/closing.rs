@@ -28,14 +28,14 @@ struct Batch {
 struct Closing {
     batches: Vec<Batch>,
     next: AtomicUsize,
-    left: Mutex<Left>,
+    left: Mutex<Unfreed>,
     clock: Clock,
     until: Moment,
 }
 
 /// What could not be freed, of which lock first, and why.
 #[derive(Default)]
-struct Left {
+struct Unfreed {
     count: usize,
     first: Option<(String, Error)>,
     /// The servers that did not answer, or cannot serve now: they are not asked for the rest.
@@ -105,7 +105,7 @@ impl Closing {
     }
 }
 
-impl Left {
+impl Unfreed {
     fn note(&mut self, batch: &Batch, tenures: &[Arc<Tenure>], error: Error) {
         self.count += tenures.len();
         self.silent.extend(error.is_retryable().then_some(batch.server));

@@ -18,7 +18,7 @@ use crate::base::stats::Contention;
 use crate::base::time::{Lease, Moment};
 use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
-use crate::registry::{Entered, Left, Lent, registry};
+use crate::registry::{Entered, LeftBehind, Lent, registry};
 use std::cell::OnceCell;
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ fn try_now(engine: &Engine, key: &Key, patience: &Patience<'_>, asked: Asked) ->
     match engine.try_take(&mut tenure, asked, Manner::Try, patience)? {
         Outcome::Won(hold) => Ok(Some(hold)),
         Outcome::Late => Ok(None),
-        Outcome::Again | Outcome::Busy(_) | Outcome::Left(_) => Ok(busy(engine)),
+        Outcome::Again | Outcome::Busy(_) | Outcome::Reserved(_) => Ok(busy(engine)),
     }
 }
 
@@ -107,11 +107,11 @@ impl Backing for Siblings<'_> {
 
     /// What was passed on to a call that goes all the same is given to the next, or released in the background: its
     /// caller's time is up.
-    fn take_back(&self, left: Left) {
+    fn take_back(&self, left: LeftBehind) {
         match left {
-            Left::Nothing => {}
-            Left::Granted(hold) if self.engine.pass_on(&hold) => {}
-            Left::Granted(hold) | Left::Unclaimed(hold) => self.engine.give_back(&hold),
+            LeftBehind::Nothing => {}
+            LeftBehind::Granted(hold) if self.engine.pass_on(&hold) => {}
+            LeftBehind::Granted(hold) | LeftBehind::Unclaimed(hold) => self.engine.give_back(&hold),
         }
     }
 
@@ -230,7 +230,7 @@ impl Bid for TenureBid<'_> {
         }
         let mut outcome = self.attempt()?;
         // Its owner id is given up and its place will be: it asks as another one, which takes that place.
-        let is_busy = matches!(outcome, Outcome::Busy(_) | Outcome::Left(_)) && !self.tenure.is_unused();
+        let is_busy = matches!(outcome, Outcome::Busy(_) | Outcome::Reserved(_)) && !self.tenure.is_unused();
         if is_busy && self.ticket.get().is_some() && !self.patience.stop.is_over() {
             outcome = self.attempt()?;
         }

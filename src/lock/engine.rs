@@ -107,7 +107,7 @@ impl Engine {
         };
         match take {
             Take::Busy(left) => Ok(Outcome::Busy(left)),
-            Take::Left(left) => Ok(Outcome::Left(left)),
+            Take::Reserved(left) => Ok(Outcome::Reserved(left)),
             Take::Acquired(sent) => {
                 let lease = self.space.config.length(asked);
                 Ok(self.hold(tenure, (sent, lease), asked, forced)?.map_or(Outcome::Again, Outcome::Won))

@@ -26,8 +26,8 @@ pub(crate) enum Take {
     Acquired(Moment),
     /// Someone else's, for so long by what the store knows; `None`: without an end.
     Busy(Option<Duration>),
-    /// Free, but for so long left to others; said to who has no place in the queue.
-    Left(Duration),
+    /// Free, but reserved for others for so long; said to a call that has no place in the queue.
+    Reserved(Duration),
 }
 
 impl Take {

@@ -170,27 +170,27 @@ impl ThreadEntry {
     }
 
     /// A waiter stops waiting.
-    pub(super) fn leave(&mut self, waiter: &Arc<Waiter>) -> Left {
+    pub(super) fn leave(&mut self, waiter: &Arc<Waiter>) -> LeftBehind {
         let was_head = self.waiters.is_head(waiter);
         self.waiters.forget(waiter);
         if was_head {
             self.promote();
         }
         match waiter.take_granted() {
-            Some(hold) => Left::Granted(hold),
+            Some(hold) => LeftBehind::Granted(hold),
             None => self.find_taker(),
         }
     }
 
     /// Has a parked thread come for the kept tenure, or ends it if none can take it.
-    fn find_taker(&mut self) -> Left {
-        let Some(hold) = self.holders.kept().cloned() else { return Left::Nothing };
+    fn find_taker(&mut self) -> LeftBehind {
+        let Some(hold) = self.holders.kept().cloned() else { return LeftBehind::Nothing };
         if self.has_taker(&hold) {
             self.waiters.rouse();
-            return Left::Nothing;
+            return LeftBehind::Nothing;
         }
         hold.tenure().end();
-        Left::Unclaimed(hold)
+        LeftBehind::Unclaimed(hold)
     }
 
     /// The outermost level of a hold is gone: the next may come. Returns whether the thread of the hold still counted it.
@@ -238,7 +238,7 @@ pub(crate) enum Entered {
 }
 
 /// What a waiter that stops waiting leaves to its caller to release.
-pub(crate) enum Left {
+pub(crate) enum LeftBehind {
     Nothing,
     /// It had been granted the lock, and stops all the same.
     Granted(Hold),

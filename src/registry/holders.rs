@@ -38,13 +38,13 @@ pub(super) struct Holders {
 #[derive(Default)]
 struct Shared {
     sharers: Vec<Hold>,
-    open: Option<Open>,
+    open: Option<OpenTenure>,
 }
 
 /// The tenure that threads may come to share until then. Its renewals have to give the lease of its first level,
 /// because a thread that shares it asks for no lease of its own.
 #[derive(Clone, Copy)]
-struct Open {
+struct OpenTenure {
     serial: u64,
     until: Moment,
     renewed: Option<Lease>,
@@ -199,13 +199,13 @@ impl Holders {
     pub(super) fn open(&mut self, hold: &Hold, until: Moment) {
         if self.is_current(hold) {
             let (serial, renewed) = (hold.tenure().serial(), hold.tenure().renewed_lease());
-            self.shared.get_or_insert_default().open = Some(Open { serial, until, renewed });
+            self.shared.get_or_insert_default().open = Some(OpenTenure { serial, until, renewed });
         }
     }
 
     /// A thread comes and shares the tenure that is open.
     pub(super) fn share(&mut self, kind: &'static Kind, thread: ThreadId) -> Option<Hold> {
-        let Open { serial, until, renewed } = self.shared.as_ref()?.open?;
+        let OpenTenure { serial, until, renewed } = self.shared.as_ref()?.open?;
         let is_open = |hold: &&Hold| hold.tenure().serial() == serial && hold.is_of_kind(kind);
         let first = self.in_force().find(is_open)?;
         let gives_enough = first.tenure().is_watched() && first.tenure().renewed_lease() >= renewed;

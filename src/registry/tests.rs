@@ -222,7 +222,7 @@ fn nothing_passes_beyond_the_bounds() {
 fn a_call_that_goes_though_it_was_granted_leaves_the_hold_to_be_released() {
     let (space, map, first, [second]) = scene([true]);
     assert!(map.pass_on(space, &first, &FREELY, MINUTE));
-    let Left::Granted(hold) = map.leave(space, "n", &second) else { panic!("a grant beats a time-out") };
+    let LeftBehind::Granted(hold) = map.leave(space, "n", &second) else { panic!("a grant beats a time-out") };
     assert!(hold.thread() != first.thread() && hold.is_valid());
     map.clear(space, &hold);
 }
@@ -231,7 +231,7 @@ fn a_call_that_goes_though_it_was_granted_leaves_the_hold_to_be_released() {
 fn a_kept_tenure_that_nobody_can_take_any_more_ends() {
     let (space, map, first, [second, third]) = scene([true, false]);
     assert!(map.pass_on(space, &first, &KEEPING, MINUTE));
-    let Left::Unclaimed(hold) = map.leave(space, "n", &second) else { panic!("the last who could take it went") };
+    let LeftBehind::Unclaimed(hold) = map.leave(space, "n", &second) else { panic!("the last who could take it went") };
     assert!(hold.is(&first) && !hold.tenure().is_valid());
     assert!(map.glance(space, "n", Some(&KIND)).is_none(), "nobody gets it any more");
     assert!(matches!(map.turn(space, "n", &third), Entered::Parked), "until its release is done");
@@ -245,7 +245,7 @@ fn a_kept_tenure_finds_another_taker() {
     let (space, map, first, [second, third]) = scene([true, true]);
     assert!(map.pass_on(space, &first, &KEEPING, MINUTE));
     assert!(is_woken(&second) && !is_woken(&third));
-    assert!(matches!(map.leave(space, "n", &second), Left::Nothing));
+    assert!(matches!(map.leave(space, "n", &second), LeftBehind::Nothing));
     assert!(is_woken(&third));
     let next = given(map, space, &third);
     map.clear(space, &next);

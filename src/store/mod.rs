@@ -146,13 +146,13 @@ impl Common {
 pub(crate) type Moved = Arc<dyn Fn(&dyn Fn(&str) -> bool) + Send + Sync>;
 
 /// Makes the store of a URL. Nothing is connected yet.
-type Open = fn(&str, &Common) -> error::Result<Arc<dyn Store>>;
+type OpenStore = fn(&str, &Common) -> error::Result<Arc<dyn Store>>;
 
 /// What a scheme means.
 enum Scheme {
     /// A server's address.
     Server,
-    Opens(Open),
+    Opens(OpenStore),
     /// The same with TLS as that of another scheme.
     Sealed(&'static str),
     /// Other programs know it; what its user is told.
@@ -213,7 +213,7 @@ pub(crate) fn unsealed(url: &str) -> String {
 
 /// Whether a URL is that of a cluster, where each lock is in a slot.
 pub(crate) fn is_cluster(url: &str) -> bool {
-    matches!(scheme_of(url.trim()), Ok(Opens(open)) if std::ptr::fn_addr_eq(*open, cluster::open as Open))
+    matches!(scheme_of(url.trim()), Ok(Opens(open)) if std::ptr::fn_addr_eq(*open, cluster::open as OpenStore))
 }
 
 /// The store of a URL without TLS in it: that is in the configuration. Nothing is connected yet.

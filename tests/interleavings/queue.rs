@@ -10,7 +10,7 @@ use crate::base::time::{Clock, Lease};
 use crate::beliefs::{held, key, lease};
 use crate::lease::hold::Hold;
 use crate::lease::tenure::{Keeper, LossCause, Tenure};
-use crate::registry::{Left, Lent, Registry};
+use crate::registry::{LeftBehind, Lent, Registry};
 use crate::store::Store;
 use crate::sync::{advance, thread};
 use crate::waiting::bid::{Bid, Call};
@@ -87,14 +87,14 @@ impl Backing for Process {
     }
 
     /// What a waiter was granted when it had given up, or what nobody came for, is released.
-    fn take_back(&self, left: Left) {
+    fn take_back(&self, left: LeftBehind) {
         match left {
-            Left::Nothing => {}
-            Left::Granted(hold) => {
+            LeftBehind::Nothing => {}
+            LeftBehind::Granted(hold) => {
                 self.begin();
                 self.unlock(&hold);
             }
-            Left::Unclaimed(hold) => {
+            LeftBehind::Unclaimed(hold) => {
                 self.store.free();
                 self.map.clear(self.space, &hold);
             }

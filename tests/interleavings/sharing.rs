@@ -7,7 +7,7 @@ use crate::beliefs::{held, lease};
 use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
 use crate::queue::Nobody;
-use crate::registry::{Entered, Left, Lent, Registry};
+use crate::registry::{Entered, LeftBehind, Lent, Registry};
 use crate::sync::thread;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
@@ -65,7 +65,7 @@ impl Process {
         loop {
             match entered {
                 Entered::Granted(hold) => {
-                    assert!(matches!(self.map.leave(Uuid::nil(), "n", &waiter), Left::Nothing));
+                    assert!(matches!(self.map.leave(Uuid::nil(), "n", &waiter), LeftBehind::Nothing));
                     return hold;
                 }
                 Entered::Head => return self.acquire(takes, &waiter),
@@ -82,7 +82,7 @@ impl Process {
         if takes.is_some() {
             self.map.open(Uuid::nil(), &hold, Moment::MAX);
         }
-        assert!(matches!(self.map.leave(Uuid::nil(), "n", waiter), Left::Nothing));
+        assert!(matches!(self.map.leave(Uuid::nil(), "n", waiter), LeftBehind::Nothing));
         hold
     }
 

@@ -33,12 +33,12 @@ enum Round {
 }
 
 /// What was taken in a round; released when dropped.
-struct Part<'a> {
-    call: &'a Call<'a>,
+struct Taken<'a> {
+    call: &'a GroupCall<'a>,
     taken: Vec<(usize, Hold)>,
 }
 
-impl Part<'_> {
+impl Taken<'_> {
     fn is_valid(&self) -> bool {
         self.taken.iter().all(|(_, hold)| hold.is_valid())
     }
@@ -52,7 +52,7 @@ impl Part<'_> {
     }
 }
 
-impl Drop for Part<'_> {
+impl Drop for Taken<'_> {
     /// One attempt each, within the caller's time: what it could not do is done in the background.
     fn drop(&mut self) {
         self.taken.iter().for_each(|(_, hold)| hold.hurry(true));
@@ -82,11 +82,11 @@ const PART_OF_LEASE: u32 = 8;
 
 /// Acquires all members for the current thread; `None` when the wait ended without them.
 pub(super) fn acquire(group: &MultiLock<'_>, terms: &Terms<'_>) -> Result<Option<GroupHold>> {
-    let call = Call::new(group, terms);
+    let call = GroupCall::new(group, terms);
     let mut awaited = None;
     for round in 0.. {
         call.pause(round)?;
-        let mut part = Part { call: &call, taken: Vec::new() };
+        let mut part = Taken { call: &call, taken: Vec::new() };
         match call.round(&mut part, round, awaited)? {
             Round::Whole if part.is_valid() => return Ok(Some(part.keep())),
             Round::Whole => awaited = call.check_too_slow()?,
@@ -102,7 +102,7 @@ pub(super) fn acquire(group: &MultiLock<'_>, terms: &Terms<'_>) -> Result<Option
 }
 
 /// One call, with its own deadline.
-struct Call<'a> {
+struct GroupCall<'a> {
     group: &'a MultiLock<'a>,
     terms: Terms<'a>,
     clock: Clock,
@@ -123,7 +123,7 @@ struct Call<'a> {
     in_trouble: Cell<bool>,
 }
 
-impl<'a> Call<'a> {
+impl<'a> GroupCall<'a> {
     fn new(group: &'a MultiLock<'a>, terms: &Terms<'a>) -> Self {
         let (clock, semaphore) = (Clock::Boot, Arc::default());
         let since = clock.now();
@@ -174,7 +174,7 @@ impl<'a> Call<'a> {
     }
 
     /// Waits for one member, but for the first round, and then for the others.
-    fn round(&self, part: &mut Part<'_>, round: u32, awaited: Option<usize>) -> Result<Round> {
+    fn round(&self, part: &mut Taken<'_>, round: u32, awaited: Option<usize>) -> Result<Round> {
         let first = (round > 0).then(|| self.first(round, awaited));
         if let Some(at) = first {
             match self.wait_for(at, Duration::MAX) {
@@ -206,7 +206,7 @@ impl<'a> Call<'a> {
     }
 
     /// Waits for members while it holds others, for no longer than a bound.
-    fn wait_for_each(&self, part: &mut Part<'_>, members: Vec<usize>) -> Result<Round> {
+    fn wait_for_each(&self, part: &mut Taken<'_>, members: Vec<usize>) -> Result<Round> {
         let ends = self.clock.now().plus(self.bound(&members));
         for at in members {
             match self.wait_for(at, ends.since(self.clock.now())) {
@@ -261,7 +261,7 @@ impl<'a> Call<'a> {
         taken
     }
 
-    fn one_by_one(&self, part: &mut Part<'_>, members: Vec<usize>) -> Result<Round> {
+    fn one_by_one(&self, part: &mut Taken<'_>, members: Vec<usize>) -> Result<Round> {
         for at in members {
             match self.take(at, &self.trying()) {
                 Ok(Some(hold)) => part.taken.push((at, hold)),
@@ -335,7 +335,7 @@ mod tests {
     fn bound(names: [&str; 3], terms: &Terms<'_>, vain: u32) -> Duration {
         let locks = LocalRedLock::new();
         let group = MultiLock::of(names.map(|name| (&locks, name)));
-        let call = Call::new(&group, terms);
+        let call = GroupCall::new(&group, terms);
         call.vain.set(vain);
         *call.waited.borrow_mut() =
             vec![Duration::from_secs(1_000), Duration::from_millis(30), Duration::from_millis(70)];
@@ -373,7 +373,7 @@ mod tests {
     fn what_was_not_waited_for_yet_may_take_some_round_trips() {
         let locks = LocalRedLock::new();
         let group = MultiLock::of(NAMES.map(|name| (&locks, name)));
-        let call = Call::new(&group, &Terms::new());
+        let call = GroupCall::new(&group, &Terms::new());
         assert_about(call.bound(&[1, 2]), 20);
         call.trip.set(Duration::from_millis(10));
         assert_about(call.bound(&[1, 2]), 80);

@@ -13,7 +13,9 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// What a call waits for at a store: a lock bids a tenure, a semaphore a count, a latch no more than a look.
+/// What a call waits for at a store. `TenureBid` in `acquire.rs` is that of locks.
+///
+/// It is a trait so that the tests of thread orders (tests/interleavings) run this very loop with a bid that has no server.
 pub(crate) trait Bid {
     /// What its caller gets.
     type Won;
@@ -98,37 +100,15 @@ impl Call<'_> {
     /// Asks until the bid has won; `None` when the caller's time ended first.
     pub(crate) fn contend<B: Bid>(&self, bid: &mut B) -> Result<Option<B::Won>> {
         let wait = Wait::new(self.config.poll_cap, self.stop.deadline, bid.expects_a_wait());
-        Contender { call: self, open: Open { bid, asked: false }, listening: None, wait }.run()
+        Contender { call: self, bid, is_open: false, listening: None, wait }.run()
     }
 }
 
-/// A bid that is withdrawn when it is dropped, once it was asked and until it has won.
-struct Open<'a, B: Bid> {
-    bid: &'a mut B,
-    asked: bool,
-}
-
-impl<B: Bid> Open<'_, B> {
-    fn ask(&mut self) -> Result<Outcome<B::Won>> {
-        self.asked = true;
-        let outcome = self.bid.ask()?;
-        self.asked = !matches!(outcome, Outcome::Won(_));
-        Ok(outcome)
-    }
-}
-
-impl<B: Bid> Drop for Open<'_, B> {
-    fn drop(&mut self) {
-        if self.asked {
-            self.bid.withdraw();
-        }
-    }
-}
-
-/// A call that asks.
+/// A call that asks. When it is dropped it withdraws its bid, if that was asked and has not won.
 struct Contender<'a, B: Bid> {
     call: &'a Call<'a>,
-    open: Open<'a, B>,
+    bid: &'a mut B,
+    is_open: bool,
     /// Once it listens; what it listens to, if somebody tells.
     listening: Option<Option<Box<dyn Listening>>>,
     wait: Wait,
@@ -148,7 +128,7 @@ impl<B: Bid> Contender<'_, B> {
                     outcome => again = matches!(outcome, Outcome::Again),
                 },
                 Step::Listen => {
-                    self.listening = Some(self.open.bid.listen(semaphore));
+                    self.listening = Some(self.bid.listen(semaphore));
                     self.wait.listens(now, self.hearing());
                     self.hear();
                 }
@@ -170,14 +150,16 @@ impl<B: Bid> Contender<'_, B> {
     fn ask(&mut self) -> Result<Outcome<B::Won>> {
         let Call { stop, contention, semaphore, .. } = *self.call;
         semaphore.acquire(Duration::ZERO);
-        self.open.bid.forget_news();
+        self.bid.forget_news();
         stop.check()?;
         let asked = stop.clock.now();
-        let outcome = self.open.ask()?;
+        self.is_open = true;
+        let outcome = self.bid.ask()?;
+        self.is_open = !matches!(outcome, Outcome::Won(_));
         if let Outcome::Busy(_) = outcome {
             contention.found();
         }
-        self.wait.answered([asked, stop.clock.now()], &outcome, self.open.bid.rank(), self.hearing());
+        self.wait.answered([asked, stop.clock.now()], &outcome, self.bid.rank(), self.hearing());
         self.hear();
         Ok(outcome)
     }
@@ -186,14 +168,22 @@ impl<B: Bid> Contender<'_, B> {
         match &self.listening {
             None => Hearing::NotYet,
             Some(Some(listening)) if listening.is_confirmed() => Hearing::Open,
-            Some(_) if self.open.bid.is_of_this_process() => Hearing::Within,
+            Some(_) if self.bid.is_of_this_process() => Hearing::Within,
             Some(_) => Hearing::Deaf,
         }
     }
 
     /// What it was told is told to its machine.
     fn hear(&mut self) {
-        self.open.bid.take_news().into_iter().for_each(|news| self.wait.told(news));
+        self.bid.take_news().into_iter().for_each(|news| self.wait.told(news));
+    }
+}
+
+impl<B: Bid> Drop for Contender<'_, B> {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.bid.withdraw();
+        }
     }
 }
 

@@ -8,17 +8,19 @@ use crate::base::error::{Error, Result};
 use crate::base::key::Key;
 use crate::base::sync::thread;
 use crate::lease::hold::Hold;
-use crate::registry::{Entered, Left, Registry, Waiter};
+use crate::registry::{Entered, LeftBehind, Registry, Waiter};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// What stands behind a line: the lock that its threads wait for.
+/// What stands behind a line: the lock that its threads wait for. `Siblings` in `acquire.rs` is that of locks.
+///
+/// It is a trait so that the tests of thread orders (tests/interleavings) run this very line without an engine.
 pub(crate) trait Backing: Sync {
     /// Takes over what was passed on to the caller. False when it ended on the way.
     fn accept(&self, hold: &Hold) -> Result<bool>;
 
     /// Sees to what was left by a waiter that went.
-    fn take_back(&self, left: Left);
+    fn take_back(&self, left: LeftBehind);
 
     /// A call that is parked fails with the outage, as the one that contends does.
     fn check_outage(&self) -> Result<()>;

@@ -259,7 +259,7 @@ impl Queue {
         }
         self.company.note_wait(key, self.clock.now());
         let promised = Duration::from_millis(promised) + ROUNDING;
-        Ok(if left == FREE { Take::Left(promised) } else { Take::busy(left) })
+        Ok(if left == FREE { Take::Reserved(promised) } else { Take::busy(left) })
     }
 
     /// One more of ours, which can be given the lock. If it cannot, because it is refused a place, that may have been said before.

@@ -25,8 +25,8 @@ pub(crate) enum Outcome<T> {
     Again,
     /// Not to be had for so long, by what the store knows; `None`: without an end.
     Busy(Option<Duration>),
-    /// Free, but for so long left to others.
-    Left(Duration),
+    /// Free, but reserved for others for so long.
+    Reserved(Duration),
     /// The caller's time ended before the store could answer.
     Late,
 }
@@ -129,10 +129,10 @@ impl Wait {
             _ if now >= self.deadline => State::Leaves,
             Outcome::Again => State::Asks,
             // Nobody may come: it is not worth listening before that is known.
-            Outcome::Left(left) if hearing == Hearing::NotYet && !std::mem::replace(&mut self.gave_way, true) => {
+            Outcome::Reserved(left) if hearing == Hearing::NotYet && !std::mem::replace(&mut self.gave_way, true) => {
                 Sleep::until(now.plus(*left))
             }
-            Outcome::Left(left) => self.awaits_news(now, *left, hearing),
+            Outcome::Reserved(left) => self.awaits_news(now, *left, hearing),
             Outcome::Busy(left) => {
                 self.hints.note_end(asked, now, *left);
                 self.awaits_news(now, left.map_or(Duration::MAX, |left| left.saturating_add(spread(now))), hearing)

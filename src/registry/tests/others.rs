@@ -19,7 +19,7 @@ fn the_next_to_contend_gives_way_when_others_were_told_of_the_release() {
         assert!(matches!(map.turn(space, "n", &second), Entered::Head));
         assert_eq!(second.gives_way(), told == Some(true));
         assert!(!second.gives_way(), "once");
-        assert!(matches!(map.leave(space, "n", &second), Left::Nothing));
+        assert!(matches!(map.leave(space, "n", &second), LeftBehind::Nothing));
     }
 }
 

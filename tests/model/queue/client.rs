@@ -260,7 +260,7 @@ impl Crowd {
                 self.waits_on(state, number, Outcome::Busy(left.map(span)), rank);
             }
             Doing::Asking(Some(Answer::Left(left, rank))) => {
-                self.waits_on(state, number, Outcome::Left(span(left)), rank);
+                self.waits_on(state, number, Outcome::Reserved(span(left)), rank);
             }
             Doing::Holding(until, Some((sent, Some(true)))) => {
                 state.clients[number].doing = Doing::Holding(until.max(sent + validity), None);

@@ -31,7 +31,7 @@ pub(super) fn take_at(
             let open_until = if let Failure::Unknown { open_until, .. } = failure { *open_until } else { tenure.now() };
             tenure.leave_open(open_until, lease);
         }
-        Ok(Take::Busy(_) | Take::Left(_)) | Err(_) => drop(nodes.miss(at.node)),
+        Ok(Take::Busy(_) | Take::Reserved(_)) | Err(_) => drop(nodes.miss(at.node)),
     }
     taken
 }

@@ -221,7 +221,7 @@ impl Primitive for Quorum {
                     locked.push(left);
                     false
                 }
-                Take::Left(left) => {
+                Take::Reserved(left) => {
                     locked.push(Some(left));
                     false
                 }

@@ -351,7 +351,7 @@ fn what_is_left_to_foreigners_is_waited_out() {
     let ticket = queue.ticket(&key(), &Arc::default());
     for manner in [Manner::Newcomer, Manner::Queued(&ticket)] {
         let take = queue.not_won_in_turn(&key(), manner, &[-2, 0, 7, 0].map(Reply::Number)).unwrap();
-        assert_eq!(take, Take::Left(Duration::from_millis(8)));
+        assert_eq!(take, Take::Reserved(Duration::from_millis(8)));
     }
 }
 

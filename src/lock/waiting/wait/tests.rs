@@ -112,9 +112,9 @@ fn it_looks_when_the_lease_ends_that_it_was_told() {
 #[test]
 fn what_is_left_to_others_is_waited_out_once_before_it_listens() {
     let mut wait = new();
-    wait.is_answered(at(0), Outcome::Left(ms(8)), None, Hearing::NotYet);
+    wait.is_answered(at(0), Outcome::Reserved(ms(8)), None, Hearing::NotYet);
     assert_eq!(wait.sleeps(at(0)), ms(8));
-    wait.is_answered(at(8), Outcome::Left(ms(8)), None, Hearing::NotYet);
+    wait.is_answered(at(8), Outcome::Reserved(ms(8)), None, Hearing::NotYet);
     assert_eq!(wait.next(at(8)), Step::Listen);
     wait.listens(at(8), Hearing::Deaf);
     assert_eq!(wait.sleeps(at(8)), ms(8));
@@ -131,7 +131,7 @@ fn whose_time_ended_while_it_slept_asks_one_more_time() {
 
 #[test]
 fn an_answer_that_took_longer_than_it_waits_is_the_last() {
-    for outcome in [busy(), Outcome::Again, Outcome::Left(ms(1))] {
+    for outcome in [busy(), Outcome::Again, Outcome::Reserved(ms(1))] {
         let mut wait = Wait::new(CAP, Some(at(50)), false);
         wait.answered([at(49), at(50)], &outcome, None, Hearing::NotYet);
         assert_eq!(wait.next(at(50)), Step::Leave);
