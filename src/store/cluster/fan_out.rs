@@ -1,7 +1,7 @@
 //! A script for many locks. Each slot gets a command of its own, for a script may touch one slot alone; each master gets one write.
 
 use super::Cluster;
-use super::routes::Node;
+use super::routes::Master;
 use crate::base::error::Applied;
 use crate::base::key::is_in_one_slot;
 use crate::base::slot::slot_of;
@@ -35,26 +35,26 @@ type KeysBySlot = Vec<(u16, Vec<usize>)>;
 
 impl Cluster {
     /// Masters that are out of reach come last: the keys of the others do not wait for them.
-    fn by_node(&self, keys: &[&str]) -> Vec<(Option<Arc<Node>>, KeysBySlot)> {
+    fn by_master(&self, keys: &[&str]) -> Vec<(Option<Arc<Master>>, KeysBySlot)> {
         let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         keys.iter().enumerate().for_each(|(at, key)| slots.entry(slot_of(key)).or_default().push(at));
-        let mut nodes: Vec<(Option<Arc<Node>>, KeysBySlot)> = Vec::new();
+        let mut masters: Vec<(Option<Arc<Master>>, KeysBySlot)> = Vec::new();
         for slot in slots {
-            let node = self.routes.known(slot.0);
-            let same = |known: &Option<Arc<Node>>| known.as_ref().map(Arc::as_ptr) == node.as_ref().map(Arc::as_ptr);
-            match nodes.iter_mut().find(|(known, _)| same(known)) {
+            let master = self.routes.known(slot.0);
+            let at = master.as_ref().map(Arc::as_ptr);
+            match masters.iter_mut().find(|(known, _)| known.as_ref().map(Arc::as_ptr) == at) {
                 Some((_, slots)) => slots.push(slot),
-                None => nodes.push((node, vec![slot])),
+                None => masters.push((master, vec![slot])),
             }
         }
-        nodes.sort_by_key(|(node, _)| node.as_ref().is_none_or(|node| node.is_out_of_reach()));
-        nodes
+        masters.sort_by_key(|(master, _)| master.as_ref().is_none_or(|master| master.is_out_of_reach()));
+        masters
     }
 
     /// The numbers of the keys that each master has.
-    pub(super) fn keys_by_node(&self, keys: &[&str]) -> Vec<Vec<usize>> {
+    pub(super) fn keys_by_master(&self, keys: &[&str]) -> Vec<Vec<usize>> {
         let all = |(_, slots): (_, KeysBySlot)| slots.into_iter().flat_map(|(_, at)| at).collect();
-        self.by_node(keys).into_iter().map(all).collect()
+        self.by_master(keys).into_iter().map(all).collect()
     }
 }
 
@@ -72,9 +72,9 @@ impl<'b> FanOut<'b> {
 
     pub(super) fn run(mut self) -> Answers {
         let mut astray = Vec::new();
-        for (node, parts) in self.by_node() {
-            match node {
-                Some(node) => astray.extend(self.send(&node, parts)),
+        for (master, parts) in self.by_master() {
+            match master {
+                Some(master) => astray.extend(self.send(&master, parts)),
                 None => astray.extend(parts),
             }
         }
@@ -82,9 +82,9 @@ impl<'b> FanOut<'b> {
         self.answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(Failure::not_understood()))).collect()
     }
 
-    fn by_node(&self) -> Vec<(Option<Arc<Node>>, Vec<SlotRequest<'b>>)> {
+    fn by_master(&self) -> Vec<(Option<Arc<Master>>, Vec<SlotRequest<'b>>)> {
         let parts = |slots: KeysBySlot| slots.into_iter().map(|(slot, at)| self.part(slot, at)).collect();
-        self.cluster.by_node(self.request.keys).into_iter().map(|(node, slots)| (node, parts(slots))).collect()
+        self.cluster.by_master(self.request.keys).into_iter().map(|(master, slots)| (master, parts(slots))).collect()
     }
 
     fn part(&self, slot: u16, at: Vec<usize>) -> SlotRequest<'b> {
@@ -97,7 +97,7 @@ impl<'b> FanOut<'b> {
     }
 
     /// Sends each slot its part. Returns the parts that a command of their own may still serve.
-    fn send(&mut self, node: &Node, parts: Vec<SlotRequest<'b>>) -> Vec<SlotRequest<'b>> {
+    fn send(&mut self, node: &Master, parts: Vec<SlotRequest<'b>>) -> Vec<SlotRequest<'b>> {
         let each = {
             let requests: Vec<_> = parts.iter().map(|part| part.request(self.request)).collect();
             match node.take_part(self.lane, || node.backend.attempt_each(self.lane, &requests, self.limits)) {
@@ -140,9 +140,9 @@ impl<'b> FanOut<'b> {
 }
 
 /// Whether a command of its own may still be served: nothing was done, and the master is not out of reach.
-fn is_astray(failure: &Failure, node: &Node) -> bool {
+fn is_astray(failure: &Failure, master: &Master) -> bool {
     match failure {
-        Failure::Unreached(_) => node.backend.server().is_retired(),
+        Failure::Unreached(_) => master.backend.server().is_retired(),
         failure => failure.applied() == Applied::No,
     }
 }
@@ -154,7 +154,7 @@ impl SlotRequest<'_> {
     }
 }
 
-impl Node {
+impl Master {
     fn is_out_of_reach(&self) -> bool {
         self.backend.outage().lasted().is_some()
     }

@@ -29,7 +29,7 @@ use crate::base::time::Moment;
 use crate::store::node::{Answer, Failure, Lane, Limits, Request};
 use fan_out::FanOut;
 use map::Changed;
-use routes::{Node, OnLoss, Routes};
+use routes::{Master, OnLoss, Routes};
 use scouts::{Alarm, Scouts};
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,21 +61,21 @@ struct Cluster {
 impl Cluster {
     /// What concerns no key, at the first master that does it, in the time of one: each has its share, and those that are out of
     /// reach come last.
-    fn anywhere<T>(&self, until: Moment, act: impl Fn(&Node, Moment) -> Result<T, Failure>) -> Result<T, Failure> {
+    fn anywhere<T>(&self, until: Moment, act: impl Fn(&Master, Moment) -> Result<T, Failure>) -> Result<T, Failure> {
         let (mut masters, mut failed) = (self.routes.masters(), None);
-        masters.sort_by_key(|node| node.backend.outage().lasted().is_some());
-        for (left, node) in (1..=masters.len()).rev().zip(&masters) {
+        masters.sort_by_key(|master| master.backend.outage().lasted().is_some());
+        for (left, master) in (1..=masters.len()).rev().zip(&masters) {
             let now = self.routes.clock.now();
             if failed.is_some() && now >= until {
                 break;
             }
-            match act(node, now.plus(until.since(now) / left as u32)) {
+            match act(master, now.plus(until.since(now) / left as u32)) {
                 Err(failure) => failed = Some(failure),
                 done => return done,
             }
         }
         let urge = || self.scouts.urge();
-        let first = || self.routes.at_master(0, false, until, &urge, |node, _| act(node, until));
+        let first = || self.routes.at_master(0, false, until, &urge, |master, _| act(master, until));
         failed.map_or_else(first, |failure| {
             urge();
             Err(failure)
@@ -109,7 +109,7 @@ impl Health for Cluster {
     }
 
     fn apart(&self, keys: &[&str]) -> Vec<Vec<usize>> {
-        self.keys_by_node(keys)
+        self.keys_by_master(keys)
     }
 
     fn server_of(&self, resource: &str) -> usize {
@@ -126,7 +126,7 @@ impl Store for Cluster {
     fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits<'_>) -> Result<Answer, Failure> {
         let slot = slot_of_all(request.keys)?;
         let send = |request: &Request<'_>, may_ask| {
-            let act = |node: &Node, asking| node.backend.attempt(lane, &Request { asking, ..*request }, limits);
+            let act = |node: &Master, asking| node.backend.attempt(lane, &Request { asking, ..*request }, limits);
             self.routes.at_master(slot, may_ask, limits.answer_by, &|| self.scouts.urge(), act)
         };
         let alone = !request.keys.iter().all(|key| is_in_one_slot(key));
@@ -175,12 +175,12 @@ impl Store for Cluster {
 
     fn ping(&self, until: Moment) -> Result<Duration, Failure> {
         let most = self.routes.clock.now().plus(self.routes.common.config.response_timeout);
-        self.anywhere(until.min(most), |node, until| node.backend.ping(until))
+        self.anywhere(until.min(most), |master, until| master.backend.ping(until))
     }
 
     fn warm(&self, lane: Lane) -> Result<(), Failure> {
         let until = self.routes.clock.now().plus(self.routes.common.config.connect_timeout);
-        self.anywhere(until, |node, _| node.backend.warm(lane))
+        self.anywhere(until, |master, _| master.backend.warm(lane))
     }
 
     fn close(&self) {

@@ -23,19 +23,19 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// A command is sent on so often at most: nodes that disagree may send it in a circle.
+/// A call follows at most so many redirections: nodes that disagree may send it in a circle.
 const REDIRECTS: usize = 8;
 
-/// What nodes that send calls in a circle say of a slot is followed so often by more than those calls.
+/// Holds and pausing calls are told of redirections this often: nodes that disagree may name each other for as long as they are asked.
 const TELLS_EVERY: Duration = Duration::from_millis(100);
 
-/// A node that has slots, or that is asked for a key of a slot on its way there.
-pub(super) struct Node {
+/// A master with its pools and its subscriber. It has slots, or it is asked for keys of a slot that is on its way there.
+pub(super) struct Master {
     pub(super) address: HostPort,
     pub(super) backend: Arc<Backend>,
     /// Of channels of its slots. Its thread starts with the first of them.
     pub(super) pubsub: PubSub,
-    /// It is out of reach, and a thread that renews waits for it.
+    /// It is out of reach, and a renewal thread waits for it.
     pub(super) is_waited_for: AtomicBool,
 }
 
@@ -43,14 +43,14 @@ pub(super) struct Routes {
     pub(super) seeds: Seeds,
     pub(super) common: Common,
     pub(super) clock: Clock,
-    /// While nothing is known of the cluster.
+    /// The outage of the whole cluster, while no node has said anything.
     outage: Outage,
     table: RwLock<Table>,
-    /// What was said last, which may change nothing.
+    /// What a node said last. The same once more changes nothing.
     said: Mutex<Said>,
-    /// How often slots were asked for since anything else was.
+    /// How often slots were asked for since the last call.
     unused: AtomicU32,
-    /// When a redirection was last told to those who hold locks or pause.
+    /// When holds and pausing calls were last told of a redirection.
     told: Mutex<Moment>,
     /// Why nothing is known, and since when.
     unknown: Mutex<Option<(Moment, Failure)>>,
@@ -62,39 +62,39 @@ pub(super) struct Routes {
 /// Told of slots that have other masters, once those can be asked.
 pub(super) type Follower = Box<dyn Fn(&Routes, &Changed) + Send + Sync>;
 
-/// Called when whoever listens to a node has lost it.
+/// Called when a subscriber has lost its node.
 pub(super) type OnLoss = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct Table {
     map: Map,
     /// By their numbers in the map.
-    masters: Vec<Arc<Node>>,
+    masters: Vec<Arc<Master>>,
     /// Asked for single keys, and not masters of any slot yet.
-    guests: HashMap<HostPort, Arc<Node>>,
-    /// Of all nodes that were ever named with slots, replicas too.
+    guests: HashMap<HostPort, Arc<Master>>,
+    /// Of all nodes that were last named with slots, replicas too.
     addresses: Vec<HostPort>,
     is_sharded: bool,
     closed: bool,
 }
 
 impl Table {
-    fn master_of(&self, slot: u16) -> Option<&Arc<Node>> {
+    fn master_of(&self, slot: u16) -> Option<&Arc<Master>> {
         self.map.master_of(slot).map(|at| &self.masters[at])
     }
 
-    /// The nodes of another map, those that are known and new ones; and those that have no slot any more.
-    fn change(&mut self, map: Map, make: impl Fn(&HostPort) -> Arc<Node>) -> Vec<Arc<Node>> {
-        let mut old: HashMap<_, _> = self.masters.drain(..).map(|node| (node.address.clone(), node)).collect();
+    /// Takes another map. A master that is known stays the same. Returns those that have no slot any more.
+    fn change(&mut self, map: Map, make: impl Fn(&HostPort) -> Arc<Master>) -> Vec<Arc<Master>> {
+        let mut old: HashMap<_, _> = self.masters.drain(..).map(|master| (master.address.clone(), master)).collect();
         let mut find = |address: &HostPort| {
             old.remove(address).or_else(|| self.guests.remove(address)).unwrap_or_else(|| make(address))
         };
         self.masters = map.masters().map(&mut find).collect();
         self.map = map;
-        // Those that are still asked for single keys are found again.
+        // A guest that is still needed is made again by the next redirection.
         self.guests.clear();
         if self.closed {
-            self.masters.iter().for_each(|node| node.pubsub.close());
+            self.masters.iter().for_each(|master| master.pubsub.close());
         }
         old.into_values().collect()
     }
@@ -109,18 +109,18 @@ impl Routes {
         Self { seeds, common, clock, outage, table, said, unused, told, unknown, known, follower, on_loss }
     }
 
-    fn node(&self, address: &HostPort, is_sharded: bool) -> Arc<Node> {
+    fn open(&self, address: &HostPort, is_sharded: bool) -> Arc<Master> {
         let purpose = if is_sharded { Purpose::Shard } else { Purpose::Any };
         let target = Target { addr: address.addr(), login: self.seeds.login.clone(), purpose };
         let Common { config, counters, worker, .. } = &self.common;
         let (backend, on_loss) = (Arc::new(Backend::new(target, config, counters, worker)), Arc::clone(&self.on_loss));
         let pubsub = PubSub::sharded(move || on_loss());
         pubsub.lead_to(Arc::clone(&backend));
-        Arc::new(Node { address: address.clone(), backend, pubsub, is_waited_for: AtomicBool::new(false) })
+        Arc::new(Master { address: address.clone(), backend, pubsub, is_waited_for: AtomicBool::new(false) })
     }
 
     /// The master of a slot as far as it is known.
-    pub(super) fn known(&self, slot: u16) -> Option<Arc<Node>> {
+    pub(super) fn known(&self, slot: u16) -> Option<Arc<Master>> {
         self.table.read().master_of(slot).map(Arc::clone)
     }
 
@@ -129,7 +129,7 @@ impl Routes {
         self.table.read().map.slots_beside(slot)
     }
 
-    pub(super) fn masters(&self) -> Vec<Arc<Node>> {
+    pub(super) fn masters(&self) -> Vec<Arc<Master>> {
         self.table.read().masters.clone()
     }
 
@@ -138,7 +138,7 @@ impl Routes {
         self.table.read().is_sharded
     }
 
-    /// Whom to ask for slots, those that were named first.
+    /// The nodes to ask for slots: those that were named last, and then the seeds.
     pub(super) fn addresses(&self) -> Vec<HostPort> {
         let known = self.table.read().addresses.clone();
         let seeds: Vec<_> = self.seeds.addresses.iter().filter(|seed| !known.contains(seed)).cloned().collect();
@@ -152,12 +152,12 @@ impl Routes {
     pub(super) fn close(&self) {
         let mut table = self.table.write();
         table.closed = true;
-        table.masters.iter().chain(table.guests.values()).for_each(|node| node.pubsub.close());
+        table.masters.iter().chain(table.guests.values()).for_each(|master| master.pubsub.close());
         drop(table);
         self.tell();
     }
 
-    /// Wakes those who look for a master. Who has just seen none sleeps by the time when this has the lock.
+    /// Wakes the threads that look for a master. A thread that has just seen none holds the lock until it sleeps.
     fn tell(&self) {
         drop(self.unknown.lock());
         self.known.notify_all();
@@ -166,8 +166,8 @@ impl Routes {
 
 /// What is said.
 impl Routes {
-    /// Whether slots need not be asked for until the client is used again, now that they were. To see what it holds is not done each
-    /// time.
+    /// Counts that slots were asked for. Whether they need not be asked for until the client is used again. Whether it holds or waits for
+    /// anything is looked at only where the count says that it may rest.
     pub(super) fn rests(&self) -> bool {
         let rests = self.unused.fetch_add(1, Relaxed) >= RESTS_AFTER;
         if rests && (self.common.in_use)() {
@@ -195,7 +195,7 @@ impl Routes {
             table.addresses = addresses_in(said);
         }
         if is_first {
-            // Before the first node is made, which is told so.
+            // Before the first master is made: its pools are told.
             table.is_sharded = match self.common.config.sharded_pubsub {
                 ShardedPubsub::Auto => said.sharded,
                 asked => asked == ShardedPubsub::On,
@@ -203,7 +203,7 @@ impl Routes {
         }
         let is_sharded = table.is_sharded;
         let gone =
-            if changed.is_empty() { Vec::new() } else { table.change(map, |address| self.node(address, is_sharded)) };
+            if changed.is_empty() { Vec::new() } else { table.change(map, |address| self.open(address, is_sharded)) };
         drop(table);
         self.outage.end();
         self.tell();
@@ -217,7 +217,7 @@ impl Routes {
 
     /// The master of a slot said that another one has it.
     fn moved(&self, slot: u16, to: HostPort) {
-        // What is said next is news, though it may have been said before.
+        // So the next answer is taken though the last one was the same.
         *self.said.lock() = Said::default();
         let mut table = self.table.write();
         if table.master_of(slot).is_some_and(|master| master.address == to) {
@@ -225,7 +225,7 @@ impl Routes {
         }
         let map = table.map.moved(slot, to);
         let is_sharded = table.is_sharded;
-        let gone = table.change(map, |address| self.node(address, is_sharded));
+        let gone = table.change(map, |address| self.open(address, is_sharded));
         drop(table);
         let changed = Changed::of(slot);
         self.follow(&changed, &gone);
@@ -234,8 +234,8 @@ impl Routes {
         }
     }
 
-    /// Nodes that disagree may each name the other for as long as they are asked; who pauses would go on at once each time.
-    /// What is left out here is found when slots are asked for, which follows.
+    /// Nodes that disagree may each name the other for as long as they are asked, and a pausing call would go on at once each time. What
+    /// is left out here is found when slots are asked for, which follows.
     fn is_news(&self) -> bool {
         let (mut told, now) = (self.told.lock(), self.clock.now());
         let is_news = now.since(*told) >= TELLS_EVERY;
@@ -250,18 +250,18 @@ impl Routes {
         (self.common.moved)(&|key| changed.has(slot_of(key)));
     }
 
-    /// Who has no slot any more is neither written to nor believed: it may be the old master of a failover, which does not know.
-    fn follow(&self, changed: &Changed, gone: &[Arc<Node>]) {
-        for node in gone {
-            node.backend.server().retire();
-            let address = &node.address;
+    /// A master that has no slot any more is neither written to nor believed: it may be the old one of a failover, and not know that.
+    fn follow(&self, changed: &Changed, gone: &[Arc<Master>]) {
+        for master in gone {
+            master.backend.server().retire();
+            let address = &master.address;
             say!(warn, "{address} has no slot of the cluster any more: locks are asked for at their new masters");
         }
         (self.follower)(self, changed);
-        gone.iter().for_each(|node| node.pubsub.close());
+        gone.iter().for_each(|master| master.pubsub.close());
     }
 
-    /// Nobody says anything.
+    /// No node says anything.
     pub(super) fn note_unknown(&self, failure: Failure) {
         *self.unknown.lock() = Some((self.clock.now(), failure));
         self.known.notify_all();
@@ -279,12 +279,12 @@ fn addresses_in(said: &Said) -> Vec<HostPort> {
 /// The way there.
 impl Routes {
     /// The master of a slot. While nothing is known a call waits until it is.
-    fn master(&self, slot: u16, until: Moment, urge: &dyn Fn()) -> Result<Arc<Node>, Failure> {
+    fn master(&self, slot: u16, until: Moment, urge: &dyn Fn()) -> Result<Arc<Master>, Failure> {
         let began = self.clock.now();
         let until = until.max(began.plus(LEAST_TO_CONNECT)).min(began.plus(self.common.config.connect_timeout));
         loop {
-            if let Some(node) = self.known(slot) {
-                return Ok(node);
+            if let Some(master) = self.known(slot) {
+                return Ok(master);
             }
             urge();
             self.wait(slot, began, until).inspect_err(|failure| self.outage.note(began, failure))?;
@@ -309,18 +309,18 @@ impl Routes {
         Ok(())
     }
 
-    /// A node that is to be asked for a key of a slot on its way there.
-    fn guest(&self, address: HostPort) -> Arc<Node> {
+    /// The node at an address, to be asked for a key of a slot that is on its way there.
+    fn guest(&self, address: HostPort) -> Arc<Master> {
         let mut table = self.table.write();
-        let known = table.masters.iter().find(|node| node.address == address).map(Arc::clone);
+        let known = table.masters.iter().find(|master| master.address == address).map(Arc::clone);
         let is_sharded = table.is_sharded;
-        let make = |address: &HostPort| self.node(address, is_sharded);
+        let make = |address: &HostPort| self.open(address, is_sharded);
         known.unwrap_or_else(|| Arc::clone(table.guests.entry(address).or_insert_with_key(make)))
     }
 
-    /// Where a node sends a command: the node that is asked this once, if that is all. Who was asked for a slot on its way says who
-    /// has it still, which is no news.
-    fn redirected(&self, slot: u16, redirect: Redirect, asking: bool) -> Option<Arc<Node>> {
+    /// Follows a redirection. Returns the node that ASK names, for this one command. A MOVED in answer to ASKING is no news: the slot is
+    /// still at the node that sent the command there.
+    fn redirected(&self, slot: u16, redirect: Redirect, asking: bool) -> Option<Arc<Master>> {
         let map = &self.common.config.address_map;
         match redirect {
             Redirect::Ask(to) => return Some(self.guest(to.mapped(map))),
@@ -337,7 +337,7 @@ impl Routes {
         may_ask: bool,
         until: Moment,
         urge: &dyn Fn(),
-        act: impl Fn(&Node, bool) -> Result<T, Failure>,
+        act: impl Fn(&Master, bool) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         if self.unused.swap(0, Relaxed) > RESTS_AFTER {
             urge();
@@ -378,9 +378,9 @@ impl Routes {
     }
 }
 
-/// Whether a node had no slot any more before anything was sent to it.
-fn was_retired(node: &Node, failure: &Failure) -> bool {
-    node.backend.server().is_retired() && matches!(failure, Failure::Unreached(_))
+/// Whether a master was retired before anything was sent to it.
+fn was_retired(master: &Master, failure: &Failure) -> bool {
+    master.backend.server().is_retired() && matches!(failure, Failure::Unreached(_))
 }
 
 fn unknown_slot(slot: u16) -> Failure {
@@ -392,18 +392,18 @@ impl Routes {
     /// How long the node has been out of reach that has been so for longest.
     pub(super) fn outage(&self) -> Option<Duration> {
         let masters = self.masters();
-        let outages = masters.iter().map(|node| node.backend.outage()).chain([&self.outage]);
+        let outages = masters.iter().map(|master| master.backend.outage()).chain([&self.outage]);
         outages.filter_map(Outage::lasted).max()
     }
 
     /// Of what has a lock: that others are out of reach is nothing to it.
     pub(super) fn outage_of<T>(&self, resource: &str, see: impl Fn(&Outage) -> T) -> T {
-        self.known(self.slot_of(resource)).map_or_else(|| see(&self.outage), |node| see(node.backend.outage()))
+        self.known(self.slot_of(resource)).map_or_else(|| see(&self.outage), |master| see(master.backend.outage()))
     }
 
     /// The master that has a lock, if one is known to.
     pub(super) fn address_of(&self, resource: &str) -> Option<HostPort> {
-        self.known(self.slot_of(resource)).map(|node| node.address.clone())
+        self.known(self.slot_of(resource)).map(|master| master.address.clone())
     }
 
     /// The number of the master that has a lock; those that have none are together.

@@ -4,7 +4,7 @@
 //! it breaks. SPUBLISH reaches those at the master of the channel's slot alone: whoever listens goes where that slot goes.
 
 use super::map::Changed;
-use super::routes::{Node, OnLoss, Routes};
+use super::routes::{Master, OnLoss, Routes};
 use crate::base::mutant::{self, Mutant};
 use crate::base::signal::{Ear, Listening};
 use crate::base::slot::slot_of;
@@ -27,7 +27,7 @@ pub(super) struct Subscribers {
 
 /// The node at which the common channels are listened to.
 struct At {
-    node: Option<Arc<Node>>,
+    master: Option<Arc<Master>>,
     /// Its number, which begins with any: not every client listens to the first node.
     turn: usize,
 }
@@ -37,7 +37,7 @@ struct ShardListener {
     slot: u16,
     channel: String,
     ear: Arc<dyn Ear>,
-    at: Mutex<Option<(Arc<Node>, Subscription)>>,
+    at: Mutex<Option<(Arc<Master>, Subscription)>>,
 }
 
 impl Subscribers {
@@ -45,7 +45,7 @@ impl Subscribers {
         let turn = RandomState::new().build_hasher().finish() as usize;
         Self {
             common: PubSub::watched(move || on_loss()),
-            at: Mutex::new(At { node: None, turn }),
+            at: Mutex::new(At { master: None, turn }),
             listeners: Mutex::default(),
             numbers: AtomicU64::default(),
         }
@@ -54,14 +54,14 @@ impl Subscribers {
     /// Listens to common channels at a node that has slots, and at the next one if the last was lost.
     pub(super) fn settle(&self, routes: &Routes, is_lost: bool) {
         let (mut at, masters) = (self.at.lock(), routes.masters());
-        let stays = |known: &Arc<Node>| !is_lost && masters.iter().any(|node| Arc::ptr_eq(node, known));
-        if masters.is_empty() || routes.is_sharded() || at.node.as_ref().is_some_and(stays) {
+        let stays = |known: &Arc<Master>| !is_lost && masters.iter().any(|master| Arc::ptr_eq(master, known));
+        if masters.is_empty() || routes.is_sharded() || at.master.as_ref().is_some_and(stays) {
             return;
         }
         at.turn = at.turn.wrapping_add(1);
         let next = &masters[at.turn % masters.len()];
         self.common.lead_to(Arc::clone(&next.backend));
-        at.node = Some(Arc::clone(next));
+        at.master = Some(Arc::clone(next));
     }
 
     /// Slots have other masters. Each ear on a channel of theirs listens there from now on, and its waiter looks at the lock: a lock
@@ -98,7 +98,7 @@ impl Subscribers {
 
     pub(super) fn hears(&self, routes: &Routes, channel: &str) -> bool {
         match routes.is_sharded() {
-            true => routes.known(slot_of(channel)).is_some_and(|node| node.pubsub.hears(channel)),
+            true => routes.known(slot_of(channel)).is_some_and(|master| master.pubsub.hears(channel)),
             false => self.common.hears(channel),
         }
     }
@@ -112,13 +112,13 @@ impl ShardListener {
     /// Listens at the master of its slot. If two threads run this at once, the one that takes the lock last has read the newer table.
     fn follow(&self, routes: &Routes) -> io::Result<()> {
         let mut at = self.at.lock();
-        let Some(node) = routes.known(self.slot) else { return Ok(()) };
-        if at.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, &node)) {
+        let Some(master) = routes.known(self.slot) else { return Ok(()) };
+        if at.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, &master)) {
             self.ear.missed();
             return Ok(());
         }
-        let subscription = node.pubsub.listen(&self.channel, Arc::clone(&self.ear))?;
-        *at = Some((node, subscription));
+        let subscription = master.pubsub.listen(&self.channel, Arc::clone(&self.ear))?;
+        *at = Some((master, subscription));
         Ok(())
     }
 }

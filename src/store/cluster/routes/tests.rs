@@ -69,9 +69,9 @@ fn nobody_listens_to_a_master_that_is_named_after_the_end() {
     routes.note(said(1, 1));
     routes.close();
     routes.note(said(2, 2));
-    let node = routes.known(0).unwrap();
-    let _subscription = node.pubsub.listen("n", Arc::new(Deaf)).unwrap();
-    assert!(!node.pubsub.runs());
+    let master = routes.known(0).unwrap();
+    let _subscription = master.pubsub.listen("n", Arc::new(Deaf)).unwrap();
+    assert!(!master.pubsub.runs());
 }
 
 /// Each of two nodes says that the other has the slot.
