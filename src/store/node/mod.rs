@@ -23,7 +23,7 @@ use crate::base::stats::Counters;
 use crate::base::stop::Stop;
 use crate::base::time::{Clock, Lease, Moment};
 use crate::base::turns::Rank;
-use pool::{Pool, Slot};
+use pool::{Pool, PooledWire};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -355,7 +355,7 @@ impl Backend {
     pub(crate) fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits<'_>) -> Result<Answer, Failure> {
         let start = self.clock.now();
         let connect_by = limits.answer_by.max(start.plus(LEAST_TO_CONNECT));
-        let mut wire = self.slot(lane, connect_by, limits)?;
+        let mut wire = self.wire(lane, connect_by, limits)?;
         let result = wire.attempt(request, limits, connect_by);
         match &result {
             Err(failure) if failure.may_pass() => self.note_failure(start, failure),
@@ -373,7 +373,7 @@ impl Backend {
     ) -> Result<Vec<Result<Answer, Failure>>, Failure> {
         let start = self.clock.now();
         let connect_by = limits.answer_by.max(start.plus(LEAST_TO_CONNECT));
-        let each = self.slot(lane, connect_by, limits)?.attempt_each(requests, limits, connect_by);
+        let each = self.wire(lane, connect_by, limits)?.attempt_each(requests, limits, connect_by);
         let failed =
             |each: &Vec<Result<Answer, Failure>>| each.iter().find_map(|answer| answer.as_ref().err().cloned());
         match each.as_ref().map_or_else(|failure| Some(failure.clone()), failed) {
@@ -401,7 +401,7 @@ impl Backend {
     pub(crate) fn warm(&self, lane: Lane) -> Result<(), Failure> {
         let start = self.clock.now();
         let connect_by = start.plus(self.server.connect_timeout());
-        let result = self.slot(lane, connect_by, Limits::any_time(connect_by))?.warm(connect_by);
+        let result = self.wire(lane, connect_by, Limits::any_time(connect_by))?.warm(connect_by);
         match &result {
             Err(failure) => self.outage.note(start, failure),
             Ok(()) => self.outage.end(),
@@ -409,7 +409,7 @@ impl Backend {
         result
     }
 
-    fn slot(&self, lane: Lane, connect_by: Moment, limits: Limits<'_>) -> Result<Slot<'_>, Failure> {
+    fn wire(&self, lane: Lane, connect_by: Moment, limits: Limits<'_>) -> Result<PooledWire<'_>, Failure> {
         let (pool, rank) = match lane {
             Lane::Releases => (&self.calls, Rank::First),
             Lane::Calls => (&self.calls, Rank::Second),
@@ -417,7 +417,7 @@ impl Backend {
         };
         let patience = self.outage_budget.max(LEAST_TO_CONNECT);
         let until = connect_by.min(self.clock.now().plus(patience));
-        pool.slot(rank, until, limits).ok_or_else(|| Failure::Unreached(Broken::new(self.all_in_use(pool.size()))))
+        pool.wire(rank, until, limits).ok_or_else(|| Failure::Unreached(Broken::new(self.all_in_use(pool.size()))))
     }
 
     /// Of a call whose turn at the pool did not come. More connections are of no use where those that there are wait for the server.

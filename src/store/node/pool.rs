@@ -1,8 +1,8 @@
 //! The connections of a node that its calls share.
 //!
-//! The pool hands out *slots*, not connections: a slot connects on the thread that uses it, inside that call's own time, and its error
-//! keeps its type. So r2d2's background connecting, its back-off of several seconds and its untyped errors never come into play. Who
-//! has a slot is said by turns in front of it: r2d2 keeps no order among the threads that wait for one.
+//! The pool hands out a [`Wire`] before it is connected: it connects on the thread that uses it, inside that call's own time, and its error
+//! keeps its type. So r2d2's background connecting, its back-off of several seconds and its untyped errors never come into play.
+//! r2d2 keeps no order among the threads that wait for a wire, so each thread takes a turn before.
 
 use super::{GRACE, Limits, Server, Wire};
 use crate::base::error::{Error, Result};
@@ -12,13 +12,13 @@ use scheduled_thread_pool::ScheduledThreadPool;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// Hands out slots. It never fails: connecting is left to [`Wire`], on the caller's thread.
+/// Makes the wires. It never fails: connecting is left to [`Wire`], on the caller's thread.
 #[derive(Debug)]
-struct Slots {
+struct Manager {
     server: Arc<Server>,
 }
 
-impl r2d2::ManageConnection for Slots {
+impl r2d2::ManageConnection for Manager {
     type Connection = Wire;
     type Error = std::convert::Infallible;
 
@@ -36,7 +36,7 @@ impl r2d2::ManageConnection for Slots {
     }
 }
 
-/// The thread that r2d2 makes its slots on, which takes no time: one is enough for all pools of a client.
+/// The thread that r2d2 makes wires on, which takes no time: one is enough for all pools of a client.
 pub(crate) type Worker = Arc<ScheduledThreadPool>;
 
 /// Starts it. The crate panics when the system gives it none.
@@ -48,44 +48,44 @@ pub(crate) fn pool_worker() -> Result<Worker> {
 
 pub(super) struct Pool {
     turns: Turns,
-    slots: r2d2::Pool<Slots>,
+    wires: r2d2::Pool<Manager>,
 }
 
-/// A slot of the pool, and the turn that gives a thread the right to it. The slot goes back first, so that it is there for the next.
-pub(super) struct Slot<'p> {
-    wire: r2d2::PooledConnection<Slots>,
+/// A wire of the pool, and the turn that gives a thread the right to it. The wire goes back first, so that it is there for the next turn.
+pub(super) struct PooledWire<'p> {
+    wire: r2d2::PooledConnection<Manager>,
     _turn: Turn<'p>,
 }
 
 impl Pool {
-    /// Its slots are made when they are first asked for: all at once would take a third of the time to a client's first lock.
+    /// Its wires are made when they are first asked for: all at once would take a third of the time to a client's first lock.
     pub(super) fn new(server: &Arc<Server>, size: u32, worker: &Worker) -> Self {
-        let slots = r2d2::Pool::builder()
+        let wires = r2d2::Pool::builder()
             .max_size(size)
             .min_idle(Some(0))
             .test_on_check_out(false)
             .max_lifetime(None)
             .idle_timeout(None)
             .thread_pool(Arc::clone(worker))
-            .build_unchecked(Slots { server: Arc::clone(server) });
-        Self { turns: Turns::new(size, Clock::Boot), slots }
+            .build_unchecked(Manager { server: Arc::clone(server) });
+        Self { turns: Turns::new(size, Clock::Boot), wires }
     }
 
     pub(super) fn size(&self) -> u32 {
-        self.slots.max_size()
+        self.wires.max_size()
     }
 
-    /// A slot, in turn; `None` if that did not come in time.
-    pub(super) fn slot(&self, rank: Rank, until: Moment, limits: Limits<'_>) -> Option<Slot<'_>> {
+    /// A wire, in turn; `None` if that did not come in time.
+    pub(super) fn wire(&self, rank: Rank, until: Moment, limits: Limits<'_>) -> Option<PooledWire<'_>> {
         let turn = self.turns.take(rank, until, limits.stop)?;
-        // Others have no more slots than turns, so one is idle or being made: on a busy machine its thread may take longer than a
-        // call has to connect.
-        let wire = self.slots.try_get().or_else(|| self.slots.get_timeout(GRACE).ok())?;
-        Some(Slot { wire, _turn: turn })
+        // Others have no more wires than turns, so one is idle or being made: on a busy machine its thread may take longer than a call
+        // has to connect.
+        let wire = self.wires.try_get().or_else(|| self.wires.get_timeout(GRACE).ok())?;
+        Some(PooledWire { wire, _turn: turn })
     }
 }
 
-impl Deref for Slot<'_> {
+impl Deref for PooledWire<'_> {
     type Target = Wire;
 
     fn deref(&self) -> &Wire {
@@ -93,7 +93,7 @@ impl Deref for Slot<'_> {
     }
 }
 
-impl DerefMut for Slot<'_> {
+impl DerefMut for PooledWire<'_> {
     fn deref_mut(&mut self) -> &mut Wire {
         &mut self.wire
     }
@@ -106,24 +106,24 @@ mod tests {
     use crate::store::node::{LEAST_TO_CONNECT, Target};
     use std::sync::mpsc::channel;
 
-    /// With one slot.
+    /// With one wire.
     fn pool(worker: &Worker) -> Pool {
         let (target, config) = (Target::of("redis://127.0.0.1/").unwrap(), Settings::default().derive().unwrap());
         Pool::new(&Arc::new(Server::new(target, &config, Arc::default())), 1, worker)
     }
 
-    fn slot(pool: &Pool, until: Moment) -> Option<Slot<'_>> {
-        pool.slot(Rank::Second, until, Limits::any_time(until))
+    fn wire(pool: &Pool, until: Moment) -> Option<PooledWire<'_>> {
+        pool.wire(Rank::Second, until, Limits::any_time(until))
     }
 
     #[test]
-    fn a_slot_that_is_not_made_yet_is_not_in_use() {
+    fn a_wire_that_is_not_made_yet_is_not_in_use() {
         let worker = pool_worker().unwrap();
         let soon = || Clock::Boot.now().plus(LEAST_TO_CONNECT);
         let is_waited_for = || {
             let pool = pool(&worker);
             worker.execute(|| std::thread::sleep(2 * LEAST_TO_CONNECT));
-            let (taken, other) = (slot(&pool, soon()), slot(&pool, soon()));
+            let (taken, other) = (wire(&pool, soon()), wire(&pool, soon()));
             assert!(other.is_none(), "it is in use");
             taken.is_some()
         };
@@ -133,24 +133,24 @@ mod tests {
 
     /// A thread that runs asks again before the one that it woke can.
     #[test]
-    fn a_slot_that_comes_back_is_that_of_the_thread_that_waits() {
+    fn a_wire_that_comes_back_is_that_of_the_thread_that_waits() {
         let pool = &pool(&pool_worker().unwrap());
-        let first = std::iter::repeat_with(|| slot(pool, Moment::MAX)).flatten().next();
+        let first = std::iter::repeat_with(|| wire(pool, Moment::MAX)).flatten().next();
         let (done, wait) = channel::<()>();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(move || {
-                let slot = slot(pool, Moment::MAX);
+                let wire = wire(pool, Moment::MAX);
                 let _ = wait.recv();
-                slot.is_some()
+                wire.is_some()
             });
             while pool.turns.waiting() == 0 {
                 std::thread::yield_now();
             }
             drop(first);
-            assert!(slot(pool, Moment(0)).is_none(), "it overtook who waited");
+            assert!(wire(pool, Moment(0)).is_none(), "it overtook who waited");
             drop(done);
             assert!(waiting.join().unwrap());
         });
-        assert!(slot(pool, Moment(0)).is_some());
+        assert!(wire(pool, Moment(0)).is_some());
     }
 }
