@@ -1,4 +1,4 @@
-//! A connection to one of those who are asked where masters are.
+//! A connection to a server that is asked where masters are.
 
 use crate::base::time::{Clock, Moment};
 use crate::store::node::{Bell, Server, Stream};

@@ -99,10 +99,10 @@ pub(crate) trait Store: Health {
     /// Whether this client itself is told what is published on a channel.
     fn hears(&self, channel: &str) -> bool;
 
-    /// Whether a script of a lock is told how many listen for it. In a cluster without sharded channels it is told of one node's.
+    /// Whether a script of this lock is told how many listen for it. In a cluster without sharded pub/sub it is told of one node's.
     fn counts_listeners(&self, key: &str) -> bool;
 
-    /// Whether scripts tell those alone who listen in the lock's slot: every channel has to be in it.
+    /// Whether scripts tell unlocks by sharded pub/sub: every channel has to be in the lock's slot.
     fn is_sharded(&self) -> bool {
         false
     }
@@ -225,7 +225,7 @@ pub(crate) fn open(url: &str, common: &Common) -> error::Result<Arc<dyn Store>> 
     match scheme_of(url)? {
         Server => fixed::open(url, common),
         Opens(open) => open(url, common),
-        // Whoever has read the schemes gives it without.
+        // The caller takes the TLS out of the URL before.
         Sealed(_) => Err(wrong_scheme(url)),
         Refused(what) => Err(wrong_url(what)),
     }

@@ -1,7 +1,7 @@
 //! The subscriber: one thread and one connection for all waiters of a client.
 //!
 //! The thread alone writes and reads its connection: a TLS session cannot be shared, and no waiter is held up by a slow server.
-//! A bell makes the thread look at which channels are wanted. It never blocks on those who listen: see [`Ear`].
+//! A bell makes the thread look at which channels are wanted. It never blocks on a listener: see [`Ear`].
 
 use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
@@ -206,7 +206,7 @@ impl State {
         if self.is_led_to(node) { self.channels.get_mut(name) } else { None }
     }
 
-    /// After a lost connection nothing is subscribed. Waiters who relied on it poll faster until it is again.
+    /// After a lost connection nothing is subscribed. Waiters that relied on it poll faster until it is again.
     fn forget_confirmations(&mut self) {
         for channel in self.channels.values_mut() {
             channel.asked = false;

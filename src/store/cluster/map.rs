@@ -66,8 +66,8 @@ impl Map {
 
     /// The map after this was said too, and the slots whose master is another one or has been none meanwhile: its epoch rose.
     ///
-    /// Who was away names masters that were replaced since then, and they may still answer as such: a slot never goes
-    /// back to one of a lower epoch. Of a slot of which nothing is said nothing new is known.
+    /// A node that was away names masters that were replaced since then, and they may still answer as such: a slot never goes back to one
+    /// of a lower epoch. A slot of which nothing is said keeps its master.
     pub(super) fn told(&self, said: &Said) -> (Self, Changed) {
         let mut owners: Vec<Option<&Owner>> = (0..SLOTS).map(|slot| self.owner_of(slot)).collect();
         for range in &said.ranges {

@@ -5,10 +5,10 @@
 //! | `url` | which nodes to ask first, and how to log in |
 //! | `said` | what a node says of who has which slots |
 //! | `map` | what all of them said so far |
-//! | `redirect` | where a node sends those who ask it for a slot of another |
-//! | `routes` | the nodes, and a command's way to the right one |
+//! | `redirect` | where a node sends a command for a slot of another |
+//! | `routes` | the masters, and a command's way to the right one |
 //! | `fan_out` | what is asked of many slots at once |
-//! | `scouts` | who asks for slots, and when |
+//! | `scouts` | the threads that ask for slots |
 //! | `subscribers` | where unlock messages are listened to |
 
 mod fan_out;
@@ -35,8 +35,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use subscribers::Subscribers;
 
-/// A client that asked for nothing else while slots were asked for so often, and neither holds nor waits for anything, rests: nobody
-/// asks for slots until it is used again.
+/// A client rests if it made no call while slots were asked for so often, and neither holds nor waits for anything. Slots are not asked
+/// for then until it is used again.
 const RESTS_AFTER: u32 = 60;
 
 pub(super) fn open(url: &str, common: &Common) -> error::Result<Arc<dyn Store>> {
@@ -59,8 +59,8 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// What concerns no key, at the first master that does it, in the time of one: each has its share, and those that are out of
-    /// reach come last.
+    /// Does what concerns no key at the first master that does it. Each master has its share of the time, and those that are out of reach
+    /// come last.
     fn anywhere<T>(&self, until: Moment, act: impl Fn(&Master, Moment) -> Result<T, Failure>) -> Result<T, Failure> {
         let (mut masters, mut failed) = (self.routes.masters(), None);
         masters.sort_by_key(|master| master.backend.outage().lasted().is_some());
@@ -159,8 +159,8 @@ impl Store for Cluster {
         self.subscribers.hears(&self.routes, channel)
     }
 
-    /// PUBLISH returns how many listen at the node that has the lock, and those who wait listen anywhere. SPUBLISH tells truly, if the
-    /// channel is in the lock's slot.
+    /// PUBLISH returns the number of listeners at the node that has the lock, and waiters listen at any node. SPUBLISH counts them all,
+    /// if the channel is in the lock's slot.
     fn counts_listeners(&self, key: &str) -> bool {
         self.routes.is_sharded() && is_in_one_slot(key)
     }

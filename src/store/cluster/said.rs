@@ -16,7 +16,7 @@ pub(super) struct Range {
     pub(super) replicas: Vec<HostPort>,
 }
 
-/// A master, by the epoch in which it got its slots: who has a slot by a higher one has it, whoever says what.
+/// A master, and the epoch in which it got its slots. The master with the highest epoch has a slot, whichever node names another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) address: HostPort,
@@ -64,8 +64,8 @@ impl Said {
     }
 }
 
-/// Whether a node knows sharded pub/sub. One that does names the subcommand also where it refuses that to this user, who listens as
-/// all others do.
+/// Whether a node knows sharded pub/sub. If it does and refuses the subcommand to this user, its error names the subcommand; the user
+/// listens as all others do.
 fn knows_shards(said: &Result<Value, RedisError>) -> bool {
     let is_refused = |error: &RedisError| error.code() == Some("NOPERM") && error.to_string().contains("shardnumsub");
     said.as_ref().err().is_none_or(is_refused)

@@ -1,4 +1,4 @@
-//! Who asks nodes of the cluster for its slots: when a call finds something wrong, and now and then.
+//! The threads that ask nodes of the cluster for its slots: when a call finds something wrong, and every second.
 //!
 //! One thread decides, and each node is asked by a short-lived one: a node that is frozen keeps nobody from asking the next.
 
@@ -68,15 +68,15 @@ impl Alarm {
     }
 }
 
-/// Whether who said something serves slots.
+/// Whether the node that answered serves slots.
 struct Serves(bool);
 
 #[derive(Default)]
 struct State {
     running: bool,
-    /// Those who have not answered yet, and need not be asked again.
+    /// The nodes that have not answered yet. They are not asked again until they do.
     asked: HashSet<HostPort>,
-    /// Where the next round begins: a node that is cut off from the others says what is over.
+    /// Where the next round begins. It changes, because a node that is cut off from the others names old masters.
     turn: usize,
     /// To the node that answered last.
     kept: Option<(HostPort, Link)>,
@@ -233,8 +233,8 @@ impl Scouts {
         })
     }
 
-    /// Without epochs, or not knowing who is cut off, a client goes by the latest word. A proxy has none of that; a user can be
-    /// granted it.
+    /// Logs a command that the user lacks. Without epochs, or without knowing which node is cut off, a client goes by the latest answer. A
+    /// proxy has neither, so its errors are not logged.
     fn say_refused(&self, server: &Server, answers: &[Value]) {
         let error = answers.iter().skip(1).find_map(|answer| match answer {
             Value::ServerError(error) if error.code() == "NOPERM" => Some(RedisError::from(error.clone())),

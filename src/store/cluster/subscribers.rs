@@ -1,7 +1,7 @@
 //! The subscribers of a cluster: where they hear the messages of unlocks.
 //!
 //! PUBLISH reaches the subscribers of every node, so one connection to any of them is enough; it goes on to the next node when
-//! it breaks. SPUBLISH reaches those at the master of the channel's slot alone: whoever listens goes where that slot goes.
+//! it breaks. SPUBLISH reaches those at the master of the channel's slot alone, so a listener follows that slot.
 
 use super::map::Changed;
 use super::routes::{Master, OnLoss, Routes};

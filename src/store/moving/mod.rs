@@ -1,4 +1,4 @@
-//! A store whose master moves: what is the same whoever says where it is (docs/protocol.md, 9 and 10).
+//! A store whose master moves: what Sentinel groups and replicas have in common (docs/protocol.md, 9 and 10).
 //!
 //! A deployment is a [`Guide`]: it names those who are asked where the master is, and asks one of them. What their answers come
 //! to is said by its [`Council`], which neither waits nor connects.
@@ -49,14 +49,14 @@ pub(super) trait Guide: Send + Sync + Sized + 'static {
     fn target(&self, master: &Master<Self>) -> Target;
 
     /// Asks one of them until the watch is closed, and notes what it says. `pause` is how long it will be left alone after a
-    /// failure; who has an answer makes it short again.
+    /// failure; an answer makes it short again.
     ///
     /// # Errors
     /// What went wrong with it.
     fn session(watch: &Arc<Watch<Self>>, asked: &Self::Asked, bell: &Bell, pause: &mut Duration)
     -> Result<(), Failure>;
 
-    /// Books what came of asking one. Those who are to be asked by that, too.
+    /// Notes what came of asking one. Returns those that are to be asked because of that, too.
     fn note(
         &self,
         council: &mut Self::Council,

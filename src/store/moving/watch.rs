@@ -45,9 +45,9 @@ struct State<G: Guide> {
     current: Option<Generation<Master<G>>>,
     /// The last one, while there is none.
     left: Option<Master<G>>,
-    /// How often there was said to be none. Who was being looked at then is not followed by that look.
+    /// How often there was said to be none. A node that was being looked at then is not followed by that look.
     leaves: u64,
-    /// Who was named, and is being asked whether it is the master.
+    /// The node that was named, and is being asked whether it is the master.
     looked_at: Option<Master<G>>,
     /// Why the last one that was named could not be followed, and how many in a row.
     unfit: Option<(Moment, Failure)>,
@@ -97,7 +97,7 @@ impl<G: Guide> Watch<G> {
         }
         let began = self.clock.now();
         self.find(began, until).inspect_err(|failure| {
-            // Who had less time than an answer may take learned nothing.
+            // A call that had less time than an answer may take learned nothing.
             if self.state.lock().has_failed_since(began) || until.since(began) >= self.common.config.response_timeout {
                 self.outage.note(began, failure);
             }

@@ -1,4 +1,4 @@
-//! What the nodes said of themselves so far, and whom to follow by it. Nothing here waits or connects.
+//! What the nodes said of themselves so far, and which master to follow by it. Nothing here waits or connects.
 //!
 //! All are asked in *rounds*, and what counts is what each said in the last one: else the word of a master that has given way
 //! since would stand beside that of the new one. Who does not answer for a while counts as silent, so that one that is frozen
@@ -123,7 +123,7 @@ impl Poll {
         until
     }
 
-    /// Who says now that it is the master.
+    /// The nodes that say now that they are the master.
     fn claims(&self, looked_at: Option<&Node>) -> Vec<usize> {
         let is_looked_at = |seat| looked_at.is_some_and(|node| node.seat == seat);
         let counts = |seat: usize| self.is_split || is_looked_at(seat) || self.seats[seat].has_said_since(self.round);

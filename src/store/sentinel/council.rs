@@ -1,4 +1,4 @@
-//! What the sentinels of a group said so far, and whom to follow by it. Nothing here waits or connects.
+//! What the sentinels of a group said so far, and which master to follow by it. Nothing here waits or connects.
 //!
 //! The highest epoch that any of them ever named counts: a sentinel that was away names the old master by a lower one, and that may
 //! still call itself the master. Of two addresses of one epoch the first is kept, unless it is in doubt.
@@ -44,7 +44,7 @@ pub(super) struct Council {
     best_since: Moment,
     /// The highest before they did. By none up to it is one sentinel believed alone: it may be one that still counts as before.
     before: Option<u64>,
-    /// Who was looked at and said that it is a replica, and when that was heard.
+    /// The node that was looked at and said that it is a replica, and when that was heard.
     disowned: Option<(Moment, Named)>,
     /// Whom a majority names in vain, which was logged.
     in_vain: Option<Named>,
@@ -111,7 +111,7 @@ impl Council {
         at.map(|at| self.seats.swap_remove(at)).is_some()
     }
 
-    /// Who is to be followed in place of the one that is, which may be in doubt. That one itself: it is to be asked what it is.
+    /// The master to follow in place of the current one, which may be in doubt. The current one itself: it is to be asked what it is.
     pub(super) fn next(&self, current: Option<&Named>, is_in_doubt: bool, now: Moment) -> Option<Named> {
         let highest = self.highest(current)?;
         if let Some(rival) = self.rival_of(highest).filter(|rival| current != Some(rival)) {
@@ -124,13 +124,13 @@ impl Council {
         }
     }
 
-    /// Who is followed, unless a higher epoch was named.
+    /// The master that is followed, unless a higher epoch was named.
     fn highest<'a>(&'a self, current: Option<&'a Named>) -> Option<&'a Named> {
         let best = self.best.as_ref()?;
         Some(current.filter(|current| current.epoch >= best.epoch).unwrap_or(best))
     }
 
-    /// Whom a majority names by another epoch, which does not count by itself.
+    /// The master that a majority names by another epoch, which does not count by itself.
     fn rival_of(&self, highest: &Named) -> Option<&Named> {
         let mut named = self.words().map(|word| &word.named).filter(|named| named.epoch != highest.epoch);
         named.find(|named| self.is_agreed_on(named, self.best_since) && !mutant::is(Mutant::KeepsTheHighestEpoch))
@@ -206,7 +206,7 @@ impl moving::Council for Council {
         current.is_none_or(|current| next.epoch == current.epoch || is_higher(current))
     }
 
-    /// A replica is not left at once: those who name another one may not have heard of it yet, so they are asked again.
+    /// A replica is not left at once: the sentinels that name another node may not have heard of it yet, so they are asked again.
     fn note_unfit(&mut self, master: &Named, failure: &Failure, now: Moment) -> bool {
         if !matches!(failure, Failure::Refused { code, .. } if code == "READONLY") {
             self.say_in_vain(master);

@@ -19,7 +19,7 @@ const CHANNELS: [&str; 2] = ["+promoted-slave", "+switch-master"];
 /// So often a sentinel is asked again that changes its mind in the middle of its answer.
 const ASKS: usize = 3;
 
-/// Who is the master, and since which epoch.
+/// The master, and the epoch since which it is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) epoch: u64,
@@ -146,7 +146,7 @@ fn epoch_in(master: Value) -> Result<u64, RedisError> {
     fields.get("config-epoch").and_then(|epoch| epoch.parse().ok()).ok_or_else(missing)
 }
 
-/// Whoever may not ask for them does without.
+/// None, if this user may not ask for them.
 fn addresses_in(others: Value) -> Vec<HostPort> {
     let others: Vec<HashMap<String, String>> = redis::from_redis_value(others).unwrap_or_default();
     let address = |fields: HashMap<String, String>| {
