@@ -15,6 +15,7 @@ const PRELUDES: &[(&str, &str)] = &[
     ("next_writer", include_str!("preludes/next_writer.lua")),
     ("tell_head", include_str!("preludes/tell_head.lua")),
     ("give", include_str!("preludes/give.lua")),
+    ("leave_queue", include_str!("preludes/leave_queue.lua")),
 ];
 
 /// Joins files to one script. Each but the last is a wrapper and runs the next as `inner`. Preludes come first, each once, so that all

@@ -1,7 +1,7 @@
 -- Asks for the lock in turn: what is free beside a queue is given to the first there, and who does not get the lock queues.
 -- Whatever fails in here leaves the lock asked for as without a queue: exclusion rests on the lock's own key alone.
 --
--- preludes stale, inside, give
+-- preludes stale, inside, give, leave_queue
 -- KEYS[1]  the lock
 -- ARGV[1]  deadline of this attempt, us on the server's clock
 -- ARGV[2]  the queue: zset, ticket -> arrival, us on the server's clock
@@ -74,14 +74,6 @@ local function joined()
   return rank
 end
 
--- Gives its place up, by whatever name it has that. It needs no memory, which a new name does.
-local function leave()
-  redis.call('ZREM', queue, ticket)
-  for name in string.gmatch(before, '%S+') do
-    redis.call('ZREM', queue, string.match(ticket, '^.*:') .. name)
-  end
-end
-
 -- What a function of the queue returns, if nothing fails in it.
 local function tried(step)
   local done, said = pcall(step)
@@ -116,6 +108,6 @@ if ttl > 0 and rank == -1 then
   pcall(redis.call, 'ZREM', queue, ticket)
 elseif ttl < 0 then
   rank = -2
-  pcall(leave)
+  pcall(leave_queue, queue, ticket, before)
 end
 return { left, rank, promised, foreign }

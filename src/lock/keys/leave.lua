@@ -1,6 +1,6 @@
 -- Takes a ticket out of the queue; if that leaves a free lock, gives it to the next.
 --
--- preludes give
+-- preludes give, leave_queue
 -- KEYS[1]  the lock
 -- ARGV[1]  the queue: zset, ticket -> arrival, us on the server's clock
 -- ARGV[2]  the ticket
@@ -9,10 +9,7 @@
 local lock = KEYS[1]
 local queue, ticket, before = ARGV[1], ARGV[2], ARGV[3]
 
-local left = redis.call('ZREM', queue, ticket)
-for name in string.gmatch(before, '%S+') do
-  left = left + redis.call('ZREM', queue, string.match(ticket, '^.*:') .. name)
-end
+local left = leave_queue(queue, ticket, before)
 if left > 0 and redis.call('PTTL', lock) == -2 then
   give(lock, queue)
 end
