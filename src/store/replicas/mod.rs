@@ -35,7 +35,7 @@ struct Replicas {
 
 /// A node that is asked.
 struct Asked {
-    seat: usize,
+    index: usize,
     server: Server,
 }
 
@@ -62,16 +62,16 @@ impl Guide for Replicas {
         let server = |target: &Target| {
             Server::new(target.used_as(Purpose::Candidate), &common.config, Arc::clone(&common.counters))
         };
-        self.targets.iter().enumerate().map(|(seat, target)| Asked { seat, server: server(target) }).collect()
+        self.targets.iter().enumerate().map(|(index, target)| Asked { index, server: server(target) }).collect()
     }
 
     fn target(&self, node: &Node) -> Target {
-        self.targets[node.seat].used_as(Purpose::Master)
+        self.targets[node.index].used_as(Purpose::Master)
     }
 
     fn session(watch: &Arc<Watch<Self>>, asked: &Asked, bell: &Bell, pause: &mut Duration) -> Result<(), Failure> {
         let failed = |error| asked.server.classify(&error, Moment::MAX).never_sent();
-        let asks = || watch.tell(|poll| poll.asks(asked.seat, Clock::Boot.now()));
+        let asks = || watch.tell(|poll| poll.asks(asked.index, Clock::Boot.now()));
         asks();
         let (mut link, mut patience) = (Link::open(&asked.server).map_err(failed)?, FIRST_PAUSE);
         let question = redis::cmd("ROLE").get_packed_command();
@@ -90,7 +90,7 @@ impl Guide for Replicas {
         if let Err(failure) = &said {
             say!(debug, "{} does not say whether it is the master: {failure:?}", asked.server.address());
         }
-        poll.note(asked.seat, said, Clock::Boot.now());
+        poll.note(asked.index, said, Clock::Boot.now());
         Vec::new()
     }
 }

@@ -32,7 +32,7 @@ pub(super) enum Role {
 /// One that may be followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Node {
-    pub(super) seat: usize,
+    pub(super) index: usize,
     address: String,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for Node {
     }
 }
 
-struct Seat {
+struct Candidate {
     address: String,
     /// Since when it is being asked.
     asked: Option<Moment>,
@@ -50,7 +50,7 @@ struct Seat {
     said: Option<(Moment, Result<Role, Failure>)>,
 }
 
-impl Seat {
+impl Candidate {
     fn last(&self) -> Option<&Result<Role, Failure>> {
         self.said.as_ref().map(|(_, said)| said)
     }
@@ -79,7 +79,7 @@ impl Seat {
 }
 
 pub(super) struct Poll {
-    seats: Vec<Seat>,
+    candidates: Vec<Candidate>,
     /// When the last one began.
     round: Moment,
     /// A node that was none has said that it is the master.
@@ -92,24 +92,24 @@ pub(super) struct Poll {
 
 impl Poll {
     pub(super) fn new(addresses: Vec<String>) -> Self {
-        let seats = addresses.into_iter().map(|address| Seat { address, asked: None, said: None }).collect();
-        Self { seats, round: Moment(0), is_news: false, is_split: false, is_settled: false }
+        let candidates = addresses.into_iter().map(|address| Candidate { address, asked: None, said: None }).collect();
+        Self { candidates, round: Moment(0), is_news: false, is_split: false, is_settled: false }
     }
 
     /// A node is being asked from now on. Who comes first after the time begins the next round.
-    pub(super) fn asks(&mut self, seat: usize, now: Moment) {
+    pub(super) fn asks(&mut self, index: usize, now: Moment) {
         if now.since(self.round) >= EVERY {
             self.round = now;
         }
-        self.seats[seat].asked = Some(now);
+        self.candidates[index].asked = Some(now);
     }
 
     /// What came of it.
-    pub(super) fn note(&mut self, seat: usize, said: Result<Role, Failure>, now: Moment) {
-        let seat = &mut self.seats[seat];
-        let was_other = seat.said.is_some() && !seat.says(Role::Master);
-        (seat.asked, seat.said) = (None, Some((now, said)));
-        self.is_news |= was_other && seat.says(Role::Master);
+    pub(super) fn note(&mut self, index: usize, said: Result<Role, Failure>, now: Moment) {
+        let candidate = &mut self.candidates[index];
+        let was_other = candidate.said.is_some() && !candidate.says(Role::Master);
+        (candidate.asked, candidate.said) = (None, Some((now, said)));
+        self.is_news |= was_other && candidate.says(Role::Master);
     }
 
     /// When a node is asked again that has answered.
@@ -125,48 +125,55 @@ impl Poll {
 
     /// The nodes that say now that they are the master.
     fn claims(&self, looked_at: Option<&Node>) -> Vec<usize> {
-        let is_looked_at = |seat| looked_at.is_some_and(|node| node.seat == seat);
-        let counts = |seat: usize| self.is_split || is_looked_at(seat) || self.seats[seat].has_said_since(self.round);
-        (0..self.seats.len()).filter(|seat| self.seats[*seat].says(Role::Master) && counts(*seat)).collect()
+        let is_looked_at = |index| looked_at.is_some_and(|node| node.index == index);
+        let counts =
+            |index: usize| self.is_split || is_looked_at(index) || self.candidates[index].has_said_since(self.round);
+        (0..self.candidates.len())
+            .filter(|index| self.candidates[*index].says(Role::Master) && counts(*index))
+            .collect()
     }
 
     fn judge(&mut self, claims: &[usize], seen: &Seen<'_, Node>) -> Course<Node> {
-        let current = seen.current.map(|node| node.seat);
-        if current.is_some_and(|seat| self.seats[seat].says(Role::Replica)) {
+        let current = seen.current.map(|node| node.index);
+        if current.is_some_and(|index| self.candidates[index].says(Role::Replica)) {
             return Course::Leave("it says that it is a replica".to_owned());
         }
-        if claims.iter().any(|seat| Some(*seat) != current) && std::mem::take(&mut self.is_news) {
+        if claims.iter().any(|index| Some(*index) != current) && std::mem::take(&mut self.is_news) {
             return Course::AskAll;
         }
         self.is_split = claims.len() > 1;
         match *claims {
             [] => Course::Stay,
-            [seat] if Some(seat) == current || self.is_any_awaited(seen.now) => Course::Stay,
-            [seat] => Course::Follow(Node { seat, address: self.seats[seat].address.clone() }),
+            [index] if Some(index) == current || self.is_any_awaited(seen.now) => Course::Stay,
+            [index] => Course::Follow(Node { index, address: self.candidates[index].address.clone() }),
             _ => Course::Leave(self.split()),
         }
     }
 
     fn is_any_awaited(&self, now: Moment) -> bool {
-        self.seats.iter().any(|seat| seat.is_awaited(self.round, now))
+        self.candidates.iter().any(|candidate| candidate.is_awaited(self.round, now))
     }
 
     fn split(&self) -> String {
-        let masters = self.seats.iter().filter(|seat| seat.says(Role::Master)).map(|seat| seat.address.as_str());
+        let masters = self
+            .candidates
+            .iter()
+            .filter(|candidate| candidate.says(Role::Master))
+            .map(|candidate| candidate.address.as_str());
         let masters: Vec<_> = masters.collect();
         format!("{} say that they are the master: none is used until one alone does", masters.join(" and "))
     }
 
     /// A refusal is told as such when there is no node that may be the master and only out of reach.
     fn refusal(&self) -> Option<Failure> {
-        let is_silent = |seat: &Seat| !matches!(seat.last(), Some(Ok(_) | Err(Failure::Refused { .. })));
-        let mut failures = self.seats.iter().filter_map(|seat| seat.last()?.as_ref().err());
-        failures.next().filter(|_| !self.seats.iter().any(is_silent)).cloned()
+        let is_silent = |candidate: &Candidate| !matches!(candidate.last(), Some(Ok(_) | Err(Failure::Refused { .. })));
+        let mut failures = self.candidates.iter().filter_map(|candidate| candidate.last()?.as_ref().err());
+        failures.next().filter(|_| !self.candidates.iter().any(is_silent)).cloned()
     }
 
     fn silence(&self) -> String {
-        let why: Vec<_> = self.seats.iter().map(Seat::why_not).collect();
-        format!("none of {} nodes says that it is the master: {}", self.seats.len(), why.join("; "))
+        let why: Vec<_> = self.candidates.iter().map(Candidate::why_not).collect();
+        format!("none of {} nodes says that it is the master: {}", self.candidates.len(), why.join("; "))
     }
 }
 
@@ -176,8 +183,8 @@ impl Council for Poll {
     fn course(&mut self, seen: Seen<'_, Node>) -> Course<Node> {
         let claims = self.claims(seen.looked_at);
         let course = self.judge(&claims, &seen);
-        let alone = seen.current.map(|node| node.seat);
-        self.is_settled = course == Course::Stay && alone.is_some() && claims.iter().all(|seat| Some(*seat) == alone);
+        let alone = seen.current.map(|node| node.index);
+        self.is_settled = course == Course::Stay && alone.is_some() && claims.iter().all(|index| Some(*index) == alone);
         course
     }
 
@@ -187,10 +194,11 @@ impl Council for Poll {
 
     /// Once all have answered otherwise. What was said just before the call counts: they are not asked again so soon.
     fn failure(&self, since: Moment) -> Option<Failure> {
-        let is_none = |seat: &Seat| {
-            !seat.says(Role::Master) && seat.said.as_ref().is_some_and(|(said, _)| said.plus(URGE_EVERY) >= since)
+        let is_none = |candidate: &Candidate| {
+            !candidate.says(Role::Master)
+                && candidate.said.as_ref().is_some_and(|(said, _)| said.plus(URGE_EVERY) >= since)
         };
-        (self.is_split || self.seats.iter().all(is_none)).then(|| self.last_failure())
+        (self.is_split || self.candidates.iter().all(is_none)).then(|| self.last_failure())
     }
 
     fn last_failure(&self) -> Failure {

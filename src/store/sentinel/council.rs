@@ -28,7 +28,7 @@ const GRACE: Duration = Duration::from_millis(100);
 const MOST: usize = 32;
 
 /// A sentinel, as far as it is known.
-struct Seat {
+struct Sentinel {
     address: HostPort,
     /// By the URL, and not by another sentinel.
     given: bool,
@@ -37,7 +37,7 @@ struct Seat {
 }
 
 pub(super) struct Council {
-    seats: Vec<Seat>,
+    sentinels: Vec<Sentinel>,
     /// The highest that was ever named, since epochs began anew.
     best: Option<Named>,
     /// When it was first. A sentinel that was asked before that may have learned of it, too.
@@ -53,10 +53,10 @@ pub(super) struct Council {
 
 impl Council {
     pub(super) fn new(given: &[HostPort]) -> Self {
-        let seat = |address: &HostPort| Seat { address: address.clone(), given: true, said: None };
-        let seats = given.iter().map(seat).collect();
+        let sentinel = |address: &HostPort| Sentinel { address: address.clone(), given: true, said: None };
+        let sentinels = given.iter().map(sentinel).collect();
         Self {
-            seats,
+            sentinels,
             best: None,
             best_since: Moment(0),
             before: None,
@@ -69,15 +69,15 @@ impl Council {
     /// What came of asking a sentinel. Those that are new by it.
     pub(super) fn note(&mut self, address: &HostPort, said: Result<Word, Failure>, now: Moment) -> Vec<HostPort> {
         let word = said.as_ref().ok().cloned();
-        if let Some(seat) = self.seats.iter_mut().find(|seat| seat.address == *address) {
-            seat.said = Some((now, said));
+        if let Some(sentinel) = self.sentinels.iter_mut().find(|sentinel| sentinel.address == *address) {
+            sentinel.said = Some((now, said));
         }
         let Some(word) = word else { return Vec::new() };
         self.first_heard.get_or_insert(now);
         if self.is_believed_alone(word.named.epoch) && self.outranks_best(&word.named) {
             (self.best, self.best_since) = (Some(word.named), now);
         }
-        self.seat(word.others)
+        self.add(word.others)
     }
 
     /// By a higher epoch, or by the same if nobody names the best one any more.
@@ -92,23 +92,28 @@ impl Council {
     }
 
     fn words(&self) -> impl Iterator<Item = &Word> {
-        self.seats.iter().filter_map(|seat| seat.said.as_ref()?.1.as_ref().ok())
+        self.sentinels.iter().filter_map(|sentinel| sentinel.said.as_ref()?.1.as_ref().ok())
     }
 
-    fn seat(&mut self, others: Vec<HostPort>) -> Vec<HostPort> {
-        let is_new = |address: &HostPort| !self.seats.iter().any(|seat| seat.address == *address);
+    fn add(&mut self, others: Vec<HostPort>) -> Vec<HostPort> {
+        let is_new = |address: &HostPort| !self.sentinels.iter().any(|sentinel| sentinel.address == *address);
         let mut new: Vec<_> = others.into_iter().filter(is_new).collect();
-        new.truncate(MOST.saturating_sub(self.seats.len()));
-        self.seats.extend(new.iter().map(|address| Seat { address: address.clone(), given: false, said: None }));
+        new.truncate(MOST.saturating_sub(self.sentinels.len()));
+        self.sentinels.extend(new.iter().map(|address| Sentinel {
+            address: address.clone(),
+            given: false,
+            said: None,
+        }));
         new
     }
 
     /// Whether a sentinel need not be asked any more: it does not answer, and nobody names it. It is forgotten then.
     pub(super) fn dismiss(&mut self, address: &HostPort) -> bool {
         let is_named = self.words().any(|word| word.others.contains(address));
-        let is_over = |seat: &Seat| seat.address == *address && !seat.given && !is_named && is_failure(seat);
-        let at = self.seats.iter().position(is_over);
-        at.map(|at| self.seats.swap_remove(at)).is_some()
+        let is_over =
+            |sentinel: &Sentinel| sentinel.address == *address && !sentinel.given && !is_named && is_failure(sentinel);
+        let at = self.sentinels.iter().position(is_over);
+        at.map(|at| self.sentinels.swap_remove(at)).is_some()
     }
 
     /// The master to follow in place of the current one, which may be in doubt. The current one itself: it is to be asked what it is.
@@ -138,7 +143,7 @@ impl Council {
 
     /// By sentinels that were asked since then.
     fn is_agreed_on(&self, named: &Named, since: Moment) -> bool {
-        let needed = if mutant::is(Mutant::BelievesOneSentinel) { 0 } else { self.seats.len() };
+        let needed = if mutant::is(Mutant::BelievesOneSentinel) { 0 } else { self.sentinels.len() };
         2 * self.words().filter(|word| word.named == *named && word.asked >= since).count() > needed
     }
 
@@ -172,7 +177,7 @@ impl Council {
 
     /// To follow the first master.
     fn has_heard_enough(&self, now: Moment) -> bool {
-        let has_majority = 2 * self.words().count() > self.seats.len();
+        let has_majority = 2 * self.words().count() > self.sentinels.len();
         has_majority || self.first_heard.is_some_and(|heard| now.since(heard) >= GRACE)
     }
 
@@ -181,7 +186,7 @@ impl Council {
             Some(Failure::Unreached(broken) | Failure::Unknown { broken, .. }) => broken.cause.clone(),
             _ => Cause::new("no answer yet"),
         };
-        Failure::Unreached(Broken::new(format!("none of {} sentinels names the master: {cause}", self.seats.len())))
+        Failure::Unreached(Broken::new(format!("none of {} sentinels names the master: {cause}", self.sentinels.len())))
     }
 }
 
@@ -221,13 +226,13 @@ impl moving::Council for Council {
 
     /// Once each was asked since then and none gave an answer.
     fn failure(&self, since: Moment) -> Option<Failure> {
-        let failed = |seat: &Seat| matches!(seat.said, Some((when, Err(_))) if when >= since);
-        self.seats.iter().all(failed).then(|| self.last_failure())
+        let failed = |sentinel: &Sentinel| matches!(sentinel.said, Some((when, Err(_))) if when >= since);
+        self.sentinels.iter().all(failed).then(|| self.last_failure())
     }
 
     /// A refusal says more than a silence, and that they do not know the master's name more than any other.
     fn last_failure(&self) -> Failure {
-        let failures = || self.seats.iter().filter_map(|seat| seat.said.as_ref()?.1.as_ref().err());
+        let failures = || self.sentinels.iter().filter_map(|sentinel| sentinel.said.as_ref()?.1.as_ref().err());
         let is_refusal = |failure: &&Failure| matches!(failure, Failure::Refused { .. });
         let of_name = |failure: &&Failure| matches!(failure, Failure::Refused { code, .. } if code == NO_MASTER);
         let refusal = failures().find(of_name).or_else(|| failures().find(is_refusal));
@@ -235,6 +240,6 @@ impl moving::Council for Council {
     }
 }
 
-fn is_failure(seat: &Seat) -> bool {
-    matches!(seat.said, Some((_, Err(_))))
+fn is_failure(sentinel: &Sentinel) -> bool {
+    matches!(sentinel.said, Some((_, Err(_))))
 }

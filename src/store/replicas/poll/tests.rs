@@ -10,8 +10,8 @@ fn poll() -> Poll {
     poll
 }
 
-fn node(seat: usize) -> Node {
-    Node { seat, address: ["a", "b", "c"][seat].to_owned() }
+fn node(index: usize) -> Node {
+    Node { index, address: ["a", "b", "c"][index].to_owned() }
 }
 
 fn silent() -> Result<Role, Failure> {
@@ -23,7 +23,7 @@ fn course(poll: &mut Poll, current: Option<&Node>, now: Moment) -> Course<Node> 
 }
 
 fn note_all(poll: &mut Poll, said: [Role; 3], now: Moment) {
-    said.into_iter().enumerate().for_each(|(seat, role)| poll.note(seat, Ok(role), now));
+    said.into_iter().enumerate().for_each(|(index, role)| poll.note(index, Ok(role), now));
 }
 
 use Role::{Master, Replica};
@@ -49,7 +49,7 @@ fn a_new_master_is_compared_with_what_the_old_one_says_after_that() {
     poll.note(1, Ok(Master), later);
     assert_eq!(course(&mut poll, Some(&current), later), Course::AskAll);
     poll.begin(later);
-    (0..3).for_each(|seat| poll.asks(seat, later));
+    (0..3).for_each(|index| poll.asks(index, later));
     poll.note(1, Ok(Master), later);
     assert_eq!(course(&mut poll, Some(&current), later), Course::Stay, "the old one is awaited");
     poll.note(2, Ok(Replica), later);
