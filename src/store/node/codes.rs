@@ -26,6 +26,16 @@ pub(crate) fn code_in(said: &str) -> String {
     worded(code, detail).to_owned()
 }
 
+/// Whether a script was refused a key that the node has sent elsewhere, or never had. There is no code for that:
+///
+/// | server | says |
+/// | --- | --- |
+/// | Redis | `ERR Script attempted to access a non local key in a cluster node` |
+/// | Valkey | `ERR Attempted to access a non local key in a cluster node` |
+pub(super) fn is_of_a_key_elsewhere(said: &str) -> bool {
+    said.contains("ttempted to access a non local key in a cluster node")
+}
+
 fn worded<'a>(code: &'a str, detail: &str) -> &'a str {
     const WORDED: [(&str, &str); 8] = [
         ("ACL failure in script", "NOPERM"),
@@ -99,6 +109,17 @@ mod tests {
             assert_eq!((code.as_str(), code_in(words).as_str()), (expected, expected), "{words}");
             assert_eq!(may_have_written(&code), matches!(expected, "NOPERM" | "ERR"), "{words}");
         }
+    }
+
+    /// What servers of 7.0.15 and 9.1.2 answered.
+    #[test]
+    fn a_key_that_is_elsewhere_is_known_by_the_words_of_each_server() {
+        let elsewhere = [
+            "ERR Script attempted to access a non local key in a cluster node script: a2e6, on @user_script:1.",
+            "ERR Attempted to access a non local key in a cluster node script: on @user_script:1.",
+        ];
+        assert!(elsewhere.into_iter().all(|words| is_of_a_key_elsewhere(&said(words).to_string())));
+        assert!(!WORDED.iter().any(|(words, _)| is_of_a_key_elsewhere(&said(words).to_string())));
     }
 
     #[test]

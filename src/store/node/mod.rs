@@ -29,6 +29,7 @@ use std::time::Duration;
 
 pub(crate) use bell::Bell;
 pub(crate) use codes::code_in;
+use codes::is_of_a_key_elsewhere;
 pub(crate) use greeting::says_master;
 pub(crate) use outage::Outage;
 pub(crate) use pool::{Worker, pool_worker};
@@ -262,8 +263,7 @@ impl Failure {
 
     /// Whether a node of a cluster says that the slot is on its way elsewhere, and without a key that the script wanted to see.
     pub(crate) fn is_on_its_way(&self) -> bool {
-        let says = |code: &str, cause: &Cause| code == "ASK" || cause.to_string().contains("access a non local key");
-        matches!(self, Self::Refused { code, cause, .. } if says(code, cause))
+        matches!(self, Self::Refused { code, cause, .. } if code == "ASK" || is_of_a_key_elsewhere(&cause.to_string()))
     }
 
     /// Whether no node of a cluster has all of its keys now: they are in several slots, or in one that has sent some of them elsewhere.
