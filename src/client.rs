@@ -1,4 +1,4 @@
-//! The client: one store, its watchdog and its mailbox, and the settings of the locks made on it.
+//! The client: one store, its watchdog, its `on_lost` thread, and the settings of the locks made on it.
 
 mod builder;
 mod closing;
@@ -35,10 +35,10 @@ pub use builder::ClientBuilder;
 /// What is called when a hold is lost.
 pub(crate) type Callback = Arc<dyn Fn(LostHold) + Send + Sync>;
 
-/// One namespace of locks and its accounting: a client has one, and so has a lock in memory.
+/// One namespace of locks and its counts. Each client has one, and so has each lock in memory.
 pub(crate) struct Space {
     pub(crate) id: Uuid,
-    /// Where the map of threads has the holds of kinds that threads share: a thread may have one beside a hold that it has alone.
+    /// The part of the registry for kinds that threads share: a thread may have a shared hold beside one that it has alone.
     shared: Uuid,
     pub(crate) config: Config,
     pub(crate) clock: Clock,
@@ -75,25 +75,25 @@ impl Space {
         }
     }
 
-    /// Whether this process is a fork of the one that made the namespace. Both would mint the same owner ids
-    /// and share sockets, so a child may use neither. Not seen is a child that was made behind the C library's back.
+    /// Whether this process is a fork of the one that made the namespace. Parent and child would mint the same owner ids and share sockets,
+    /// so a child may use neither. A child that was made without the C library's `fork` is not detected.
     pub(crate) fn is_forked(&self) -> bool {
-        // A guard tells once, and each operation has to be told.
+        // A guard reports a fork once, and each operation needs the answer.
         self.fork.clone().detected_fork()
     }
 
-    /// Where the map of threads has holds that are shared, or those that are not.
+    /// The part of the registry for shared holds, or for others.
     pub(crate) fn ground(&self, shared: bool) -> Uuid {
         if shared { self.shared } else { self.id }
     }
 
-    /// How many holds there are, and how many calls that may have to wait.
+    /// The number of holds, and of calls that may have to wait.
     fn census(&self) -> (usize, usize) {
         let [alone, shared] = [self.id, self.shared].map(|ground| registry().census(ground));
         (alone.0 + shared.0, alone.1 + shared.1)
     }
 
-    /// First in every operation that may use the wire or change a count.
+    /// Called first in every operation that may use the wire or change a count.
     ///
     /// # Errors
     /// `Closed` after a shutdown and in a forked child.
@@ -101,7 +101,7 @@ impl Space {
         if self.is_forked() { Err(Error::closed(resource)) } else { self.check_not_shut(resource) }
     }
 
-    /// The same later in an operation, which no forked child goes on with.
+    /// The same check later in an operation, which a forked child never reaches.
     ///
     /// # Errors
     /// `Closed` after a shutdown.
@@ -109,7 +109,7 @@ impl Space {
         self.shutdown.check(resource)
     }
 
-    /// The key of a lock, for a look at what this process knows of it.
+    /// The key of a lock, for a look into this process's own state.
     ///
     /// # Errors
     /// `Config` for a name that is empty or too long; `Closed`.
@@ -129,20 +129,20 @@ impl Space {
         self.full_key(resource).map(|full| self.key_of(full))
     }
 
-    /// The same from a key that was looked at.
+    /// The names of a lock, from a key that was looked at.
     pub(crate) fn key_of(&self, full: FullKey<'_>) -> Key {
         Key::of(self.config.naming, &self.config.key_prefix, full)
     }
 
-    /// A tenure with an owner id that was never used.
+    /// A tenure with a new owner id.
     pub(crate) fn tenure(&self, key: &Key) -> Arc<Tenure> {
         Arc::new(Tenure::new(key.clone(), self.owners.mint(thread_number()), self.clock.clone()))
     }
 
-    /// What the stores that are opened for it have in common.
+    /// The shared parts of the namespace's stores.
     ///
     /// # Errors
-    /// `Config` when the system gives no thread for their pools.
+    /// `Config` if the system gives no thread for their pools.
     pub(crate) fn common(&self) -> Result<Common> {
         let (config, counters) = (self.config.clone(), Arc::clone(&self.counters));
         let (alarm, moves) = (self.watchdog.alarm(), Arc::clone(&self.moves));
@@ -157,15 +157,15 @@ impl Space {
         Ok(Common { config, counters, worker: pool_worker()?, moved, in_use })
     }
 
-    /// Puts a tenure with a new owner id in the place of one that ended.
+    /// Replaces a tenure that ended by one with a new owner id.
     pub(crate) fn replace_ended(&self, tenure: &mut Arc<Tenure>) {
         if tenure.state() == TenureState::Ended {
             *tenure = self.tenure(tenure.key());
         }
     }
 
-    /// How often a force unlock of this namespace ended. An acquire during which it changes is not believed: the
-    /// force unlock may have freed what the acquire had just taken.
+    /// The number of this namespace's force unlocks that ended. If it changes during an acquire, the acquire is not believed: the force
+    /// unlock may have freed what the acquire had just taken.
     pub(crate) fn forced(&self) -> u64 {
         self.forced.load(SeqCst)
     }
@@ -174,12 +174,12 @@ impl Space {
         self.forced.fetch_add(1, SeqCst);
     }
 
-    /// When a single attempt from now gives up.
+    /// The end of a single attempt from now.
     pub(crate) fn one_answer(&self) -> Moment {
         self.clock.now().plus(self.config.response_timeout)
     }
 
-    /// In a forked child the map may be locked for ever, so only the counts are given there.
+    /// In a forked child the registry's lock may be held for ever, so only the counts are given there.
     pub(crate) fn stats(&self, outage: Option<Duration>) -> Stats {
         let holds = if self.is_forked() { 0 } else { self.census().0 };
         self.counters.snapshot(holds, outage, self.clock.now())
@@ -190,7 +190,7 @@ impl Space {
         self.events.report(lost);
     }
 
-    /// Ends every wait, releases every hold and stops the watchdog; once, and never in a forked child.
+    /// Ends every wait, releases every hold and stops the watchdog. Does so once, and never in a forked child.
     pub(crate) fn close(&self) {
         if self.is_forked() || !self.shutdown.begin() {
             return;
@@ -211,7 +211,7 @@ impl Space {
         self.events.close();
     }
 
-    /// An acquire that was never answered may still be executed: it is swept after that.
+    /// The server may still execute an acquire without an answer: the sweeper releases it after that.
     fn sweep_open(&self, hold: &Hold) {
         if let (Some(due), Some(keeper)) = (hold.tenure().sweep_due(), hold.keeper()) {
             self.sweeper.sweep(hold.tenure(), keeper, due);
@@ -219,8 +219,8 @@ impl Space {
     }
 }
 
-/// Ends the tenure of a hold that its client gives up. One whose deadline passed, or that was found lost but not told yet,
-/// is told here: nobody could be later.
+/// Ends the tenure of a hold that its client gives up. If the hold is lost and that was not reported yet, this reports it: nothing would
+/// later.
 fn end(hold: &Hold) {
     let tenure = hold.tenure();
     tenure.end();
@@ -229,11 +229,9 @@ fn end(hold: &Hold) {
     }
 }
 
-/// A connection to one Redis server and everything that its locks share. Cheap to clone, `Send + Sync`; one a
-/// program is enough.
+/// A connection to one Redis server, and everything that its locks share. It is cheap to clone and `Send + Sync`; a program needs one.
 ///
-/// It connects when a lock is first used. Dropping the last clone, also that of its locks, is a
-/// [`shutdown`](Self::shutdown).
+/// It connects at the first use of a lock. The drop of the last clone is a [`shutdown`](Self::shutdown). Each lock object has a clone.
 ///
 /// ```no_run
 /// use redlatch::{Client, RedLock, ReentrantLock};
@@ -256,14 +254,14 @@ pub struct Client {
 
 survives_a_panic!(Client);
 
-/// What the user's clones share; background threads and holds have only the parts behind it.
+/// The part that the user's clones share. Background threads and holds have only `space` and `store`.
 struct Handle {
     space: Arc<Space>,
     store: Arc<dyn Store>,
     kinds: Mutex<Vec<OfKind>>,
 }
 
-/// What all lock objects of a kind on one client share. It is of a type of theirs, which is above this layer.
+/// The part that all lock objects of a kind on one client share. Its type is defined above this layer.
 type OfKind = (&'static Kind, Arc<dyn Any + Send + Sync>);
 
 impl Handle {
@@ -279,7 +277,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.close();
         if self.space.is_forked() {
-            // Dropping a pool or a connection may use its locks and sockets, which belong to the parent.
+            // A drop of a pool or a connection may use its locks and sockets, which belong to the parent.
             std::mem::forget((Arc::clone(&self.space), Arc::clone(&self.store)));
         }
     }
@@ -297,34 +295,33 @@ impl Client {
     /// Settings for the server at `url`: `redis://[user:password@]host[:port][/database]`,
     /// `unix:///path/to/socket[?db=n&user=..&pass=..]` or the same with `redis+unix://`.
     ///
-    /// For a group of a master and replicas that is kept by sentinels:
-    /// `redis+sentinel://[user:password@]host[:port],host[:port]/master-name[/database]`. User and password are those of the
-    /// nodes; what the sentinels want for themselves goes behind it, as `?sentinel_username=..&sentinel_password=..`.
+    /// For a master and replicas with sentinels: `redis+sentinel://[user:password@]host[:port],host[:port]/master-name[/database]`. User
+    /// and password are those of the nodes. Credentials for the sentinels go behind it, as `?sentinel_username=..&sentinel_password=..`.
     ///
-    /// For a cluster, by some of its nodes: `redis+cluster://[user:password@]host[:port],host[:port]`.
+    /// For a cluster, with some of its nodes: `redis+cluster://[user:password@]host[:port],host[:port]`.
     pub fn builder(url: &str) -> ClientBuilder {
         ClientBuilder::for_servers(vec![url.to_owned()])
     }
 
-    /// Releases what this process holds through this client, wakes waiters with [`Error::Closed`] and ends the
-    /// client's threads as soon as their current command is answered. The second time it does nothing.
+    /// Releases the locks that this process holds through this client, wakes waiters with [`Error::Closed`], and ends the client's threads
+    /// as soon as their current command is answered. A second call does nothing.
     ///
-    /// Locks are freed a hundred by one command, 10,000 in some 100 ms. It goes on as long as the server answers, and
-    /// ends with the first command that is not answered within the response time-out, or is refused by a server that serves
-    /// nobody for a while, as when it loads its data. What could not be freed ends with its lease, and its number is logged:
-    /// so it does not wait for the end of a failover. In a cluster that is so for each master, and the others free theirs.
+    /// One command frees 100 locks; 10,000 locks take some 100 ms. The shutdown goes on as long as the server answers. It ends with the
+    /// first command that is not answered within the response time-out, or is refused for a while, as by a server that loads its data. So
+    /// it does not wait for the end of a failover. Locks that were not freed end with their leases; their number is logged. In a cluster
+    /// this holds for each master, and the others free theirs.
     pub fn shutdown(&self) {
         self.handle.close();
     }
 
-    /// Asks the server for a sign of life, for a health check: one round trip on a connection that calls use, connecting
-    /// first where none is there. How long the answer took, without connecting.
+    /// Asks the server for a sign of life, for a health check: one round trip on a connection of the pool, which is made first if there is
+    /// none. Returns how long the answer took, without connecting.
     ///
-    /// In a cluster it is the first master that answers.
+    /// In a cluster the first master answers.
     ///
-    /// It waits at most `within` and not longer than one [`response_timeout`](ClientBuilder::response_timeout) for the
-    /// answer; but connecting gets 25 ms, and the answer 200 ms, however short `within` is. It repeats nothing, and tells
-    /// nothing of a lock: a server that answers may still refuse to write.
+    /// It waits for the answer for `within`, and not longer than one [`response_timeout`](ClientBuilder::response_timeout). However short
+    /// `within` is, connecting gets 25 ms and the answer 200 ms. It repeats nothing, and says nothing about locks: a server that answers
+    /// may still refuse to write.
     ///
     /// ```no_run
     /// use redlatch::Client;
@@ -339,16 +336,16 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when no answer came, or all connections are in use; [`Error::Refused`] when the server said
-    /// something else: it does not let the user in, or loads its data; [`Error::Closed`]. They name no resource.
+    /// [`Error::Unavailable`] if no answer came, or all connections are in use. [`Error::Refused`] if the server refuses the user, or loads
+    /// its data. [`Error::Closed`]. They name no resource.
     pub fn ping(&self, within: Duration) -> Result<Duration> {
         let space = &self.handle.space;
         space.check_open("")?;
         self.handle.store.ping(space.clock.now().plus(within)).map_err(|failure| failure.into_error(""))
     }
 
-    /// The client's own number, a UUID. The owner ids of its holds begin with it: they are the fields of a lock's hash, so
-    /// `HGETALL` at the server shows which client holds a lock. The line `this is client ..` in the log, at level info, has it, too.
+    /// The client's id, a UUID. The owner ids of its holds begin with it, and they are the fields of a lock's hash. So `HGETALL` at the
+    /// server shows which client holds a lock. The log line `this is client ..`, at level info, has it, too.
     ///
     /// ```
     /// let client = redlatch::Client::connect("redis://127.0.0.1/")?;
@@ -360,16 +357,16 @@ impl Client {
         self.handle.space.id.to_string()
     }
 
-    /// What the client did since it was made, and what it has now. No round trip.
+    /// The client's counts since it was made, and its holds now. No round trip.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.handle.space.stats(self.handle.store.outage())
     }
 
-    /// What all lock objects of a kind on this client share, made with the first of them: so their holds are renewed
-    /// together, and what is said once is said once a client.
+    /// The part that all lock objects of a kind on this client share, made with the first of them. So their holds are renewed together, and
+    /// a log line that is said once is said once a client.
     pub(crate) fn of_kind<T: Any + Send + Sync>(&self, kind: &'static Kind, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
-        // In a forked child another thread may have had the lock, for ever; and nothing that is made there is used.
+        // In a forked child a thread of the parent may hold this mutex for ever. Nothing that is made there is used.
         if self.handle.space.is_forked() {
             return make();
         }

@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Whether an inner level of a lock is told to the server.
+/// Whether each inner level of a lock is written at the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Reentry {
@@ -24,24 +24,24 @@ pub enum Reentry {
     Local,
 }
 
-/// How a lock is passed on in memory between threads of one process, without a word to the server.
+/// How threads of one process pass a lock on in memory, without a command to the server.
 ///
-/// A thread that unlocks passes its tenure on if another thread of its process waits for the same lock. For half a
-/// millisecond the running thread may take it again, as with a parking_lot mutex. Then it goes to the thread that waits longest. After
-/// 10,000 passes, or `within` after its acquire, the tenure is released at the server, and other processes can have the lock. If
-/// nobody else was told of the release before, both bounds are four times as great.
+/// A thread that unlocks passes its tenure on if another thread of its process waits for the same lock. For 0.5 ms the running thread may
+/// take it again, as with a parking_lot mutex. Then it goes to the thread that has waited longest. After 10,000 passes, or `within` after
+/// its acquire, the tenure is released at the server, and other processes can have the lock. If the release before reached no other client,
+/// both bounds are four times as great.
 ///
 /// Processes whose calls wait for a [`ReentrantLock`](crate::ReentrantLock) or a [`FencedLock`](crate::FencedLock) queue in order of
-/// arrival. A release at the server gives the lock to the first of them, so it is not free in between. A process that is gone is
-/// skipped. One that is stopped when it is given the lock keeps it for 1.5 s, or for its lease if that is shorter, once. A hold that was
-/// given has 1.5 s at first; the watchdog prolongs it to its lease 25 ms later.
+/// arrival. A release at the server gives the lock to the first of them, so it is not free in between. A dead process is skipped. If a
+/// process is stopped when it is given the lock, it keeps the lock once for 1.5 s, or for its lease if that is shorter. A given hold lasts
+/// 1.5 s at first; 25 ms later the watchdog prolongs it to its lease.
 ///
-/// One release in 128 leaves the lock free, for tries and groups. Programs on Redisson do not queue: now and then the lock is left to
-/// them, for four times `give_way`.
+/// One release in 128 leaves the lock free, for tries and groups. Programs on Redisson do not queue: now and then the lock is left to them,
+/// for four times `give_way`.
 ///
-/// Only locks that the watchdog renews are passed on in memory, and none that is Suspect, or was taken or extended for longer than
-/// `watchdog_timeout`. At least half of that, or of what the lock was given for, has to be left. After a force unlock by another process
-/// passes may go on until the bounds.
+/// Only locks that the watchdog renews are passed on in memory. A Suspect hold is not, nor one that was taken or extended for longer than
+/// `watchdog_timeout`. At least half of that, or of the time for which the lock was given, must be left. After a force unlock by another
+/// process, passes may go on until the bounds.
 ///
 /// ```
 /// use redlatch::{Client, HandOff};
@@ -57,7 +57,7 @@ pub enum Reentry {
 pub struct HandOff {
     pub(crate) passes: usize,
     pub(crate) within: Duration,
-    /// For so long a running thread may take the lock again though other threads of its process wait.
+    /// For this long a running thread may take the lock again though other threads of its process wait.
     pub(crate) turn: Duration,
     pub(crate) give_way: Duration,
     /// Processes queue for a lock.
@@ -73,8 +73,8 @@ impl Default for HandOff {
 }
 
 impl HandOff {
-    /// Every unlock goes to the server: nothing is passed on or shared, and nobody queues. Processes that queue leave it the lock now and
-    /// then, more seldom than to a JVM. It takes no further settings: a client with `HandOff::off().within(..)` is not built.
+    /// Every unlock goes to the server. Nothing is passed on or shared, and the process does not queue. Queueing processes leave it the
+    /// lock now and then, more seldom than a JVM. It takes no further settings: a client with `HandOff::off().within(..)` is not built.
     pub fn off() -> Self {
         let none = Duration::ZERO;
         Self { passes: 0, within: none, give_way: none, queues: false, ..Self::default() }
@@ -84,20 +84,20 @@ impl HandOff {
         self.passes > 0
     }
 
-    /// No pass later than this after the acquire at the server: so long may other processes have to wait. Four times this if nobody
-    /// else was told of the release before.
+    /// No pass later than this after the acquire at the server: other processes may have to wait for this long. Four times this if the
+    /// release before reached no other client.
     pub fn within(self, span: Duration) -> Self {
         Self { within: span, ..self }
     }
 
-    /// How long others may need to take what is left to them. Zero: nothing is left to anybody.
+    /// Head start that other clients get after an unlock. Zero: none.
     ///
-    /// Where processes queue, it is for those who do not, such as JVMs: now and then a free lock is left to them for four times as long,
-    /// at most 800 ms, and two round trips. That is 2 ms after one of them was seen to have the lock, or later where more of ours wait than
-    /// of them. While they only listen it is ever more seldom.
+    /// If processes queue, the head start is for clients that do not, such as JVMs. Now and then a free lock is left to them for four times
+    /// as long, at most 800 ms, and two round trips. That happens 2 ms after one of them was seen to hold the lock, or later if more of
+    /// ours than of them wait. While they only listen, it happens ever more seldom.
     ///
-    /// A [`QuorumLock`](crate::QuorumLock) has no queue, and a server may refuse it. Then the next thread of this process waits for so long
-    /// before it asks, if others were told of the release: at most for the response time-out.
+    /// A [`QuorumLock`](crate::QuorumLock) has no queue, and a server may refuse one. Then the next thread of this process waits for this
+    /// long before it asks, if a release reached others: at most for the response time-out.
     pub fn give_way(self, span: Duration) -> Self {
         Self { give_way: span, ..self }
     }
@@ -108,7 +108,7 @@ impl HandOff {
     }
 }
 
-/// Where a client connects to instead of an address that it is told by a server.
+/// The address to which a client connects in place of one that a server names.
 #[derive(Clone, Default)]
 pub(crate) struct AddressMap(Option<Arc<MapAddress>>);
 
@@ -133,11 +133,11 @@ impl fmt::Debug for AddressMap {
     }
 }
 
-/// How unlock messages are told in a cluster.
+/// How unlock messages are published in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ShardedPubsub {
-    /// By sharded pub/sub, if the first node that is asked knows it: Redis 7.0 and later, Valkey.
+    /// By sharded pub/sub, if the first node asked supports it: Redis 7.0 and later, Valkey.
     #[default]
     Auto,
     /// By sharded pub/sub.
@@ -146,7 +146,7 @@ pub enum ShardedPubsub {
     Off,
 }
 
-/// So many replicas have to confirm each grant and each renewal, within that time.
+/// The number of replicas that have to confirm each grant and each renewal, and the time for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SyncReplicas {
     pub(crate) count: usize,
@@ -154,7 +154,7 @@ pub(crate) struct SyncReplicas {
 }
 
 impl SyncReplicas {
-    /// Its confirmation must not take all of the time that an answer may take.
+    /// The confirmation must not take all of the time for an answer.
     fn fits(&self, response_timeout: Duration) -> bool {
         let shortest = Duration::from_millis(1);
         (1..=100).contains(&self.count) && (shortest..=response_timeout / 2).contains(&self.timeout)
@@ -170,7 +170,7 @@ pub(crate) struct Settings {
     pub(crate) pool_size: Option<u32>,
     pub(crate) connect_timeout: Option<Duration>,
     pub(crate) response_timeout: Option<Duration>,
-    /// Of a quorum.
+    /// The response time-out of a quorum's nodes.
     pub(crate) node_timeout: Option<Duration>,
     pub(crate) outage_budget: Option<Duration>,
     pub(crate) poll_cap: Option<Duration>,
@@ -210,15 +210,15 @@ pub(crate) struct Config {
     pub(crate) address_map: AddressMap,
     pub(crate) replicas: Option<SyncReplicas>,
     pub(crate) sharded_pubsub: ShardedPubsub,
-    /// Each lock, and all that belongs to it, is in one slot.
+    /// Each lock and all its keys are in one slot.
     pub(crate) in_cluster: bool,
     pub(crate) credentials: Option<Source>,
-    /// What a user may not do is not asked for in the first handshake.
+    /// The first handshake does not test the user's permissions.
     pub(crate) skips_self_test: bool,
-    /// The kinds of locks that were made: the first handshake after that asks for what they need.
+    /// The kinds of locks that were made so far: the next first handshake tests the permissions that they need.
     pub(crate) kinds: Arc<Mutex<Vec<&'static Kind>>>,
     pub(crate) tls: Option<Connector>,
-    /// Of the node of a quorum.
+    /// The vote of a quorum's node.
     pub(crate) vote: Option<Vote>,
 }
 
@@ -261,11 +261,11 @@ impl Settings {
 /// The lease that a level of a lock asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// The watchdog's, which is renewed.
+    /// The watchdog's lease, renewed.
     Usual,
-    /// One of its own, which is renewed.
+    /// A lease of its own, renewed.
     Renewed(Lease),
-    /// One of its own, which is not.
+    /// A lease of its own, not renewed.
     Fixed(Lease),
 }
 
@@ -279,7 +279,7 @@ impl Asked {
 const SHORTEST_RENEWED: Duration = Duration::from_millis(100);
 
 impl Config {
-    /// What the terms of an acquire ask for, if it is within the bounds.
+    /// The lease that the terms of an acquire ask for, if it is within the bounds.
     ///
     /// # Errors
     /// As [`lease`](Self::lease); `Config` for a renewed lease that is too short.
@@ -297,7 +297,7 @@ impl Config {
         }
     }
 
-    /// How long that is.
+    /// The length of the lease.
     pub(crate) fn length(&self, asked: Asked) -> Lease {
         match asked {
             Asked::Usual => self.watchdog_lease,
@@ -346,7 +346,7 @@ impl Config {
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long a counter of tokens is kept, if not for ever: far beyond what clocks are put back by.
+/// How long a counter of tokens may be kept, if not for ever: far longer than clocks are put back.
 const TOKEN_TTL: RangeInclusive<Duration> = DAY..=DAY.saturating_mul(36_500);
 
 const REPLICAS_RULE: &str =
@@ -362,7 +362,7 @@ const PREFIX_RULE: &str = "key_prefix must have no braces in a cluster, or somet
 
 const APP_NAME_RULE: &str = "app_name must be 1 to 256 visible ASCII characters, without spaces";
 
-/// Whether servers take it for the name of a connection.
+/// Whether servers accept this name for a connection.
 fn is_app_name(name: &str) -> bool {
     (1..=256).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic())
 }

@@ -1,4 +1,4 @@
-//! Who a client logs in as, where that changes while it runs.
+//! The credentials of a client, which may change while it runs.
 
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::threads::spawn;
@@ -20,7 +20,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Those of a user.
+    /// The credentials of a user.
     pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
         Self { user: Some(user.into()), password: password.into() }
     }
@@ -37,22 +37,22 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What a callback that gives credentials may fail with.
+/// The error of a credentials callback.
 pub(crate) type Refusal = Box<dyn Error + Send + Sync>;
 
 type Callback = dyn Fn() -> Result<Credentials, Refusal> + Send + Sync;
 
-/// Asked for each connection.
+/// The credentials callback, asked for each connection.
 #[derive(Clone)]
 pub(crate) struct Source {
     callback: Arc<Callback>,
     asking: Arc<Asking>,
-    /// By address: a `Server` lives only as long as one look for a master or for slots.
+    /// By address and not in `Server`: a `Server` lives only for one look for a master or for slots.
     refused: Arc<Mutex<HashMap<String, Refused>>>,
 }
 
-/// The callback may block, and a call may not wait for it beyond its time: so it runs on a thread of its own, one at a time, and all who
-/// connect meanwhile wait for the same answer.
+/// The callback may block, and a call may not wait for it beyond its own time. So the callback runs on a thread of its own, one run at a
+/// time, and all threads that connect meanwhile wait for the same answer.
 #[derive(Default)]
 struct Asking {
     state: Mutex<Asked>,
@@ -61,7 +61,7 @@ struct Asking {
 
 #[derive(Default)]
 struct Asked {
-    /// While the callback runs.
+    /// `Some` while the callback runs.
     run: Option<Run>,
     last: Option<Answer>,
 }
@@ -69,7 +69,7 @@ struct Asked {
 #[derive(Default)]
 struct Run {
     thread: Option<ThreadId>,
-    /// It waits for the client that waits for it.
+    /// The callback uses the client, which waits for the callback.
     uses_client: bool,
 }
 
@@ -86,28 +86,27 @@ impl Answer {
     }
 }
 
-/// Credentials that came when nobody waited any more are for the next one who connects, for so long: else calls that have less time than
-/// the callback takes would never connect. Those that are out of date by then cost a refused login.
+/// Credentials that came after all callers had gone are kept for the next connection for this long. Else calls with less time than the
+/// callback takes would never connect. If the credentials are out of date by then, that costs one refused login.
 const LEFT: Duration = Duration::from_secs(10);
 
-/// A server's error: its code, and the words behind it.
+/// A server's error: its code and its text.
 pub(crate) type Said = (String, String);
 
-/// A login that a server refused, in whose place none is tried until then.
+/// A refused login: until `until` no other login is tried.
 struct Refused {
     said: Said,
     until: Moment,
     pause: Duration,
 }
 
-/// The pause of a client after a refused login, doubled each time up to [`LONGEST_PAUSE`]. Each waiting thread asks every 10 to
-/// 200 ms: a thousand threads would make 5,000 connections a second, with a TLS handshake each, and as many calls of the callback.
-/// By this pause a client makes two a second at each server, however many threads it has; a new password works 0.7 s after the
-/// callback knows it.
+/// The pause of a client after a refused login, doubled each time up to [`LONGEST_PAUSE`]. Each waiting thread repeats its attempt every 10
+/// to 200 ms: 1,000 threads would make 5,000 connections a second, each with a TLS handshake and a call of the callback. With this pause a
+/// client makes two a second at each server, for any number of threads. A new password works 0.7 s after the callback knows it.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// So long after its pause a refusal is no longer known.
+/// A refusal is forgotten this long after its pause.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 impl Source {
@@ -115,8 +114,8 @@ impl Source {
         Self { callback: Arc::new(move || ask().map_err(Into::into)), asking: Arc::default(), refused: Arc::default() }
     }
 
-    /// Whether a thread may log in at this server now. If one after a refusal may, the others hear of that refusal for another
-    /// pause. It returns the pause after the next refusal.
+    /// Whether this thread may log in at the server now. After a refusal one thread may, and the others get that refusal for another pause.
+    /// Returns the pause after the next refusal.
     ///
     /// # Errors
     /// The last refusal, during its pause.
@@ -130,10 +129,10 @@ impl Source {
         Ok((last.pause * 2).min(LONGEST_PAUSE))
     }
 
-    /// The server refused what the callback gave.
+    /// The server refused the callback's credentials.
     pub(crate) fn note_refused(&self, address: &str, said: Said, now: Moment, pause: Duration) {
         let mut all = self.refused.lock();
-        // A node that has another address by now is not asked again.
+        // A node that moved is never asked at its old address again: its entry must not stay for ever.
         all.retain(|_, old| now < old.until.plus(FORGOTTEN));
         let pause = all.get(address).map_or(pause, |old| old.pause.max(pause));
         all.insert(address.to_owned(), Refused { said, until: now.plus(pause), pause });
@@ -144,10 +143,10 @@ impl Source {
         self.refused.lock().remove(address);
     }
 
-    /// What the callback says, by then.
+    /// The answer of the callback, until this moment.
     ///
     /// # Errors
-    /// What it fails with, and a time-out.
+    /// The callback's error, or a time-out.
     pub(crate) fn ask(&self, until: Moment) -> io::Result<Credentials> {
         let now = || Clock::Boot.now();
         let mut asked = self.asking.state.lock();
@@ -176,7 +175,7 @@ impl Source {
         let (callback, asking) = (Arc::clone(&self.callback), Arc::clone(&self.asking));
         spawn("redlatch-credentials", move || {
             asking.state.lock().run = Some(Run { thread: Some(thread::current().id()), uses_client: false });
-            // An error of the caller's own may panic as well when it says what it is.
+            // The `Display` of the caller's error type may panic, too.
             let said = catch_unwind(AssertUnwindSafe(|| callback().map_err(|why| why.to_string())));
             let said = said.unwrap_or_else(|_| Err("the callback panicked".to_owned()));
             asking.state.lock().end(said);
@@ -188,7 +187,7 @@ impl Source {
 }
 
 impl Asked {
-    /// Whether the callback calls the client that asks it, and is the one who asks now, or did before. A call of it would wait for itself.
+    /// Whether the callback uses the client, now on this thread or earlier in this run. Such a call would wait for itself.
     fn uses_client(&mut self) -> bool {
         let me = Some(thread::current().id());
         self.run.as_mut().is_some_and(|run| {

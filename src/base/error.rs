@@ -1,4 +1,4 @@
-//! What can go wrong, sorted by what the caller does next.
+//! The errors, sorted by what the caller does next.
 
 use crate::base::value::Value;
 use std::fmt;
@@ -8,9 +8,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a lock operation failed. Contention is never an error: it is `Ok(false)` or `Ok(None)`.
 ///
-/// Each variant names a different next step of the caller; the text is one line that names the resource, if the
-/// call had one, and says what to do. It names the server where one was asked, and never
-/// holds a password.
+/// Each variant calls for a different next step of the caller. The text is one line: it names the resource and the server, if the call had
+/// them, says what to do, and never holds a password.
 ///
 /// ```
 /// use redlatch::{Applied, Error, LocalRedLock, RedLock};
@@ -23,7 +22,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert!(error.to_string().contains("order:42"));
 /// ```
 ///
-/// `Debug` prints the same text, for it is what a program prints whose `main` returns the error.
+/// `Debug` prints the same text: if `main` returns the error, the program prints its `Debug`.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Error {
@@ -39,14 +38,14 @@ pub enum Error {
         /// The resource, as the caller named it.
         resource: String,
     },
-    /// The hold ended under its holder: the work may not have been alone.
+    /// The hold ended before its holder released it: another holder may have worked at the same time.
     #[non_exhaustive]
     Lost {
         /// The resource, as the caller named it.
         resource: String,
     },
-    /// The work of a closure or an action ran, but the lock was not its own until the end: it was lost, or the client was
-    /// shut down meanwhile. Every other error of such a call means that the work did not run.
+    /// The work of a closure or an action ran, but not under the lock until its end: the hold was lost, or the client was shut down
+    /// meanwhile. Every other error of such a call means that the work did not run.
     #[non_exhaustive]
     Unprotected {
         /// The resource, as the caller named it.
@@ -54,8 +53,8 @@ pub enum Error {
         /// How the hold ended under the work.
         cause: Cause,
     },
-    /// No server answered inside the outage budget, or the call's own time: nothing was applied. Which waits end without the lock
-    /// instead: [`Terms`](crate::Terms#when-the-time-is-over).
+    /// No server answered within the outage budget, or the call's own time: nothing was applied. Some waits end without an error instead:
+    /// [`Terms`](crate::Terms#when-the-time-is-over).
     #[non_exhaustive]
     Unavailable {
         /// The resource, as the caller named it.
@@ -76,29 +75,29 @@ pub enum Error {
     Refused {
         /// The resource, as the caller named it.
         resource: String,
-        /// The code of the server's error, however its version words it: `NOAUTH`, `NOPERM`, `OOM`, `WRONGTYPE` and so on.
+        /// The code of the server's error: `NOAUTH`, `NOPERM`, `OOM`, `WRONGTYPE` and so on, the same for all server versions.
         code: String,
         /// Whether the command may have changed something all the same.
         applied: Applied,
         /// The server's words.
         cause: Cause,
     },
-    /// One of the [commands](crate::Command) of a call of `while_held` failed: those before it were run, those behind it were not.
+    /// One of the [commands](crate::Command) of `while_held` failed: the commands before it were run, those behind it were not.
     #[non_exhaustive]
     CommandFailed {
         /// The resource, as the caller named it.
         resource: String,
-        /// Which command it was: 1 is the first.
+        /// Which command failed: 1 is the first.
         at: usize,
         /// The code of the server's error, as of [`Error::Refused`].
         code: String,
         /// The server's words.
         cause: Cause,
-        /// The answers to those before it.
+        /// The answers to the commands before it.
         answers: Vec<Value>,
     },
-    /// The [commands](crate::Command) of a call of `while_held` were sent and never answered: all were run, or none, or some until
-    /// one failed. They are not sent again, and are not run later than one response time-out after the call.
+    /// The [commands](crate::Command) of `while_held` were sent and never answered: all were run, or none, or some until one failed. The
+    /// client does not send them again. The server runs them within one response time-out after the call, or not at all.
     #[non_exhaustive]
     CommandsUnknown {
         /// The resource, as the caller named it.
@@ -123,20 +122,20 @@ pub enum Error {
 /// Whether a failed operation took effect on the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applied {
-    /// It did.
+    /// It took effect.
     Yes,
-    /// It certainly did not.
+    /// It took no effect, for certain.
     No,
-    /// It may have, now or within one response time-out.
+    /// It may have taken effect, or may within one response time-out.
     Unknown,
 }
 
-/// The words of a lower layer, kept as the [`source`](std::error::Error::source) of an [`Error`].
+/// The text of a lower layer, kept as the [`source`](std::error::Error::source) of an [`Error`].
 #[derive(Debug, Clone)]
 pub struct Cause(String);
 
 impl Cause {
-    /// One line, whatever a server or the system put in.
+    /// Makes one line of any text of a server or the system.
     pub(crate) fn new(text: impl AsRef<str>) -> Self {
         Self(text.as_ref().split(char::is_control).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "))
     }
@@ -150,8 +149,7 @@ impl fmt::Display for Cause {
 
 impl std::error::Error for Cause {}
 
-/// Errors made outside of this crate, by a wrapper of a [`RedLock`](crate::RedLock) or a test: those that the locks of
-/// this crate make are made here too.
+/// Constructors, also for wrappers of a [`RedLock`](crate::RedLock) and for tests. The locks of this crate use them, too.
 ///
 /// ```
 /// use redlatch::{Applied, Error};
@@ -211,8 +209,8 @@ impl Error {
         Self::Refused { resource: resource.into(), code: code.into(), applied, cause: Cause::new(cause.to_string()) }
     }
 
-    /// [`Error::CommandFailed`]: which of the commands, 1 is the first, the server's error as of [`Error::refused`], and what those
-    /// before it were answered.
+    /// [`Error::CommandFailed`]: which command failed, 1 is the first, the server's error as in [`Error::refused`], and the answers to the
+    /// commands before it.
     #[must_use]
     pub fn command_failed(
         resource: impl Into<String>,
@@ -249,8 +247,8 @@ impl Error {
 
     /// Whether the same call may succeed later without a change of the program or the server's set-up.
     ///
-    /// A refused login (`WRONGPASS`, `NOAUTH`) is retryable if the credentials come from a
-    /// [callback](crate::ClientBuilder::credentials), which may learn the right ones later; with a fixed password it is not.
+    /// A refused login (`WRONGPASS`, `NOAUTH`) is retryable if a [callback](crate::ClientBuilder::credentials) gives the credentials, for
+    /// it may learn the right ones later. With a fixed password it is not.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -260,8 +258,7 @@ impl Error {
         }
     }
 
-    /// Whether the work of a closure or an action ran, though its call failed: then it is to be checked or undone, and
-    /// must not be repeated blindly.
+    /// Whether the work of a closure or an action ran though its call failed. Then check or undo the work, and do not repeat it blindly.
     ///
     /// ```
     /// use redlatch::{Error, LocalRedLock, RedLock, RedLockExt};
@@ -278,8 +275,8 @@ impl Error {
 
     /// Whether the failed operation took effect on the server.
     ///
-    /// `Unprotected`, `Lost` and `NotHeld` answer [`Applied::No`]: nobody's lock was touched. `CommandFailed` answers
-    /// [`Applied::Yes`] unless the first command was the one that failed.
+    /// `Unprotected`, `Lost` and `NotHeld` answer [`Applied::No`]: no lock was changed. `CommandFailed` answers [`Applied::Yes`] unless the
+    /// first command failed.
     #[must_use]
     pub fn applied(&self) -> Applied {
         match self {
@@ -290,8 +287,8 @@ impl Error {
         }
     }
 
-    /// The resource that the failed call named; `None` for [`Error::Config`], and when the call named none, as
-    /// [`Client::ping`](crate::Client::ping): then the field is empty, which no name of a lock is.
+    /// The resource that the failed call named. `None` for [`Error::Config`], and for calls that name none, such as
+    /// [`Client::ping`](crate::Client::ping): their field is empty, which no lock's name is.
     #[must_use]
     pub fn resource(&self) -> Option<&str> {
         match self {
@@ -310,20 +307,20 @@ impl Error {
     }
 }
 
-/// Whether a refusal can end by itself: the server is busy, full, short of memory or replicas, or changing roles, or the callback
-/// that gives the credentials does not know the new password yet.
+/// Whether a refusal can end by itself: the server is busy, full, short of memory or replicas, or changing roles. Or the credentials
+/// callback does not know the new password yet.
 pub(crate) fn may_pass(code: &str, cause: &Cause) -> bool {
     const PASSING: [&str; 9] =
         ["LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "OOM", "MISCONF", "NOREPLICAS"];
     PASSING.contains(&code) || says_full(&cause.0) || (is_login(code) && cause.0.contains(BY_CALLBACK))
 }
 
-/// Whether a server refuses the login by this code, and not what the user asks for. A user who is disabled or deleted hears it too.
+/// Whether this code refuses the login, and not the command. A disabled or deleted user gets it, too.
 pub(crate) fn is_login(code: &str) -> bool {
     matches!(code, "NOAUTH" | "WRONGPASS")
 }
 
-/// Said behind the server's words, for the reader and for [`may_pass`]: a fixed password stays wrong.
+/// Stands behind the server's words, for the reader and for [`may_pass`]: a fixed password stays wrong.
 pub(crate) const BY_CALLBACK: &str = " (the callback of ClientBuilder::credentials gave them)";
 
 /// `ERR max number of clients reached`, which has no code of its own.
@@ -331,7 +328,7 @@ pub(crate) fn says_full(text: &str) -> bool {
     text.contains("max number of clients")
 }
 
-/// That of a `main` that returns it is the only text which a user sees.
+/// If `main` returns the error, this is the only text that a user sees.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -387,7 +384,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// The part of a sentence that names the resource, left out when the call named none.
+/// The part of a sentence that names the resource; empty if the call named none.
 struct About<'a>(&'a str, &'a str, &'a str);
 
 impl fmt::Display for About<'_> {

@@ -5,7 +5,7 @@ use crate::base::slot::has_tag;
 use smol_str::{SmolStr, SmolStrBuilder};
 use std::ops::Deref;
 
-/// Which program family's names are used on the wire.
+/// Whose names are used on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Naming {
@@ -17,10 +17,10 @@ pub enum Naming {
 }
 
 impl Naming {
-    /// What stands before and after a key in the name of its channel.
+    /// The parts before and after a key in the name of its channel.
     ///
-    /// A key that already has a `{` is not wrapped again, as in Redisson's `prefixName`; hence `x` and `{x}`
-    /// share a channel, which costs a spurious wake-up and nothing else.
+    /// A key that already has a `{` is not wrapped again, as in Redisson's `prefixName`. So `x` and `{x}` share a channel: that costs a
+    /// spurious wake-up and nothing else.
     fn around(self, has_brace: bool) -> (&'static str, &'static str) {
         match self {
             Self::Jedis => ("__red__lock:", ""),
@@ -33,9 +33,9 @@ impl Naming {
 /// The longest name of a resource, in bytes.
 pub(crate) const LONGEST_NAME: usize = 1_024;
 
-/// The key of a lock on the server, prefix and resource, for a look at what this process knows of it.
+/// The key of a lock on the server, prefix and resource, before a look into this process's own state.
 pub(crate) enum FullKey<'r> {
-    /// Without a prefix it is what the caller gave.
+    /// The caller's name, without a prefix.
     Given(&'r str),
     Joined(SmolStrBuilder),
 }
@@ -70,24 +70,24 @@ impl Deref for FullKey<'_> {
     }
 }
 
-/// Which part of a lock the holds of a kind are.
+/// The part of a lock that the holds of a kind have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// All of it.
+    /// The whole lock.
     Whole,
     /// One of the readers of a read-write lock, or its writer.
     Read,
     Write,
 }
 
-/// The names of one lock. Up to 23 bytes of key are kept inside; a longer one is shared by all clones.
+/// The names of one lock. A key of up to 23 bytes is stored inline; all clones share a longer one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Key {
     full: SmolStr,
     prefix: usize,
     naming: Naming,
     side: Side,
-    /// Each name beside it depends on that.
+    /// Whether the key has a `{`: all names beside it depend on that.
     has_brace: bool,
 }
 
@@ -96,7 +96,7 @@ impl Key {
         Self::of(naming, prefix, FullKey::new(prefix, resource))
     }
 
-    /// The same for a key that has been joined.
+    /// The same for a key that is joined already.
     pub(crate) fn of(naming: Naming, prefix: &str, full: FullKey<'_>) -> Self {
         let has_brace = full.contains('{');
         Self { full: full.keep(), prefix: prefix.len(), naming, side: Side::Whole, has_brace }
@@ -107,7 +107,7 @@ impl Key {
         Self { side, ..self }
     }
 
-    /// Whether what frees this, whoever has it, frees that.
+    /// Whether a force unlock of this key frees the holds of that one.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         self.side == Side::Whole || self.side == other.side
     }
@@ -117,7 +117,7 @@ impl Key {
         &self.full
     }
 
-    /// The same, to be kept: a long one is shared.
+    /// The same as an owned value; a long key is shared.
     pub(crate) fn shared(&self) -> SmolStr {
         self.full.clone()
     }
@@ -132,7 +132,7 @@ impl Key {
         &self.full[self.prefix..]
     }
 
-    /// Where unlock messages are published, in parts: who sends them one after the other needs no text of the whole.
+    /// The channel of unlock messages, in parts: a sender that writes them one after the other need not join them.
     pub(crate) fn channel_parts(&self) -> [&str; 3] {
         if self.side != Side::Whole {
             return self.beside("redisson_rwlock:{");
@@ -141,12 +141,12 @@ impl Key {
         [before, &self.full, after]
     }
 
-    /// Where unlock messages are published.
+    /// The channel of unlock messages.
     pub(crate) fn channel(&self) -> String {
         self.channel_parts().concat()
     }
 
-    /// The queue of those who wait (docs/protocol.md, 8).
+    /// The queue of waiting processes (docs/protocol.md, 8).
     pub(crate) fn queue_parts(&self) -> [&str; 3] {
         self.ours("redlatch_queue:{")
     }
@@ -156,12 +156,12 @@ impl Key {
         self.ours("redlatch_turn:{")
     }
 
-    /// The counter of a fenced lock's tokens, as Redisson names it whatever the channel's name is.
+    /// The counter of a fenced lock's tokens: Redisson's name, with any [`Naming`].
     pub(crate) fn token_parts(&self) -> [&str; 3] {
         self.beside("redisson_lock_token:{")
     }
 
-    /// What stands behind an owner id in the name of its field.
+    /// The end of an owner's field, after the owner id.
     pub(crate) fn field_end(&self) -> &'static str {
         if self.side == Side::Write { ":write" } else { "" }
     }
@@ -171,12 +171,12 @@ impl Key {
         self.ours("redlatch_writer:{")
     }
 
-    /// Whether readers wait, or have the turn.
+    /// The key that says whether readers wait, or have the turn.
     pub(crate) fn readers_parts(&self) -> [&str; 3] {
         self.ours("redlatch_readers:{")
     }
 
-    /// What the time-outs of its read holds begin with.
+    /// The start of the names of its read holds' time-outs.
     pub(crate) fn timeouts_parts(&self) -> [&str; 3] {
         match self.has_brace {
             true => ["", &self.full, ":"],
@@ -190,35 +190,35 @@ impl Key {
         [before, name, after, owner, ":rwlock_timeout:1"].concat()
     }
 
-    /// The channel that each client of ours listens to beside that of the unlock messages, so that others can be counted.
+    /// The members channel: each of our clients listens to it beside the channel of unlock messages, so that foreigners can be counted.
     pub(crate) fn members_parts(&self) -> [&str; 3] {
         self.ours("redlatch_members:{")
     }
 
-    /// The same in one text.
+    /// The same as one text.
     pub(crate) fn members(&self) -> String {
         self.members_parts().concat()
     }
 
-    /// What the ears of clients begin with where each lock has its own, so that they are in its slot.
+    /// The start of the ears' names in a cluster of shards, where each lock has its own ears in its slot.
     pub(crate) fn ears_parts(&self) -> [&str; 3] {
         self.beside("redlatch_ear:{")
     }
 
-    /// What says the slot of a lock, and the lock, where it is the end of a name.
+    /// A tag at the end of a name: it says the lock, and its slot.
     pub(crate) fn tag_parts(&self) -> [&str; 3] {
         self.beside("{")
     }
 
-    /// Of ours alone: in the lock's slot wherever the brace rule puts it there, and of this lock alone. Behind a name without a brace
-    /// stands `}`, behind one with a brace `:`, so no name of either sort can be taken for one of the other: `x` and `{x}` are two locks,
-    /// and a reader of one is not to wait for a writer of the other.
+    /// A name of ours alone: in the lock's slot wherever the brace rule puts it there, and of this lock alone. `}` follows a name without a
+    /// brace, and `:` one with a brace, so no two names are equal. `x` and `{x}` are two locks: a reader of one must not wait for a writer
+    /// of the other.
     fn ours(&self, before: &'static str) -> [&str; 3] {
         let [before, name, after] = self.beside(before);
         [before, name, if self.has_brace { ":" } else { after }]
     }
 
-    /// By the brace rule, so that it shares the lock's slot. As with Redisson `x` and `{x}` share what is named so.
+    /// A name by Redisson's brace rule: it shares the lock's slot. As in Redisson, `x` and `{x}` share such names.
     fn beside(&self, before: &'static str) -> [&str; 3] {
         match self.has_brace {
             true => [before.trim_end_matches('{'), &self.full, ""],
@@ -227,15 +227,15 @@ impl Key {
     }
 }
 
-/// What the keys beside a lock begin with.
+/// The starts of the names of a lock's other keys.
 const BESIDE: [&str; 5] =
     ["redlatch_queue:", "redlatch_turn:", "redlatch_writer:", "redlatch_readers:", "redisson_lock_token:"];
 
-/// Where strict clients keep what they know of the server, after their prefix.
+/// The key of strict clients' epoch, after their prefix.
 pub(crate) const EPOCH: &str = "redlatch:epoch";
 
-/// Not where strict clients, whatever their prefix is, keep their epoch: a lock there would keep all of them from locking.
-/// And not where the queue, a mark or the tokens of another lock are.
+/// A lock must not be named like an epoch of strict clients, with whatever prefix: it would keep all of them from locking. Nor may it be
+/// named like the queue, a mark or the tokens of another lock.
 pub(crate) fn check_key(full: &str) -> Result<()> {
     if let Some(taken) = BESIDE.iter().find(|taken| full.starts_with(*taken)) {
         return Err(Error::config(format!(
@@ -243,20 +243,20 @@ pub(crate) fn check_key(full: &str) -> Result<()> {
         )));
     }
     let is_of_a_slot = || full.match_indices(EPOCH).any(|(at, _)| full[at + EPOCH.len()..].starts_with(":{"));
-    // First by what costs next to nothing: this is done in each call.
+    // First the cheapest test: each call runs this.
     if !full.contains(EPOCH) || !(full.ends_with(EPOCH) || is_of_a_slot()) {
         return Ok(());
     }
     Err(Error::config(format!("the key {full:?} is taken: strict clients keep {EPOCH} there, choose another name")))
 }
 
-/// Whether in a cluster what belongs to a lock is in its slot. It is, by the brace rule, unless its name has braces that are
-/// no tag: what stands around it then makes one, or hides it.
+/// Whether all keys of a lock are in its slot of a cluster. By the brace rule they are, unless its name has braces that are no tag: the
+/// parts around the name then make a tag, or hide it.
 pub(crate) fn is_in_one_slot(full: &str) -> bool {
     !full.contains(['{', '}']) || has_tag(full)
 }
 
-/// Any characters, but 1 to 1,024 bytes.
+/// Allows any characters, 1 to 1,024 bytes.
 pub(crate) fn check_name(resource: &str) -> Result<()> {
     match resource.len() {
         0 => Err(Error::config("the name of a lock is empty: give it 1 to 1,024 bytes")),
@@ -308,7 +308,7 @@ mod tests {
         assert!(check_key("shop:redlatch:epoch:{1f}").is_err());
     }
 
-    /// Each name of up to six of the characters that the rules for names are about.
+    /// Each name of up to six of the characters that the rules for names treat.
     fn odd_names() -> Vec<String> {
         let longer = |names: &Vec<String>| {
             let with_each = |name: &String| ["a", ":", "{", "}"].map(|more| name.clone() + more);
@@ -317,7 +317,7 @@ mod tests {
         std::iter::successors(Some(vec![String::new()]), longer).skip(1).take(6).flatten().collect()
     }
 
-    /// Also of two kinds: what is a queue here is no mark there.
+    /// For two kinds of key, too: a queue of one lock is no mark of another.
     #[test]
     fn no_two_locks_share_what_is_of_ours_alone() {
         let mut owners = std::collections::HashMap::new();
@@ -348,7 +348,7 @@ mod tests {
         parts.all(|parts| slot_of(parts.concat()) == slot_of(key.full()))
     }
 
-    /// Or it is known that they are not. Of names that nobody chose some are in one slot by chance.
+    /// Or `is_in_one_slot` says that they are not. Some odd names are in one slot by chance.
     #[test]
     fn all_of_a_lock_is_in_one_slot_of_a_cluster() {
         let keys = |names: Vec<String>| names.into_iter().map(|name| Key::new(Naming::Redisson, "", &name));

@@ -1,34 +1,34 @@
-//! What a kind of lock is to the parts that all kinds share.
+//! The properties of a kind of lock that all kinds' shared parts need.
 
 use crate::base::key::{Key, Side};
 
-/// A kind of lock. Nobody chooses by which one it is: what differs is said here, or done by the kind itself.
+/// A kind of lock. No code branches on the kind itself: the differences are these fields, or code of the kind's own.
 ///
-/// Locks of two kinds on one client may have the same name: then they are the same key, which one kind's commands would
-/// misread or spoil. So each engine, hold and waiter knows its kind.
+/// Locks of two kinds on one client may have the same name, and so the same key. One kind's commands would misread or spoil the other's. So
+/// each engine, hold and waiter knows its kind.
 #[derive(Debug)]
 pub(crate) struct Kind {
-    /// As messages name it.
+    /// Its name in messages.
     pub(crate) name: &'static str,
-    /// Whether a tenure may go from thread to thread in memory. Not if a hold gets something of its own from the store.
+    /// Whether a tenure may go from thread to thread in memory. Not if each hold gets something of its own from the store.
     pub(crate) passed_on: bool,
-    /// Whether several threads of one process may have one tenure at the same time.
+    /// Whether several threads of one process may share a tenure.
     pub(crate) shared: bool,
     /// Whether each hold has a token, which the store minted with it.
     pub(crate) has_tokens: bool,
-    /// Which side of a lock it is, by whose names its keys go.
+    /// The side of a lock, which decides the names of its keys.
     pub(crate) side: Side,
-    /// A thread may have a hold of this kind under a name that it holds by that one.
+    /// A thread that has a hold of that kind may have one of this kind under the same name.
     pub(crate) goes_with: Option<&'static Self>,
-    /// Whether a call that waits leaves something at the store, which its release takes away.
+    /// Whether a waiting call leaves something at the store that its release takes away.
     pub(crate) leaves_marks: bool,
-    /// Whether every holder is of this process: then the registry tells of each unlock.
+    /// Whether every holder is a thread of this process: then the registry reports each unlock.
     pub(crate) is_of_this_process: bool,
-    /// What its scripts do to keys, besides what those of each lock do.
+    /// What its scripts do to keys, beyond what each lock's scripts do.
     pub(crate) touches: &'static [Touched],
 }
 
-/// A key that the scripts of a kind touch, and how: each command with words behind the key that change nothing.
+/// A key that the scripts of a kind touch, and how: each command, with arguments that change nothing.
 #[derive(Debug)]
 pub(crate) struct Touched {
     pub(crate) key: fn(&Key) -> String,
@@ -36,7 +36,7 @@ pub(crate) struct Touched {
 }
 
 impl Kind {
-    /// One that is passed on, and has nothing else of all this.
+    /// A kind that is passed on, and has no other of these properties.
     pub(crate) const fn new(name: &'static str) -> Self {
         let (side, goes_with, touches) = (Side::Whole, None, &[]);
         let (has_tokens, leaves_marks, is_of_this_process) = (false, false, false);

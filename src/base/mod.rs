@@ -1,4 +1,4 @@
-//! What everything else is made of: words, time, names, settings, threads, scripts. Nothing above is known here.
+//! The parts that all layers above use: words, time, names, settings, threads, scripts. This layer knows none of those above.
 
 pub(crate) mod config;
 pub(crate) mod credentials;

@@ -1,7 +1,7 @@
-//! Mistakes made on purpose: the torture test must find each of them, or its silence means nothing
-//! (docs/torture.md). Without `--cfg mutants` nothing of them is compiled in.
+//! Mistakes made on purpose: the torture test must find each of them, or its silence means nothing (docs/torture.md). They are compiled
+//! only with `--cfg mutants`.
 
-/// What can be done wrong. One of them is chosen by the environment variable `REDLATCH_MUTANT`.
+/// The mistakes. The environment variable `REDLATCH_MUTANT` chooses one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mutant {
     /// Validity counts from the reply instead of from the sending.
@@ -30,9 +30,9 @@ pub(crate) enum Mutant {
     ReleaseNeedsMemory,
     /// Tokens are counted on by one, whatever the clock says.
     TokensForgetTheClock,
-    /// Who is given a lock believes in it from when it is told of it.
+    /// A client that is given a lock believes in it from the message on, instead of from the ask.
     BelievesWhenTold,
-    /// Who is given a lock believes in it though it asked again after that.
+    /// A client that is given a lock believes in it though it has asked again since.
     BelievesAnyName,
     /// The lock is given to the first of the queue, whether it lives or not.
     GivesToTheDead,
@@ -40,26 +40,25 @@ pub(crate) enum Mutant {
     GivesAnOldToken,
     /// The mark that leaves the lock to foreigners stays, and is believed, until somebody takes the lock.
     MarkNeverEnds,
-    /// A release tells those who have no place in the queue only if more listen than the queue has tickets, those of the
-    /// dead among them.
+    /// A release tells the waiters without a place only if more clients listen than the queue has tickets, dead ones included.
     CountsBySubscribers,
-    /// A strict client is granted locks at once by a server that another process was before.
+    /// A server process that replaced another grants locks to a strict client at once.
     NoQuarantineAfterFailover,
-    /// A renewal counts though fewer replicas confirmed it than have to.
+    /// A renewal counts though too few replicas confirmed it.
     BelievesWithoutReplicas,
-    /// A renewal looks whether the lock is held, and writes nothing, which all replicas confirm.
+    /// A renewal checks the lock and writes nothing: all replicas confirm that.
     RenewalWritesNothing,
-    /// The highest epoch that a sentinel ever named counts for ever, also when they all count anew.
+    /// The highest epoch that a sentinel ever named counts for ever, even after all sentinels start anew.
     KeepsTheHighestEpoch,
-    /// A lower epoch counts though one sentinel alone names it, and the present master does not give way.
+    /// A lower epoch counts though only one sentinel names it, and the present master does not give way.
     BelievesOneSentinel,
-    /// Holds are not asked for at a new master.
+    /// After a change of the master, holds are not looked for at the new one.
     StaysWithOldMaster,
-    /// Who gives a lock up where its slot is on its way to tells nobody where those who wait listen.
+    /// A release at the node to which a slot moves publishes nothing where the waiters listen.
     UntoldOnItsWay,
-    /// A strict client is granted locks where their slot is on its way to.
+    /// A strict client is granted locks at the node to which a slot moves.
     GrantsOnItsWay,
-    /// A master that was replaced is believed in what it was asked before that.
+    /// A replaced master is believed in its answers to earlier commands.
     BelievesRetired,
     /// Readers come in though a writer waits.
     ReadersIgnoreTheMark,
@@ -69,25 +68,25 @@ pub(crate) enum Mutant {
     WritersHaveNoTurn,
     /// A writer comes in beside readers.
     WriterBesideReaders,
-    /// Who gives a write hold up frees the lock, also if it reads on.
+    /// A release of a write hold frees the lock, even if its thread reads on.
     DowngradeFrees,
-    /// A reader that leaves frees the lock, also if others are in.
+    /// A reader's release frees the lock, even if there are other readers.
     ReaderFreesForAll,
-    /// Who gives up a share of a thread that ended does not say so to whoever still looks at that one's hold.
+    /// A release of an ended thread's share does not tell the threads that still look at that hold.
     EndedThreadsBelieve,
     /// A reader's renewal counts though its time-out is gone.
     RenewsWithoutTimeout,
-    /// Who waits with messages to all nodes is not told that its lock has another master.
+    /// A waiter that hears channels of all nodes is not told that its lock has another master.
     UntoldOfNewMaster,
     /// A caller's commands are run whether the lock is held or not.
     WhileHeldDoesNotLook,
-    /// They are sent again after an attempt that was not answered.
+    /// A caller's commands are sent again after an attempt without an answer.
     WhileHeldRepeats,
-    /// Nobody remembers that they may still be run: the next ones do not wait, and the lock is passed on.
+    /// Commands that may still be run are forgotten: the next commands do not wait for them, and the lock is passed on.
     ForgetsOpenCommands,
 }
 
-/// Whether this mistake is to be made.
+/// Whether this mistake is chosen.
 #[cfg(not(mutants))]
 pub(crate) const fn is(_: Mutant) -> bool {
     false
@@ -146,7 +145,7 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
     })
 });
 
-/// Whether what a script wrote counts without replicas.
+/// Whether a script's writes count without replicas.
 pub(crate) fn needs_no_replicas(script: &str) -> bool {
     is(Mutant::BelievesWithoutReplicas) && RENEWALS.contains(&script)
 }
@@ -159,7 +158,7 @@ pub(crate) fn text(script: &str, text: String) -> String {
 
 type Change = (Mutant, &'static [&'static str], &'static [(&'static str, &'static str)]);
 
-/// What a mutant has in place of some text of its scripts.
+/// The texts that a mutant replaces in its scripts.
 const CHANGES: &[Change] = &[
     (Mutant::DelWithoutOwnerCheck, RELEASES, &[("if ours ~= 1 then\n  return ours or failed\nend\n", "")]),
     (

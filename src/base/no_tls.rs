@@ -1,8 +1,8 @@
-//! Without the feature `tls` no client has any.
+//! Without the feature `tls`: no client can use TLS.
 
 use crate::base::error::{Error, Result};
 
-/// There is none.
+/// No value of this type exists.
 #[derive(Debug, Clone)]
 pub(crate) enum Connector {}
 

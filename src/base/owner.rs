@@ -4,17 +4,17 @@ use crate::base::mutant::{self, Mutant};
 use arrayvec::ArrayString;
 use uuid::Uuid;
 
-/// The text of one owner id, at its longest a uuid and two numbers of 20 digits.
+/// The text of one owner id. The longest is a UUID and two numbers of 20 digits.
 pub(crate) type OwnerId = ArrayString<78>;
 
 /// Makes owner ids: `<client uuid>:<thread number>:<hold number>`.
 ///
-/// Why not per thread, as Redisson does: a release or acquire that timed out can still be executed later by a
-/// server that was stopped, and with a per-thread identity it frees a *later* hold of the same thread
-/// (docs/protocol.md, 2). With one per acquire every script is idempotent and late copies are harmless.
+/// Why not one id per thread, as in Redisson? A stopped server may execute a timed-out release or acquire later. With an id per thread that
+/// frees a *later* hold of the same thread (docs/protocol.md, 2). With an id per acquire every script is idempotent, and late copies are
+/// harmless.
 #[derive(Debug)]
 pub(crate) struct Owners {
-    /// What all of them begin with.
+    /// The start of all ids.
     client: OwnerId,
     next: std::sync::atomic::AtomicU64,
 }

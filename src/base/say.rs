@@ -1,8 +1,8 @@
-//! Logging that cannot hurt: what the program's logger does must not change what happens to a lock.
+//! Logging that cannot hurt: a program's logger must not change what happens to a lock.
 //!
-//! A logger is foreign code that runs in the middle of ours: between two steps that belong together, in a `Drop` during
-//! an unwinding, in a destructor of a thread that ends. Some panic there: tracing's formatter keeps a buffer in a
-//! thread-local, which may be gone by then. So a panic of the logger ends at the line that was logged.
+//! A logger is foreign code that runs in the middle of ours: between two steps that belong together, in a `Drop` during an unwinding, in a
+//! destructor of a thread that ends. Some loggers panic there: tracing's formatter keeps a buffer in a thread-local, which may be gone. So
+//! a panic of the logger ends at the line that it was to log.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,7 +15,7 @@ macro_rules! say {
 
 pub(crate) use say;
 
-/// What a panic left broken is the logger's own.
+/// A panic can leave broken only the logger's own state.
 pub(crate) fn quietly(log: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(log));
 }

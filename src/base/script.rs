@@ -1,32 +1,31 @@
-//! Scripts: Lua files that lie beside the Rust file that runs them. They are joined with what several of them begin with, and with
-//! the wrappers around them.
+//! Scripts: Lua files beside the Rust file that runs them. Rust joins each with its preludes and its wrappers.
 
 mod preludes;
 
 use crate::base::mutant;
 use once_cell::sync::OnceCell;
 
-/// A script, with the counts that the headers of its files promise.
+/// A script, with the counts that its files' headers state.
 pub(crate) struct Script {
     name: &'static str,
     file: &'static str,
     keys: Count,
     args: Count,
-    /// What goes around it if the call queues, and around both in strict mode.
+    /// The wrapper of a call that queues, and the wrapper around both in strict mode.
     queued: Option<&'static Wrapper>,
     strict: Option<&'static Wrapper>,
-    /// By form and dialect.
+    /// The text by form and dialect.
     text: [[OnceCell<String>; 2]; FORMS],
     by_sha: [[OnceCell<String>; 2]; FORMS],
 }
 
-/// A Lua file that runs another one as `inner`. It has so many arguments of its own, right behind the deadline.
+/// A Lua file that runs another one as `inner`. It has `args` arguments of its own, right behind the deadline.
 pub(crate) struct Wrapper {
     pub(crate) file: &'static str,
     pub(crate) args: usize,
 }
 
-/// Which of its wrappers a script is sent in.
+/// The wrappers in which a script is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Form {
     pub(crate) queued: bool,
@@ -40,26 +39,26 @@ impl Form {
         usize::from(self.queued) + 2 * usize::from(self.strict)
     }
 
-    /// What the name of a script ends with in this form.
+    /// The end of a script's name in this form.
     fn suffix(self) -> &'static str {
         ["", "_IN_TURN", "_STRICT", "_IN_TURN_STRICT"][self.index()]
     }
 }
 
-/// How a script tells those who listen, and counts them.
+/// How a script publishes, and counts listeners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// On channels that all nodes of a deployment have in common.
+    /// On channels of all nodes.
     Plain,
-    /// On those of one shard of a cluster.
+    /// On channels of one shard of a cluster.
     Sharded,
 }
 
-/// Each in the words of both dialects.
+/// The commands in both dialects.
 const WORDS: [(&str, &str); 2] = [("'PUBLISH'", "'SPUBLISH'"), ("'NUMSUB'", "'SHARDNUMSUB'")];
 
 impl Dialect {
-    /// The command that tells those who listen.
+    /// The command that publishes.
     pub(crate) fn publish(self) -> &'static str {
         if self == Self::Sharded { "SPUBLISH" } else { "PUBLISH" }
     }
@@ -88,9 +87,9 @@ impl Count {
     }
 }
 
-/// Declares scripts of a module: `NAME = "file.lua", keys, args;`. Behind that go `, queued: WRAPPER` for an acquire that may wait in
-/// a queue, and `, strict: WRAPPER` for what differs in strict mode. The paths start at the module's own file. A test compares the
-/// counts with the files.
+/// Declares the scripts of a module: `NAME = "file.lua", keys, args;`. Then `, queued: WRAPPER` may follow for an acquire that may queue,
+/// and `, strict: WRAPPER` for a script that differs in strict mode. Paths start at the module's own file. A test compares the counts with
+/// the files.
 macro_rules! scripts {
     ($($(#[$doc:meta])* $id:ident = $file:literal, $keys:expr, $args:expr
         $(, queued: $queued:path)? $(, strict: $strict:path)?;)*) => {
@@ -127,12 +126,12 @@ impl Script {
         self
     }
 
-    /// Whether strict mode has another form of it.
+    /// Whether strict mode has another form of the script.
     pub(crate) fn has_strict_form(&self) -> bool {
         self.strict.is_some()
     }
 
-    /// Those of a form, the outermost first.
+    /// The wrappers of a form, the outermost first.
     fn wrappers(&self, form: Form) -> impl Iterator<Item = &'static Wrapper> {
         self.strict.filter(|_| form.strict).into_iter().chain(self.queued.filter(|_| form.queued))
     }
@@ -152,7 +151,7 @@ impl Script {
         })
     }
 
-    /// How a call of it by its hash begins on the wire: two strings, always the same.
+    /// The start of a call by hash on the wire: two strings, always the same.
     pub(crate) fn by_sha(&self, form: Form, dialect: Dialect) -> &str {
         self.by_sha[form.index()][dialect as usize].get_or_init(|| {
             let script = redis::Script::new(self.text(form, dialect));
@@ -161,7 +160,7 @@ impl Script {
         })
     }
 
-    /// Whether a call has as many keys and arguments as the headers of its files say, `around` of them for its wrappers.
+    /// Whether a call has as many keys and arguments as the files' headers say. `around` arguments are for the wrappers.
     pub(crate) fn fits(&self, form: Form, keys: usize, around: usize, args: usize) -> bool {
         let of_wrappers: usize = self.wrappers(form).map(|wrapper| wrapper.args).sum();
         self.keys.allows(keys) && around == of_wrappers && self.args.allows(args)
@@ -173,7 +172,7 @@ pub(crate) mod tests {
     use super::Count::{AtLeast, Exactly};
     use super::*;
 
-    /// The highest N of `KEYS[N]` or `ARGV[N]` in the lines of a file that `part` selects.
+    /// The highest N of `KEYS[N]` or `ARGV[N]` in those lines of a file that `part` selects.
     fn highest(file: &str, table: &str, part: fn(&str) -> bool) -> usize {
         let lines = file.lines().filter(|line| part(line));
         let numbers = lines.flat_map(|line| line.split(table).skip(1).filter_map(|rest| rest.split(']').next()));
@@ -186,7 +185,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// What each script of a module has to keep to.
+    /// The rules for each script of a module.
     pub(crate) fn check(script: &Script) {
         headers_bodies_and_counts_agree(script);
         for form in forms(script) {
@@ -205,7 +204,7 @@ pub(crate) mod tests {
     fn headers_bodies_and_counts_agree(script: &Script) {
         let header = |line: &str| line.starts_with("--");
         let body = |line: &str| !line.starts_with("--");
-        // A deadline is looked at by a prelude.
+        // A prelude reads the deadline.
         let in_body = |file| highest(&preludes::join(&[file]), "ARGV[", body);
         let all = Form { queued: true, strict: true };
         for wrapper in script.wrappers(all) {
@@ -239,9 +238,9 @@ pub(crate) mod tests {
         assert!(uses.all(|line| line.trim_start().starts_with("local")), "{} {form:?}", script.name);
     }
 
-    /// A file that begins with the stale check says so among its arguments, and no file looks at the clock by itself, but for a
-    /// release that leaves the lock to a writer until then, or gives it with a token. A wrapper hands its deadline on, so all files of a
-    /// script have one.
+    /// A file with the stale check lists the deadline first among its arguments, and no file reads the clock itself. Exceptions: a release
+    /// that leaves the lock to a writer for a time, or gives it with a token. A wrapper hands its deadline on, so all files of a script
+    /// have one.
     fn a_deadline_comes_first(script: &Script, form: Form) {
         let says = |text: &str| text.lines().any(|line| line.starts_with("-- ARGV[1]  deadline of this attempt"));
         let text = script.text(form, Dialect::Plain);

@@ -1,4 +1,4 @@
-//! What a waiter sleeps on, and how it is told to stop waiting.
+//! The semaphore that a waiter sleeps on, and the signals that stop its wait.
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -19,12 +19,12 @@ pub(crate) struct Semaphore {
 }
 
 impl Semaphore {
-    /// Keeps no permit, but passes each on while it is not deaf: for one of several sources of news.
+    /// A semaphore that keeps no permit and passes each on to `onward`, unless it is deaf: for one of several sources of news.
     pub(crate) fn relay(onward: &Arc<Self>) -> Self {
         Self { onward: Some(Arc::clone(onward)), ..Self::default() }
     }
 
-    /// Whether this relay drops what it is told from now on.
+    /// Whether this relay drops all permits from now on.
     pub(crate) fn set_deaf(&self, deaf: bool) {
         self.deaf.store(deaf, SeqCst);
     }
@@ -41,10 +41,10 @@ impl Semaphore {
         }
     }
 
-    /// Takes the permit; waits for one at most `limit`. Whether it got it.
+    /// Takes a permit, and waits for it at most `limit`. Returns whether it got one.
     pub(crate) fn acquire(&self, limit: Duration) -> bool {
         let mut permit = self.permit.lock();
-        // Who only looks is not queued and asks no clock.
+        // A call that only looks does not queue and reads no clock.
         if !limit.is_zero() {
             self.released.wait_while_for(&mut permit, |permit| !*permit, limit);
         }
@@ -52,7 +52,7 @@ impl Semaphore {
     }
 }
 
-/// Semaphores that are released together, for as long as somebody keeps them.
+/// Semaphores that are released together, each for as long as another owner keeps it.
 #[derive(Debug, Default)]
 struct Sleepers(Vec<Weak<Semaphore>>);
 
@@ -67,12 +67,12 @@ impl Sleepers {
     }
 }
 
-/// Tells calls that pause, because the server failed them, that there is another one to ask.
+/// Ends the pauses of calls that the server failed: there is another server to ask.
 #[derive(Debug, Default)]
 pub(crate) struct Moves(Mutex<Sleepers>);
 
 impl Moves {
-    /// Whoever keeps this semaphore is told.
+    /// Releases this semaphore at each move, for as long as its owner keeps it.
     pub(crate) fn heard_by(&self, sleeper: &Arc<Semaphore>) {
         self.0.lock().add(sleeper);
     }
@@ -82,18 +82,18 @@ impl Moves {
     }
 }
 
-/// A waiter's place where somebody releases its semaphore; given up when dropped.
+/// A subscription that releases a waiter's semaphore. Its drop ends it.
 pub(crate) trait Listening: Send {
-    /// Whether whatever is told from now on will be heard.
+    /// Whether all messages from now on arrive.
     fn is_confirmed(&self) -> bool;
 }
 
-/// Whether a client is shut down, which ends all its waiting for good.
+/// Whether a client is shut down: that ends all its waits for good.
 #[derive(Debug, Default)]
 pub(crate) struct Shutdown(AtomicBool);
 
 impl Shutdown {
-    /// False when it had begun before.
+    /// Begins the shutdown; false if it had begun before.
     pub(crate) fn begin(&self) -> bool {
         !self.0.swap(true, SeqCst)
     }
@@ -105,21 +105,21 @@ impl Shutdown {
     }
 }
 
-/// Listens to a channel. It is called by the thread that reads for all: it must not block, nor come back to its subscriber.
+/// Listens to a channel. The one thread that reads for all channels calls it: it must not block, nor call its subscriber.
 pub(crate) trait Ear: Send + Sync {
-    /// A message came. Whoever may publish can send one, so it is a hint, but for what a ticket is given by its name.
+    /// A message came. Any user who may publish can send one, so it is a hint, unless it gives the lock to a ticket by its name.
     fn hear(&self, payload: &[u8]);
 
-    /// Messages may have been missed until now: the subscription has just begun, or was cut.
+    /// Messages until now may be lost: the subscription has just begun, or was cut.
     fn missed(&self);
 
-    /// The server refuses the channel. What that means, if it is worth a line in the log.
+    /// The server refuses the channel. Returns what that means, if it is worth a line in the log.
     fn refused(&self) -> Option<&'static str> {
         Some("its waiters poll instead")
     }
 }
 
-/// On a channel whose listeners are counted, and nothing else. Who is given here is woken when the subscription begins.
+/// Listens to a channel only to be counted. The semaphore, if given, is released when the subscription begins.
 pub(crate) struct Deaf(pub(crate) Option<Arc<Semaphore>>);
 
 impl Ear for Deaf {
@@ -129,13 +129,13 @@ impl Ear for Deaf {
         self.0.iter().for_each(|waiter| waiter.release());
     }
 
-    /// Who may not listen there is not counted, and that is all.
+    /// A refused listener is not counted, and that is all.
     fn refused(&self) -> Option<&'static str> {
         None
     }
 }
 
-/// Whatever the reason is, its waiter has to look.
+/// Whatever the reason is, the waiter has to look.
 impl Ear for Semaphore {
     fn hear(&self, _: &[u8]) {
         self.release();
@@ -146,10 +146,9 @@ impl Ear for Semaphore {
     }
 }
 
-/// Ends the waiting of the calls that were given it, from any thread; a lock already held is not touched.
+/// Ends the waits of the calls that have this token, from any thread. A lock that is already held stays held.
 ///
-/// Once cancelled it stays so. Cancelling takes effect between commands, so at the latest one response
-/// time-out later.
+/// A cancelled token stays cancelled. A cancel takes effect between commands, so at the latest one response time-out later.
 ///
 /// ```
 /// use redlatch::{CancelToken, Error, LocalRedLock, RedLock};
@@ -166,11 +165,11 @@ impl Ear for Semaphore {
 /// # Ok::<(), Error>(())
 /// ```
 ///
-/// A call that is cancelled goes at once, and what it may have left at the server is taken back in the background. So a lock that is given to
-/// it just then is free again within milliseconds, or 1.5 s later if that cannot be done so soon.
+/// A cancelled call returns at once, and the client takes back in the background what the call left at the server. If the lock is given to
+/// the call just then, it is free again within milliseconds, or 1.5 s later if the client cannot release it so soon.
 ///
-/// It has no deadline: each call has its own [`wait`](crate::Terms::wait), and a [`MultiLock`](crate::MultiLock) has one for
-/// all members. Several calls under one deadline get what is left of it:
+/// A token has no deadline. Each call has its own [`wait`](crate::Terms::wait), and a [`MultiLock`](crate::MultiLock) has one for all
+/// members. For several calls under one deadline give each the time that is left:
 ///
 /// ```
 /// use redlatch::{CancelToken, LocalRedLock, RedLockExt};

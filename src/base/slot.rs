@@ -3,7 +3,7 @@
 use crc::{CRC_16_XMODEM, Crc};
 use once_cell::sync::OnceCell;
 
-/// How many there are.
+/// The number of slots.
 pub(crate) const SLOTS: u16 = 16_384;
 
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
@@ -13,19 +13,19 @@ pub(crate) fn slot_of(key: impl AsRef<[u8]>) -> u16 {
     CRC.checksum(hashed(key.as_ref())) % SLOTS
 }
 
-/// Whether a part of a key says its slot.
+/// Whether a part of the key, its tag, decides its slot.
 pub(crate) fn has_tag(key: &str) -> bool {
     tag_in(key.as_bytes()).is_some()
 }
 
-/// What is between the first `{` and the next `}`, unless that is nothing.
+/// The text between the first `{` and the next `}`, unless it is empty.
 fn tag_in(key: &[u8]) -> Option<&[u8]> {
     let behind = key.splitn(2, |byte| *byte == b'{').nth(1)?;
     let tag = &behind[..behind.iter().position(|byte| *byte == b'}')?];
     (!tag.is_empty()).then_some(tag)
 }
 
-/// What of a key says its slot.
+/// The part of a key that decides its slot.
 fn hashed(key: &[u8]) -> &[u8] {
     tag_in(key).unwrap_or(key)
 }
@@ -36,7 +36,7 @@ pub(crate) fn tag_of(slot: u16) -> &'static str {
     &TAGS.get_or_init(tags)[usize::from(slot % SLOTS)]
 }
 
-/// The first number in hexadecimal that is in each slot. The last is found among the first 160,000 or so.
+/// For each slot the first hexadecimal number in it. The last one is among the first 160,000 or so.
 fn tags() -> Vec<String> {
     let mut tags = vec![String::new(); usize::from(SLOTS)];
     let mut missing = tags.len();
@@ -57,7 +57,7 @@ fn tags() -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// By the cluster specification, and by `CLUSTER KEYSLOT` of Redis 7.0.15.
+    /// Expected values: the cluster specification, and `CLUSTER KEYSLOT` of Redis 7.0.15.
     #[test]
     fn slots_are_those_of_servers() {
         let known = [("123456789", 12_739), ("foo", 12_182), ("", 0), ("a{foo}b", 12_182), ("{}foo", 9_500)];

@@ -23,7 +23,7 @@ pub struct Stats {
     pub waiters: usize,
     /// Outermost acquires that succeeded.
     pub acquires: u64,
-    /// Of these, those that took a lock over from another thread of this process, without a word to the server.
+    /// Of these: acquires that took a lock over from another thread of this process, without a command to the server.
     pub passes: u64,
     /// Calls that found their lock busy, each counted once.
     pub contended: u64,
@@ -39,12 +39,12 @@ pub struct Stats {
     pub lost: u64,
     /// Connections made in place of one that was dropped, because it broke or its server had become read-only.
     pub reconnects: u64,
-    /// The smallest share of its lease that a hold had left when its renewal was confirmed, from 0 to 1, in this minute and
-    /// the one before. Well is about 2/3. Alert below 1/3: renewals are late then, because the server, the network or this
-    /// machine is overloaded. `None` if nothing was renewed for so long.
+    /// The smallest share of its lease, 0 to 1, that a hold had left when its renewal was confirmed, in this minute and the one before. A
+    /// healthy value is about 2/3. Alert below 1/3: renewals are late then, because the server, the network or this machine is overloaded.
+    /// `None` if nothing was renewed in that time.
     pub smallest_renewal_margin: Option<f64>,
-    /// How long the server has been out of reach, as far as anyone tried; `None` when its last answer was good. A caller who
-    /// waited for less than a response time-out learned nothing of the server, so his failure does not count.
+    /// How long the server has been out of reach, as far as calls tried; `None` if its last answer was good. The failure of a call that
+    /// waited for less than a response time-out does not count: it says nothing about the server.
     pub outage: Option<Duration>,
 }
 
@@ -62,11 +62,11 @@ pub(crate) struct Counters {
     pub(crate) reconnects: Counter,
     waiters: AtomicUsize,
     margins: Mutex<Margins>,
-    /// A bit for each server at which renewals fail; of more than 64 some share theirs.
+    /// One bit for each server at which renewals fail: server modulo 64.
     failing: AtomicU64,
 }
 
-/// The smallest margin of each of two minutes: a minimum for ever would tell of one bad moment until the program ends.
+/// The smallest margin of this minute and the one before. A minimum for ever would show one bad moment until the program ends.
 #[derive(Debug, Default)]
 struct Margins {
     minute: u64,
@@ -133,12 +133,12 @@ impl Counters {
         margins.this = Some(margins.this.map_or(share, |least| least.min(share)));
     }
 
-    /// A renewal failed at a server; whether it is the first since one was confirmed there.
+    /// A renewal failed at a server. Returns whether it is the first since a renewal was confirmed there.
     pub(crate) fn renewals_fail(&self, server: usize) -> bool {
         self.failing.fetch_or(bit(server), Relaxed) & bit(server) == 0
     }
 
-    /// A renewal was confirmed at a server; whether it is the first since one failed there.
+    /// A renewal was confirmed at a server. Returns whether it is the first since a renewal failed there.
     pub(crate) fn renewals_recover(&self, server: impl FnOnce() -> usize) -> bool {
         if self.failing.load(Relaxed) == 0 {
             return false;

@@ -11,18 +11,18 @@ use std::time::Duration;
 pub(crate) struct Stop<'a> {
     pub(crate) clock: &'a Clock,
     pub(crate) resource: &'a str,
-    /// The caller's; `None` waits for ever.
+    /// The caller's deadline; `None` waits for ever.
     pub(crate) deadline: Option<Moment>,
     pub(crate) token: Option<&'a CancelToken>,
     shutdown: &'a Shutdown,
     semaphore: Option<&'a Arc<Semaphore>>,
 }
 
-/// How long a call without a bound of its own takes at least that fails in an outage.
+/// The least time that a call without a deadline takes if it fails in an outage.
 const LEAST_IN_OUTAGE: Duration = Duration::from_millis(100);
 
 impl<'a> Stop<'a> {
-    /// Only by a shutdown.
+    /// Stopped by a shutdown alone.
     pub(crate) fn new(clock: &'a Clock, shutdown: &'a Shutdown, resource: &'a str) -> Self {
         Self { clock, resource, deadline: None, token: None, shutdown, semaphore: None }
     }
@@ -35,7 +35,7 @@ impl<'a> Stop<'a> {
         Self { token, ..self }
     }
 
-    /// Sleeps end early when the semaphore is released, which the token does too.
+    /// A release of the semaphore ends sleeps early. The token releases it, too.
     pub(crate) fn woken_by(self, semaphore: &'a Arc<Semaphore>) -> Self {
         if let Some(token) = self.token {
             token.wake(semaphore);
@@ -64,8 +64,8 @@ impl<'a> Stop<'a> {
         left.map_or(cap, |left| left.min(cap))
     }
 
-    /// A call without a deadline that failed with an outage takes [`LEAST_IN_OUTAGE`], counted from `since`: a program
-    /// that calls again for as long as the error is retryable would do nothing else.
+    /// A call without a deadline that failed in an outage takes [`LEAST_IN_OUTAGE`] from `since`. Else a program that repeats retryable
+    /// calls would spin.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -81,7 +81,7 @@ impl<'a> Stop<'a> {
         Ok(())
     }
 
-    /// What the call can sleep on, wherever it is: its token wakes it there, and so does whoever ends all waiting.
+    /// A semaphore for the call's sleeps. The token releases it, and so does a shutdown.
     pub(crate) fn bed(&self) -> Arc<Semaphore> {
         self.semaphore.map_or_else(|| self.own_bed(), Arc::clone)
     }
@@ -94,21 +94,21 @@ impl<'a> Stop<'a> {
         bed
     }
 
-    /// What wakes the call when it is released, for as long as it is kept.
+    /// A semaphore that wakes the call, for as long as its owner keeps it.
     pub(crate) fn ear(&self) -> Arc<Semaphore> {
         self.semaphore.map_or_else(Arc::default, |semaphore| Arc::new(Semaphore::relay(semaphore)))
     }
 
-    /// Sleeps for so long, and less when the call is woken, or one that nothing else could wake by its ear.
+    /// Sleeps for `span` on the call's semaphore, or on `ear` if the call has none. A wake ends the sleep early.
     pub(crate) fn pause(&self, span: Duration, ear: &Semaphore) {
         self.semaphore.map_or(ear, |semaphore| semaphore).acquire(span);
     }
 
-    /// Sleeps for so long, and less when the call is woken.
+    /// Sleeps for `span`. A wake of the call ends the sleep early.
     pub(crate) fn rest(&self, span: Duration) {
         match self.semaphore {
             Some(semaphore) => drop(semaphore.acquire(span)),
-            // A release, a try or a look of its own: nobody could wake it.
+            // A release, a try or a look: nothing could wake it.
             None => thread::sleep(span),
         }
     }

@@ -1,7 +1,7 @@
-//! What threads share and wait on, and the time they wait by, named in one place.
+//! The locks, condition variables and clock of threads, named in one place.
 //!
-//! tests/interleavings compiles the files that take it from here over a `sync` of its own, which runs them on a
-//! scheduler that tries orders on purpose. Counters that only hand out numbers stay with `std`.
+//! tests/interleavings compiles the files that use this module over a `sync` of its own: a scheduler that tries thread orders. Counters
+//! that only hand out numbers use `std`.
 
 pub(crate) use crossbeam_channel::{Receiver, Sender, unbounded};
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -9,7 +9,7 @@ pub(crate) use std::sync::atomic;
 pub(crate) use std::thread;
 pub(crate) use std::thread_local;
 
-/// The time since boot. It goes on while the machine is suspended, where the system has such a clock.
+/// The time since boot. It counts suspended time too, if the system has such a clock.
 pub(crate) fn boot_nanos() -> u64 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;

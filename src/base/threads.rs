@@ -1,8 +1,8 @@
-//! The threads that go on in the background. Each has a name, by which a debugger or `top` tells whose it is.
+//! Background threads. Each has a name, which a debugger or `top` shows.
 
 use crate::base::sync::thread;
 
-/// Starts a thread that nobody joins: what it runs ends by itself when its owner is closed.
+/// Starts a thread that is never joined: it ends by itself when its owner is closed.
 ///
 /// # Errors
 /// When the system has no more threads to give.

@@ -1,4 +1,4 @@
-//! Time: a clock that counts suspend, points on it, and the one type that turns a `Duration` into a lease.
+//! Time: a clock that counts suspended time, its moments, and the only type that turns a `Duration` into a lease.
 
 use crate::base::error::{Error, Result};
 use crate::base::mutant::{self, Mutant};
@@ -30,7 +30,7 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Where the time comes from. In tests it is set by hand, so that lease arithmetic needs no sleeping.
+/// The source of time. Tests set it by hand, so that lease arithmetic needs no sleep.
 #[derive(Debug, Clone)]
 pub(crate) enum Clock {
     /// `CLOCK_BOOTTIME`: monotonic, and it goes on while the machine is suspended, as the server's clock does.
@@ -51,8 +51,8 @@ impl Clock {
 
 /// How long the server keeps a lock without news of its holder, in whole milliseconds.
 ///
-/// The bounds are checked before anything is written: `PEXPIRE 0` deletes the key while the script still
-/// answers "acquired", and a lease the server cannot parse leaves a lock without TTL.
+/// The bounds are checked before anything is sent. `PEXPIRE 0` would delete the key while the script still answers "acquired". A lease that
+/// the server cannot parse would leave a lock without TTL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Lease(u64);
 
@@ -73,7 +73,7 @@ impl Lease {
         Self(whole_millis(span.clamp(Self::MIN, Self::MAX)))
     }
 
-    /// For constants, which are inside the bounds.
+    /// For constants inside the bounds.
     pub(crate) const fn of_millis(millis: u64) -> Self {
         Self(millis)
     }
@@ -86,8 +86,8 @@ impl Lease {
         self.0
     }
 
-    /// How long a holder may believe in this lease, from the moment before its command was sent:
-    /// the lease less 1 % and 2 ms, for the drift of two clocks and the rounding of the server's.
+    /// How long a holder may believe in this lease, from before its command was sent: lease - 1 % - 2 ms, for the drift of two clocks and
+    /// the server's rounding.
     pub(crate) fn validity(self) -> Duration {
         if self.0 == 0 && mutant::is(Mutant::LeaseZero) {
             return Self::MIN;

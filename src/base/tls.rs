@@ -1,7 +1,7 @@
-//! TLS: whom to trust, and as whom to come.
+//! TLS: which authorities to trust, and which certificate to show.
 //!
-//! The cryptography is ring's, by configuration: nothing is installed for the process, where it would stand in the way of what
-//! the program chooses for itself.
+//! The cryptography is ring's, set in each configuration. A provider installed for the process would get in the way of the program's
+//! choice.
 
 use crate::base::error::{Error, Result};
 use rustls::client::WebPkiServerVerifier;
@@ -15,19 +15,17 @@ use rustls::{
 use std::fmt;
 use std::sync::Arc;
 
-/// How a client whose URL begins with `rediss` makes sure who its servers are, and shows who it is (feature `tls`).
+/// How a client whose URL begins with `rediss` verifies its servers and identifies itself (feature `tls`).
 ///
-/// Without any of this such a client trusts the authorities that the system trusts, asks for a certificate of the host in
-/// the URL, or of the host by which a sentinel or a cluster names a node, and shows none of its own. Certificates are always
-/// checked: there is no way to switch that off.
+/// By default the client trusts the system's authorities and shows no certificate of its own. It asks for a certificate of the host in the
+/// URL, or of the host by which a sentinel or a cluster names a node. Certificates are always checked: there is no way to switch that off.
 ///
-/// So each server's certificate names the host by which clients find it. Sentinels and clusters name addresses unless they are
-/// told otherwise (`resolve-hostnames` and `announce-hostnames`; `cluster-announce-hostname` and
-/// `cluster-preferred-endpoint-type`): then the certificates name addresses too, or one name that all of them share is given to
-/// [`server_name`](Self::server_name). Where [`map_address`](crate::ClientBuilder::map_address) leads elsewhere, they name where
-/// it leads. One that does not is told with the address of its server.
+/// So each server's certificate names the host by which clients find it. Sentinels and clusters name addresses unless they are configured
+/// otherwise (`resolve-hostnames` and `announce-hostnames`; `cluster-announce-hostname` and `cluster-preferred-endpoint-type`). Then the
+/// certificates name addresses too, or all share one name, given to [`server_name`](Self::server_name). With
+/// [`map_address`](crate::ClientBuilder::map_address) they name the mapped host. An error about a certificate names its server's address.
 ///
-/// Certificates and keys are PEM, read once, when the client is built. Its `Debug` shows none of it.
+/// Certificates and keys are PEM. They are read once, when the client is built. `Debug` shows none of them.
 ///
 /// ```no_run
 /// use redlatch::{Client, Tls};
@@ -54,26 +52,26 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// The authorities of the system, no certificate of its own.
+    /// Trusts the authorities of the system, and shows no certificate of its own.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Trusts the certificates in this PEM text, and no longer those of the system. May be given more than once.
+    /// Trusts the certificates in this PEM text instead of the system's. May be called more than once.
     pub fn ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.authorities.push(pem.into());
         self
     }
 
-    /// Shows a certificate to servers that ask for one (`tls-auth-clients`, which is on by default): its chain, the own one
-    /// first, and its key, not encrypted, both PEM.
+    /// Shows a certificate to servers that ask for one (`tls-auth-clients`, on by default). Both are PEM: the chain, with the client's own
+    /// certificate first, and its key, not encrypted.
     pub fn client_certificate(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.own = Some((chain.into(), key.into()));
         self
     }
 
-    /// Asks for a certificate of this name, a host's or an IP address, wherever it connects: for those whose certificates
-    /// name another host than the one by which they are reached, or than sentinels and clusters name.
+    /// Asks each server for a certificate of this name, a host's or an IP address. For certificates that name another host than the one to
+    /// which the client connects, or that sentinels and clusters name.
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -85,7 +83,7 @@ impl Tls {
         let provider = Arc::new(ring::default_provider());
         let verifier = Wording(self.verifier(&provider)?);
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        // What is called so is that a verifier of one's own is set: this one asks the usual one, and words what it says.
+        // `dangerous` is the name for any verifier of our own. This one asks the usual one, and words its error.
         let builder = builder.map_err(wrong)?.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
         let config = match &self.own {
             None => builder.with_no_client_auth(),
@@ -126,7 +124,7 @@ fn certificates(pem: &[u8], given: &str) -> Result<Vec<CertificateDer<'static>>>
         Error::config(format!("Tls::{given} was given {why}: {right}"))
     };
     let all = CertificateDer::pem_slice_iter(pem).collect::<std::result::Result<Vec<_>, _>>();
-    // The parser shows the line that it does not understand, in which there may be a key.
+    // The parser's error shows the line, which may be part of a key.
     match all.map_err(|_| what("what is not understood"))? {
         none if none.is_empty() => Err(what("no certificate")),
         some => Ok(some),
@@ -148,7 +146,7 @@ fn server_name(name: &str) -> Result<ServerName<'static>> {
     ServerName::try_from(name.to_owned()).map_err(|_| Error::config(what))
 }
 
-/// What the URLs ask for, and what the program says to that.
+/// The demands of the URLs, and the program's TLS settings.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wanted {
     pub(crate) is_sealed: bool,
@@ -157,7 +155,7 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     /// # Errors
-    /// `Config` for settings that do not work, or that would not be used: who gives them thinks that it is encrypted.
+    /// `Config` for settings that do not work, or that no URL would use: the caller believes that the connection is encrypted.
     pub(crate) fn connector(&self) -> Result<Option<Connector>> {
         match (&self.settings, self.is_sealed) {
             (Some(_), false) => Err(Error::config("TLS settings are given for a URL without TLS: write rediss://")),
@@ -167,7 +165,7 @@ impl Wanted {
     }
 }
 
-/// What each connection is made with.
+/// The TLS settings of each connection.
 #[derive(Clone)]
 pub(crate) struct Connector {
     config: Arc<ClientConfig>,
@@ -181,10 +179,10 @@ impl fmt::Debug for Connector {
 }
 
 impl Connector {
-    /// A session that has not begun.
+    /// A new session.
     ///
     /// # Errors
-    /// When the host is none that a certificate could name.
+    /// If no certificate could name this host.
     pub(crate) fn session(&self, host: &str) -> std::result::Result<ClientConnection, rustls::Error> {
         let unfit = "no certificate could name this host as it is written: give its name by Tls::server_name";
         let of_host = || ServerName::try_from(host.to_owned()).map_err(|_| rustls::Error::General(unfit.to_owned()));
@@ -193,11 +191,11 @@ impl Connector {
     }
 }
 
-/// The usual verifier, which does not tell a certificate that signed itself from one of an authority that nobody knows.
+/// The usual verifier, which reports a self-signed certificate and an unknown authority alike. This one tells them apart.
 #[derive(Debug)]
 struct Wording(Arc<WebPkiServerVerifier>);
 
-/// It is its own authority, and not among those that are trusted.
+/// The error for a certificate that is its own authority, and not a trusted one.
 #[derive(Debug)]
 pub(crate) struct SignedItself;
 

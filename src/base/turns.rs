@@ -1,4 +1,4 @@
-//! Turns at what only so many threads may use at once.
+//! Turns at a resource that only a limited number of threads may use at once.
 
 use crate::base::signal::Semaphore;
 use crate::base::stop::Stop;
@@ -7,25 +7,25 @@ use crate::base::time::{Clock, Moment};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// So many turns at a time, given in order of arrival.
+/// A number of turns, given in order of arrival.
 ///
-/// A turn that ends is handed to the thread that has waited longest, under the lock that all who come take. A pool alone gives what
-/// comes back to whoever asks next: that is a thread that runs, and the one that it wakes finds nothing and goes to the end of the line.
+/// A turn that ends goes to the thread that has waited longest, under the lock that all newcomers take. A pool alone gives a returned
+/// connection to the next thread that asks, which is a running one. The thread that it wakes finds nothing and goes to the end of the line.
 #[derive(Debug)]
 pub(crate) struct Turns {
     clock: Clock,
     state: Mutex<State>,
 }
 
-/// Nobody is in line while a turn is free.
+/// Invariant: while a turn is free, both lines are empty.
 #[derive(Debug)]
 struct State {
     free: u32,
-    /// Each thread by what it sleeps on.
+    /// The semaphore of each waiting thread.
     lines: [VecDeque<Arc<Semaphore>>; 2],
 }
 
-/// In which line a thread waits. The lines have their turns one after the other.
+/// The line of a thread. Threads in the second line get a turn only if the first is empty.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Rank {
     First,
@@ -41,7 +41,7 @@ impl Turns {
         Self { clock, state: Mutex::new(State { free: count, lines: Default::default() }) }
     }
 
-    /// Waits for a turn, until then or until the call that it is for is stopped. Without a turn the thread has left the line.
+    /// Waits for a turn, until `until` or until the call is stopped. With `None` the thread has left the line.
     pub(crate) fn take(&self, rank: Rank, until: Moment, stop: Option<&Stop<'_>>) -> Option<Turn<'_>> {
         let place = {
             let mut state = self.state.lock();
@@ -57,7 +57,7 @@ impl Turns {
             let left = until.since(self.clock.now());
             place.acquire(left);
             let is_over = left.is_zero() || stop.is_some_and(|stop| stop.check().is_err());
-            // Whatever woke it: who is not in line any more was given a turn.
+            // Whatever woke this thread: if it is not in line any more, a turn was given to it.
             if !self.is_in_line(rank, &place, is_over) {
                 return Some(Turn(self));
             }
@@ -73,7 +73,7 @@ impl Turns {
         self.state.lock().lines.iter().map(VecDeque::len).sum()
     }
 
-    /// Whether a place is still in line; it is taken out if its thread `leaves`.
+    /// Whether a place is still in line. If its thread `leaves`, takes it out.
     fn is_in_line(&self, rank: Rank, place: &Arc<Semaphore>, leaves: bool) -> bool {
         let line = &mut self.state.lock().lines[rank as usize];
         let at = line.iter().position(|other| Arc::ptr_eq(other, place));
@@ -85,7 +85,7 @@ impl Turns {
 }
 
 impl State {
-    /// Gives a turn that ended to the next in line.
+    /// Gives a turn that ended to the next in line, and returns its semaphore.
     fn pass_on(&mut self) -> Option<Arc<Semaphore>> {
         let next = self.lines.iter_mut().find_map(VecDeque::pop_front);
         if next.is_none() {

@@ -1,7 +1,7 @@
-//! What a server answers to a caller's own command.
+//! The answer of a server to a caller's own command.
 
-/// The answer to a [`Command`](crate::Command). Beyond 2^53 an integer is not exact, and next to 2^63 it may even be negative: it has been
-/// a number of the server's Lua.
+/// The answer to a [`Command`](crate::Command). Integers pass through the server's Lua: beyond 2^53 they are not exact, and next to 2^63
+/// even the sign may be wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Value {
@@ -13,7 +13,7 @@ pub enum Value {
     Bytes(Vec<u8>),
     /// Several, as of `MGET`.
     Array(Vec<Value>),
-    /// An error in the place of one of several, as modules have it. Where it is the whole answer the command failed.
+    /// An error as one element of an array, as modules answer. If the whole answer is an error, the command failed.
     Error(String),
 }
 
@@ -24,7 +24,7 @@ impl Value {
         if let Self::Integer(number) = self { Some(*number) } else { None }
     }
 
-    /// The bytes as text, if they are one.
+    /// The bytes as text, if they are UTF-8.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         if let Self::Bytes(bytes) = self { std::str::from_utf8(bytes).ok() } else { None }

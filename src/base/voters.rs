@@ -1,10 +1,10 @@
-//! Which server process each node of a quorum is: one that is two nodes would vote twice.
+//! Which server process each node of a quorum is: a process that is two nodes would vote twice.
 
 use crate::base::sync::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a node was when it was connected to last.
+/// The process that a node was at its last connection.
 #[derive(Debug)]
 struct Voter {
     run_id: String,
@@ -32,12 +32,12 @@ pub(crate) struct Vote {
 }
 
 impl Vote {
-    /// Enters which process the node is. A restart, a failover or a moved address makes it another one, and what the node
-    /// was before is forgotten.
+    /// Enters the process that the node is. After a restart, a failover or a moved address it is another one, and the earlier one is
+    /// forgotten.
     ///
     /// # Errors
-    /// The address of the other node that is this process. The node that is refused has no process then, so that two
-    /// nodes whose addresses were swapped are both let in once both have connected anew.
+    /// The address of the other node that is the same process. The refused node then has no process: if the addresses of two nodes were
+    /// swapped, both are let in once both have connected anew.
     pub(crate) fn cast(&self, run_id: &str, address: &str) -> Result<(), String> {
         if !names_a_process(run_id) {
             return Ok(());
@@ -52,7 +52,7 @@ impl Vote {
     }
 }
 
-/// Whether it can be a random id: a service that shows the same to all, as zeros, names no process by it.
+/// Whether this can be a random id. A service that shows all clients the same id, such as zeros, names no process by it.
 fn names_a_process(run_id: &str) -> bool {
     let first = run_id.chars().next();
     run_id.len() >= 16 && run_id.chars().any(|digit| Some(digit) != first)

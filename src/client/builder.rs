@@ -17,12 +17,11 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The settings of a [`Client`], or of another thing that is made of servers; they are checked together when it is
-/// built.
+/// The settings of a [`Client`], or of another type with servers. `build` checks them together.
 #[must_use]
 pub struct ClientBuilder<T = Client> {
     pub(crate) urls: Vec<String>,
-    /// Beside the one URL of a client.
+    /// The other nodes beside the client's URL.
     replicas: Option<Vec<String>>,
     pub(crate) settings: Settings,
     pub(crate) on_lost: Option<Callback>,
@@ -36,7 +35,7 @@ impl<T> ClientBuilder<T> {
         Self { urls, replicas: None, settings: Settings::default(), on_lost: None, makes: PhantomData }
     }
 
-    /// What the schemes of all URLs say together; they are those of the same servers without TLS after that.
+    /// Reads from the schemes whether all URLs ask for TLS, and replaces them by the schemes of the same servers without TLS.
     ///
     /// # Errors
     /// `Config` when some ask for TLS and others do not.
@@ -59,19 +58,19 @@ impl<T> ClientBuilder<T> {
         Ok(())
     }
 
-    /// Whether the first connection to each server asks whether the user may do all that locks need, in the handshake's round trip and
-    /// without writing anything. Default: it does. What is missing is logged once, and told by each call that is refused, as the
-    /// words for `ACL SETUSER` that grant it. The lock that it asks for has the [key prefix](Self::key_prefix) and a name that nobody
-    /// else has: for a user whose rules are for names rather than for a prefix, and a client that has none, it is to be switched off.
+    /// Whether the first connection to each server tests the user's permissions for all that locks need. The test is part of the
+    /// handshake's round trip and writes nothing. Default: on. Missing permissions are logged once, as the words for `ACL SETUSER` that
+    /// grant them, and each refused call tells them. The test uses a lock with the [key prefix](Self::key_prefix) and a name that no other
+    /// client has. If the user's rules allow names rather than a prefix, and the client has no prefix, switch the test off.
     pub fn self_test(mut self, on: bool) -> Self {
         self.settings.skips_self_test = !on;
         self
     }
 
-    /// The client asks this callback for user and password, or a token in place of the password, whenever it makes a connection.
-    /// The URL has none then. So credentials may change, or expire, while the client runs. A connection that is open stays logged in.
+    /// The client asks this callback for user and password, or a token in place of the password, for each new connection. The URL has none
+    /// then. So credentials may change, or expire, while the client runs. An open connection stays logged in.
     ///
-    /// While the server refuses what the callback gave (`WRONGPASS`, `NOAUTH`), calls repeat the login:
+    /// While the server refuses the callback's credentials (`WRONGPASS`, `NOAUTH`), calls repeat the login:
     ///
     /// | call | for how long |
     /// | --- | --- |
@@ -81,17 +80,18 @@ impl<T> ClientBuilder<T> {
     /// | every other | `outage_budget`, from the first refusal that the client met |
     /// | [`Client::ping`], [`Client::shutdown`], a guard that is dropped | not at all |
     ///
-    /// Then the call returns [`Refused`](Error::Refused), which [is retryable](Error::is_retryable). So the source of the callback
-    /// may learn a new password some seconds after the server, and no call fails. Renewals go on until the lease ends.
-    /// Each refusal doubles a pause from 20 to 500 ms, after which one thread of the client logs in at that server. A user who is
-    /// deleted or disabled is refused in the same way. A password in the URL is different: a call that it fails for ends at once.
+    /// Then the call returns [`Refused`](Error::Refused), which [is retryable](Error::is_retryable). So the callback may learn a new
+    /// password some seconds after the server, and no call fails. Renewals go on until the lease ends. Each refusal doubles a pause from 20
+    /// to 500 ms; after it one thread of the client logs in at that server. A deleted or disabled user is refused in the same way. A wrong
+    /// password in the URL is different: the call ends at once.
     ///
-    /// If the callback fails, its error is told as [`Unavailable`](Error::Unavailable), and it is asked again as a server would be
-    /// that is out of reach. The callback may block: it runs on a thread of its own, one call of it at a time, and all that connect
-    /// meanwhile share its answer. A connection waits for it within [`connect_timeout`](Self::connect_timeout), and a call no longer
-    /// than its own time; then it ends as at a server that does not answer. An answer that comes later is kept for the next
-    /// connection, for 10 s. While the callback blocks no connection is made, and holds whose connection broke are lost when their
-    /// lease ends: so give what it asks a time-out. It must use no lock of this client. Sentinels are not logged in to by it.
+    /// If the callback fails, its error becomes [`Unavailable`](Error::Unavailable), and the client asks it again as it does a server that
+    /// is out of reach. The callback may block: it runs on a thread of its own, one call at a time, and all that connect meanwhile share
+    /// its answer. A connection waits for it within [`connect_timeout`](Self::connect_timeout), and a call no longer than its own time;
+    /// then the call ends as at a server that does not answer. A later answer is kept for the next connection, for 10 s.
+    ///
+    /// While the callback blocks, no connection is made, and holds with a broken connection are lost when their lease ends: so set a
+    /// time-out inside it. It must use no lock of this client. The client does not use it to log in to sentinels.
     ///
     /// ```no_run
     /// use redlatch::{Client, Credentials};
@@ -109,9 +109,8 @@ impl<T> ClientBuilder<T> {
         self
     }
 
-    /// How servers are known, and who this client is, for URLs that ask for TLS: `rediss://`, `rediss+sentinel://` or
-    /// `rediss+cluster://`. Default: the authorities of the system, no certificate of its own. The time to connect holds for
-    /// the handshake, too.
+    /// TLS settings for `rediss://`, `rediss+sentinel://` and `rediss+cluster://`: how to verify servers, and which certificate to show.
+    /// Default: the system's authorities, and no certificate of its own. The connect time-out includes the handshake.
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn tls(mut self, tls: Tls) -> Self {
@@ -119,7 +118,7 @@ impl<T> ClientBuilder<T> {
         self
     }
 
-    /// The lease of a lock for which none is given; it is renewed every third of it. Default 30 s, at least 100 ms.
+    /// The lease of a lock without an explicit one; it is renewed every third of it. Default 30 s, at least 100 ms.
     pub fn watchdog_timeout(mut self, lease: Duration) -> Self {
         self.settings.watchdog_timeout = Some(lease);
         self
@@ -137,17 +136,16 @@ impl<T> ClientBuilder<T> {
         self
     }
 
-    /// How many connections calls may use at once, 1 to 10,000, at each server that has locks. Default 8. Renewals and messages have
+    /// How many connections calls may use at once, at each server that has locks: 1 to 10,000. Default 8. Renewals and messages have
     /// connections of their own.
     ///
-    /// A call has a connection from its command to the answer, not while it waits for a lock and not while it holds one. If all
-    /// are in use, calls wait in order of arrival, and releases before all others. A call that has had none when its time is over, or
-    /// within the [`outage_budget`](Self::outage_budget), ends with [`Error::Unavailable`], which names the
-    /// pool. At least 25 ms are waited.
+    /// A call has a connection from its command to the answer, not while it waits for a lock and not while it holds one. If all are in use,
+    /// calls wait in order of arrival, and releases before all others. A call that got none within its time, or within the
+    /// [`outage_budget`](Self::outage_budget), ends with [`Error::Unavailable`], which names the pool. It waits at least 25 ms.
     ///
-    /// A call waits in line for about (threads that call at once / connections) x (time of one command). At a server nearby it executes
-    /// one script at a time, so more connections shorten no line. At a server far away each command takes a round trip, in which its
-    /// connection is of no use to others: take as many as threads that call at once. `docs/performance.md` has figures.
+    /// A call waits in line for about (threads that call at once / connections) x (time of one command). A server nearby executes one
+    /// script at a time, so more connections shorten no line. For a server far away each command keeps its connection for a round trip:
+    /// take as many connections as threads that call at once. `docs/performance.md` has figures.
     pub fn pool_size(mut self, connections: u32) -> Self {
         self.settings.pool_size = Some(connections);
         self
@@ -166,40 +164,39 @@ impl<T> ClientBuilder<T> {
         self
     }
 
-    /// How long an unreachable server is ridden out by calls without a deadline of their own, counted from the
-    /// first attempt that failed in this outage, before [`Error::Unavailable`]. Default 10 s.
+    /// For how long calls without a deadline repeat their attempts at an unreachable server, before [`Error::Unavailable`]. It counts from
+    /// the first attempt that failed in this outage. Default 10 s.
     pub fn outage_budget(mut self, budget: Duration) -> Self {
         self.settings.outage_budget = Some(budget);
         self
     }
 
-    /// A waiter looks at the lock at least this often, whatever it was told; at least 10 ms. Default 5 s. Who is queued behind others looks
-    /// each 1.5 s besides.
+    /// A waiter asks for the lock at least this often, even without a message; at least 10 ms. Default 5 s. A waiter with others before it
+    /// in the queue asks each 1.5 s besides.
     pub fn poll_cap(mut self, cap: Duration) -> Self {
         self.settings.poll_cap = Some(cap);
         self
     }
 
-    /// Whether inner levels are told to the server. Default [`Reentry::Mirrored`].
+    /// Whether inner levels are written at the server. Default [`Reentry::Mirrored`].
     pub fn reentry(mut self, reentry: Reentry) -> Self {
         self.settings.reentry = reentry;
         self
     }
 
-    /// How locks are passed on in memory between threads of this process. Default [`HandOff::default`].
+    /// How threads of this process pass locks on in memory. Default [`HandOff::default`].
     pub fn hand_off(mut self, hand_off: HandOff) -> Self {
         self.settings.hand_off = hand_off;
         self
     }
 
-    /// How long a lock may be held under the watchdog: no renewal is made whose lease would end later than that, so
-    /// the hold is lost with [`LossCause::Overheld`](crate::LossCause::Overheld), before the cap by a third of the
-    /// watchdog's lease and the margin of [`is_valid`](crate::Hold::is_valid) at most. At least the watchdog's lease.
-    /// Default: no cap.
+    /// How long a lock may be held under the watchdog. At least the watchdog's lease. Default: no cap. The watchdog makes no renewal whose
+    /// lease would end after the cap. So the hold is lost with [`LossCause::Overheld`](crate::LossCause::Overheld) before the cap: by a
+    /// third of the watchdog's lease and the margin of [`is_valid`](crate::Hold::is_valid) at most.
     ///
-    /// It counts for each hold: who takes a lock over in memory from another thread has all of it. It frees what a stuck
-    /// thread would keep for ever. An explicit lease, [`Hold::extend`](crate::Hold::extend) and
-    /// what an inner level asks for, when it is taken, are not capped: each is one acquire's own wish.
+    /// The cap counts for each hold: a thread that takes a lock over in memory has all of it. It frees what a stuck thread would keep for
+    /// ever. An explicit lease, [`Hold::extend`](crate::Hold::extend) and the lease that an inner level asks for are not capped: each is
+    /// one acquire's own wish.
     ///
     /// ```
     /// use redlatch::Client;
@@ -215,8 +212,8 @@ impl<T> ClientBuilder<T> {
         self
     }
 
-    /// Strict mode, or loss quarantine: after the server lost its data (a restart, a failover, FLUSHALL), no lock is
-    /// granted for one `watchdog_timeout`, until every hold that it forgot is over. Default off.
+    /// Strict mode, or loss quarantine. After the server lost its data (a restart, a failover, FLUSHALL), no lock is granted for one
+    /// `watchdog_timeout`: until every hold that the server forgot is over. Default off.
     ///
     /// It closes the gap in which a server that forgot a lock grants it a second time. Its price:
     /// - one GET in each acquire, and one INFO in each connection's handshake;
@@ -224,14 +221,14 @@ impl<T> ClientBuilder<T> {
     /// - a lease, also one by [`Hold::extend`](crate::Hold::extend), is at most `watchdog_timeout`;
     /// - a key without TTL, `redlatch:epoch` after the prefix. The user needs access to it, GET, SET and INFO.
     ///
-    /// It works among clients that are all strict and have the same `watchdog_timeout`. The first of them writes its own
-    /// at the server. A client with another one gets no lock there: its call is refused with code `MISMATCH`, and the
-    /// text names both. `build` asks no server and finds no such client, so let all programs read one value. To change
-    /// it, stop all clients, delete `redlatch:epoch`, and start them.
+    /// It works only if all clients are strict and have the same `watchdog_timeout`. The first client writes its time-out at the server. A
+    /// client with another one gets no lock there: its call is refused with code `MISMATCH`, and the text names both. `build` asks no
+    /// server and finds no such client, so let all programs read one value. To change it, stop all clients, delete `redlatch:epoch`, and
+    /// start them.
     ///
-    /// A client that is not strict, or Redisson, takes locks during the quarantine too. Strict mode cannot see the loss of
-    /// single keys, by eviction or DEL, nor what a master granted that was not replicated and whose clients it still answers:
-    /// see [`sync_replicas`](Self::sync_replicas).
+    /// A client that is not strict, or Redisson, takes locks during the quarantine too. Strict mode cannot see the loss of single keys, by
+    /// eviction or DEL. Nor can it see grants that were not replicated by an old master which still answers its clients: see
+    /// [`sync_replicas`](Self::sync_replicas).
     ///
     /// ```
     /// use redlatch::Client;
@@ -244,24 +241,24 @@ impl<T> ClientBuilder<T> {
         self
     }
 
-    /// A lock is granted and renewed only as long as `replicas` of the master's replicas are there to confirm it within
-    /// `timeout`: with one fewer nothing is granted and nothing is renewed, and holds are lost when their leases end. Default
-    /// off.
+    /// A lock is granted and renewed only if `replicas` of the master's replicas confirm it within `timeout`. With one fewer nothing is
+    /// granted or renewed, and holds are lost when their leases end. Default off.
     ///
-    /// Replication is asynchronous: a master that fails may have granted a lock of which the replica that takes its place knows
-    /// nothing. With this each grant, re-entry and renewal is followed by WAIT in the same write, and counts only when so many
-    /// replicas confirmed that they have it; else it is tried again for [`outage_budget`](Self::outage_budget) as in an outage,
-    /// and then given back and refused with code `NOREPLICAS`. A renewal that is not confirmed moves no deadline: the hold is
-    /// [`Suspect`](crate::HoldState::Suspect), and [`Lost`](crate::HoldState::Lost) when its lease ends. A release needs no
-    /// confirmation: what it frees may be locked again if the master fails then, until this client frees it at the new one.
+    /// Replication is asynchronous: a master that fails may have granted a lock that the promoted replica does not know. With this setting
+    /// WAIT follows each grant, re-entry and renewal in the same write. A grant counts only if `replicas` replicas confirmed it. Else the
+    /// client repeats it for [`outage_budget`](Self::outage_budget), as in an outage, then gives it back and is refused with code
+    /// `NOREPLICAS`. A renewal without confirmation moves no deadline: the hold is [`Suspect`](crate::HoldState::Suspect), and
+    /// [`Lost`](crate::HoldState::Lost) when its lease ends. A release needs no confirmation. If the master fails then, the lock may still be held
+    /// at the new one until this client frees it there.
     ///
-    /// What makes a failover safe is this for *all* replicas that may be promoted or can be connected at all, together with
-    /// [`strict`](Self::strict) mode, for all clients alike: [`failover_safe`](Self::failover_safe) sets both. WAIT counts replicas and does not name them: with fewer than all, one
-    /// that knows nothing may be promoted. Either alone has a hole, and so have clients that have neither, a force unlock, servers
-    /// whose clocks disagree by more than a hundredth of a lease, and a replica that is added later without a change of `replicas`.
+    /// A failover is safe if all clients have this setting for *all* replicas that may be promoted or can be connected at all, together
+    /// with [`strict`](Self::strict) mode: [`failover_safe`](Self::failover_safe) sets both. WAIT counts replicas and does not name them:
+    /// with fewer than all, a replica without the lock may be promoted. Gaps remain with only one of the two settings, and with clients
+    /// that have neither. So they do with a force unlock, with servers whose clocks disagree by more than a hundredth of a lease, and with
+    /// a replica that is added later without a change of `replicas`.
     ///
-    /// `replicas`: 1 to 100. `timeout`: 1 ms to half of [`response_timeout`](Self::response_timeout), in whole ms. The user needs
-    /// the command WAIT, which is asked for when a connection is made.
+    /// `replicas`: 1 to 100. `timeout`: 1 ms to half of [`response_timeout`](Self::response_timeout), in whole ms. The user needs the
+    /// command WAIT: the client tests that when it connects.
     ///
     /// ```
     /// use redlatch::Client;
@@ -289,8 +286,8 @@ impl<T> ClientBuilder<T> {
     /// - a new master grants nothing for one `watchdog_timeout`, and a lease is at most so long;
     /// - each acquire and each renewal waits until the last of the replicas has it.
     ///
-    /// For replicas that need more than 100 ms, or a [`response_timeout`](Self::response_timeout) below 200 ms, which `build`
-    /// refuses, set another time by `sync_replicas` after this.
+    /// `build` refuses a [`response_timeout`](Self::response_timeout) below 200 ms. For that, or for replicas that need more than 100 ms,
+    /// call `sync_replicas` after this with another time.
     ///
     /// ```no_run
     /// use redlatch::{Client, RedLockExt, RedisRedLock};
@@ -306,16 +303,15 @@ impl<T> ClientBuilder<T> {
         self.strict(true).sync_replicas(replicas, Duration::from_millis(100))
     }
 
-    /// How long the counter of a [`FencedLock`](crate::FencedLock)'s tokens stays on the server after the lease of the last hold that a
-    /// client with this setting acquired: a day to 36,500 days. Default: for ever, as Redisson has it.
+    /// How long the counter of a [`FencedLock`](crate::FencedLock)'s tokens stays on the server, after the lease of the last hold that a
+    /// client with this setting acquired: a day to 36,500 days. Default: for ever, as in Redisson.
     ///
-    /// For names that come and go without end, whose counters would fill the server. Tokens follow the server's clock, so they go on
-    /// growing when the counter is gone, unless the clock was put back by more than this meanwhile, or a master whose clock is so far
-    /// behind took over. It is off by default because Redisson's do not: a Java client that is the next to lock begins at 1, and what
-    /// compares tokens then refuses it. Do not set it where Redisson takes the same locks.
+    /// This is for names that come and go without end: their counters would fill the server. Tokens follow the server's clock, so they grow
+    /// even if the counter is gone. The exception is a clock that was put back by more than this meanwhile, or a new master whose clock is
+    /// so far behind. It is off by default because Redisson's tokens do not follow the clock: a Java client that locks next begins at 1,
+    /// and a resource that compares tokens refuses it. Do not set it if Redisson takes the same locks.
     ///
-    /// While a lock is renewed for longer than this its counter may be gone, and
-    /// [`last_token`](crate::FencedLock::last_token) knows none.
+    /// If a lock is renewed for longer than this, its counter may be gone, and [`last_token`](crate::FencedLock::last_token) knows none.
     ///
     /// ```
     /// use redlatch::{Client, FencedLock};
@@ -330,8 +326,8 @@ impl<T> ClientBuilder<T> {
         self
     }
 
-    /// What the connections are called in `CLIENT LIST`, those to sentinels too: 1 to 256 visible ASCII characters, without
-    /// spaces. Default: they have no name.
+    /// The name of the connections in `CLIENT LIST`, those to sentinels too: 1 to 256 visible ASCII characters, without spaces. Default: no
+    /// name.
     ///
     /// A user who may not run `CLIENT SETNAME` connects all the same, without it.
     pub fn app_name(mut self, name: impl Into<String>) -> Self {
@@ -339,13 +335,13 @@ impl<T> ClientBuilder<T> {
         self
     }
 
-    /// Where to connect to instead of an address that sentinels name, of a master or of another sentinel, or that nodes of a cluster
-    /// do: behind NAT and in containers they name what only they can reach. Default: what they name. The URL's own hosts are taken
-    /// as written, and so are all [`replicas`](ClientBuilder::replicas). A node of a cluster that names no host means its own: the
-    /// one by which it was asked is mapped then, with the port that it names.
+    /// Maps each address that a sentinel or a cluster node names to the one to connect to: behind NAT and in containers servers name
+    /// addresses that only they can reach. Default: no mapping. The URL's own hosts and all [`replicas`](ClientBuilder::replicas) are not
+    /// mapped. If a cluster node names no host, it means its own: then the host by which it was asked is mapped, with the port that it
+    /// names.
     ///
-    /// It is called each time that one of them says where masters are, on a thread of the client's or of a call: it should not
-    /// block, and has to give the same for the same.
+    /// The client calls it for each answer about where masters are, on a thread of its own or of a call. It should not block, and must
+    /// return the same for the same.
     ///
     /// ```
     /// use redlatch::Client;
@@ -362,18 +358,18 @@ impl<T> ClientBuilder<T> {
         self
     }
 
-    /// How unlock messages are told in a cluster: by sharded pub/sub one node carries each, else all of them do. Default
-    /// [`ShardedPubsub::Auto`]. Elsewhere it means nothing.
+    /// How unlock messages are published in a cluster: with sharded pub/sub one node carries each, else all nodes do. Default
+    /// [`ShardedPubsub::Auto`]. Without a cluster it has no effect.
     ///
-    /// All programs that share locks have to do the same, those on Redisson too (its `shardedSubscriptionMode`): whoever listens
-    /// in the other way is told of nothing, and looks at the lock once a [`poll_cap`](Self::poll_cap). While servers are upgraded
-    /// from before Redis 7.0 nodes answer differently, so say which.
+    /// All programs that share locks have to use the same way, those on Redisson too (its `shardedSubscriptionMode`). A client that listens
+    /// in the other way hears nothing, and asks for the lock once a [`poll_cap`](Self::poll_cap). During an upgrade from before Redis 7.0
+    /// nodes answer differently: set it then.
     pub fn sharded_pubsub(mut self, mode: ShardedPubsub) -> Self {
         self.settings.sharded_pubsub = mode;
         self
     }
 
-    /// Called once for each hold that is lost, on a thread of its own; it may block, but reports wait behind it.
+    /// Called once for each lost hold, on a thread of its own. It may block, but later reports wait behind it.
     ///
     /// A callback that owns a clone of the client keeps it alive: shut the client down to end it.
     pub fn on_lost(mut self, callback: impl Fn(LostHold) + Send + Sync + 'static) -> Self {
@@ -382,7 +378,7 @@ impl<T> ClientBuilder<T> {
     }
 }
 
-/// Whether a URL says who logs in.
+/// Whether a URL has credentials.
 fn names_user(url: &str) -> bool {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let hosts = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -391,7 +387,7 @@ fn names_user(url: &str) -> bool {
 }
 
 /// # Errors
-/// `Config` for an empty list: what was to be in it is missing.
+/// `Config` for an empty list: the caller forgot its nodes.
 fn with_replicas<'u>(url: &'u str, replicas: &'u [String]) -> Result<Vec<&'u str>> {
     if replicas.is_empty() {
         return Err(Error::config(
@@ -402,19 +398,18 @@ fn with_replicas<'u>(url: &'u str, replicas: &'u [String]) -> Result<Vec<&'u str
 }
 
 impl ClientBuilder {
-    /// The other nodes, when the client's URL is that of one of several: a master and its replicas, whichever is listed first.
-    /// The master is found by asking each what it is, and a switch is followed, as after a failover by hand or by a tool.
-    /// Default: the URL's server alone.
+    /// The other nodes, if the client's URL names one of several: a master and its replicas, in any order. The client finds the master by
+    /// asking each node for its role, and follows a switch, by hand or by a tool. Default: the URL's server alone.
     ///
-    /// Each is a URL of its own, with a user and password of its own, or a socket; the database has to be the same. Sentinels
-    /// name the replicas by themselves: beside `redis+sentinel://` it is an error, as are an empty list and a node given twice.
+    /// Each node has a URL of its own, with its own user and password, or a socket; the database has to be the same. Sentinels name the
+    /// replicas by themselves: `redis+sentinel://` with this is an error, as are an empty list and a node given twice.
     ///
-    /// All nodes are asked when a call fails in a way that can pass, and each second, on a connection to each that is for nothing
-    /// else. Exactly one says that it is the master: it is followed, waiters are woken there, and a hold that it does not know is
-    /// lost at once. Two say so: then calls fail with an error that names both, and holds are not renewed, until one alone does.
-    /// One of them may be an old master that is cut off, and nobody here can know which. Nodes that do not answer are no masters:
-    /// one that comes back and still calls itself one is the second. A list that lacks some of the nodes is for those who never
-    /// promote these.
+    /// The client asks all nodes each second, and when a call fails in a way that can pass, on a separate connection to each.
+    /// If exactly one node says that it is the master, the client follows it: it wakes waiters there, and a hold unknown there is lost at
+    /// once.
+    /// If two say so, calls fail with an error that names both, and holds are not renewed, until only one does. One of them may be an old
+    /// master that is cut off, and no client can know which. A node that does not answer is no master: if it comes back and still calls
+    /// itself one, it is the second. Leave nodes out of the list only if they are never promoted.
     ///
     /// ```no_run
     /// use redlatch::{Client, RedLockExt, RedisRedLock};
@@ -446,14 +441,14 @@ impl ClientBuilder {
             None => store::open(url, &common)?,
             Some(replicas) => store::open_replicas(&with_replicas(url, replicas)?, &common)?,
         };
-        // Without the address: a password that was put in without escapes may be taken for a part of it.
+        // Without the address: a password that was not escaped may look like a part of it.
         say!(info, "this is client {}", space.id);
         Ok(Client { handle: Arc::new(Handle { space, store, kinds: Mutex::default() }) })
     }
 }
 
 impl<T> fmt::Debug for ClientBuilder<T> {
-    /// The URL may hold a password: it is not shown.
+    /// The URL may hold a password, so it is left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientBuilder").field("settings", &self.settings).finish_non_exhaustive()
     }

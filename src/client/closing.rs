@@ -1,4 +1,4 @@
-//! Freeing all that a client holds when it is shut down: in batches, on several connections.
+//! Frees the locks that a client holds at its shutdown: in batches, on several connections.
 
 use crate::base::error::{Cause, Error, Result};
 use crate::base::say::say;
@@ -10,21 +10,21 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// At most so many keys in one command, so that the server is not busy for long with any.
+/// The most keys in one command, so that no command keeps the server busy for long.
 const BATCH: usize = 100;
 
 /// More connections at once do not free faster: the server executes one script at a time.
 const AT_ONCE: usize = 4;
 
-/// What one command frees.
+/// The tenures that one command frees.
 struct Batch {
     keeper: Arc<dyn Keeper>,
-    /// At which of its servers, as far as it was known.
+    /// The number of the keeper's server, as far as it was known.
     server: usize,
     tenures: Vec<Arc<Tenure>>,
 }
 
-/// The batches, and how far the threads that free them are.
+/// The batches, and the progress of the threads that free them.
 struct Closing {
     batches: Vec<Batch>,
     next: AtomicUsize,
@@ -33,17 +33,17 @@ struct Closing {
     until: Moment,
 }
 
-/// What could not be freed, of which lock first, and why.
+/// The locks that could not be freed: their number, the first one, and why.
 #[derive(Default)]
 struct Unfreed {
     count: usize,
     first: Option<(String, Error)>,
-    /// The servers that did not answer, or cannot serve now: they are not asked for the rest.
+    /// The servers that did not answer, or cannot serve now: they are not asked again.
     silent: BTreeSet<usize>,
 }
 
-/// Frees the keys of these holds, whose tenures have ended; says what may stay. As long as the server answers it goes
-/// on until `until`; without an answer it ends with the attempts under way.
+/// Frees the keys of these holds, whose tenures have ended, and logs what may stay. While the server answers it goes on until `until`. If
+/// an answer is missing, it ends with the attempts under way.
 pub(super) fn free_all(holds: &[Hold], connections: usize, clock: &Clock, until: Moment) {
     let batches = batches_of(holds);
     let helpers = connections.min(AT_ONCE).min(batches.len()).saturating_sub(1);
@@ -52,7 +52,7 @@ pub(super) fn free_all(holds: &[Hold], connections: usize, clock: &Clock, until:
     std::thread::scope(|scope| {
         for _ in 0..helpers {
             let helper = std::thread::Builder::new().name("redlatch-closing".to_owned());
-            // Without a thread the others do its share.
+            // If there is no thread, the others do its share.
             let _ = helper.spawn_scoped(scope, || closing.work());
         }
         closing.work();
@@ -60,7 +60,7 @@ pub(super) fn free_all(holds: &[Hold], connections: usize, clock: &Clock, until:
     closing.left.into_inner().say();
 }
 
-/// Those of one keeper and server go together. A hold whose client is gone has none.
+/// Groups the holds by keeper and server. A hold whose client is gone has no keeper.
 fn batches_of(holds: &[Hold]) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     for hold in holds {
@@ -81,7 +81,7 @@ impl Closing {
     fn work(&self) {
         while let Some(batch) = self.batches.get(self.next.fetch_add(1, SeqCst)) {
             match self.free(batch, &batch.tenures) {
-                // One key may be refused to us: that is no reason to leave the others.
+                // The server may refuse one key of the batch: try each alone, so that it frees the others.
                 Err(error @ Error::Refused { .. }) if !error.is_retryable() => {
                     batch.tenures.chunks(1).for_each(|one| self.note(batch, one, self.free(batch, one)))
                 }

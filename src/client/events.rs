@@ -1,4 +1,4 @@
-//! The user's callback for losses, called on a thread of its own: one that blocks must not starve renewals.
+//! The user's callback for losses. It has a thread of its own: if it blocks, renewals must go on.
 
 use super::Callback;
 use crate::base::say::say;
@@ -24,8 +24,7 @@ impl Events {
         Self { callback, state: Mutex::default() }
     }
 
-    /// Whoever found the loss may come here after the client was closed, by a thread that heard of it before: then too
-    /// the callback is called, and the thread for it ends after that.
+    /// A thread that found the loss before a shutdown may report it after that. The callback is still called, and its thread ends then.
     pub(super) fn report(&self, lost: LostHold) {
         let Some(callback) = &self.callback else { return };
         let mut state = self.state.lock();
@@ -36,14 +35,14 @@ impl Events {
         if state.closed {
             state.queue = None;
         }
-        // A logger is foreign code, which may lose a lock of its own.
+        // A logger is foreign code: it may lose a lock of its own and come here again.
         drop(state);
         if let Err(error) = started {
             say!(error, "the on_lost callback has no thread: {error}");
         }
     }
 
-    /// What was reported is still called; then the thread ends.
+    /// The callback still gets all earlier reports; then its thread ends.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -80,7 +79,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// Who found the loss may be overtaken by a shutdown on its way here.
+    /// A shutdown may overtake a thread on its way to report a loss.
     #[test]
     fn a_report_that_comes_after_the_end_is_called_and_leaves_no_thread() {
         let (tell, told) = unbounded();

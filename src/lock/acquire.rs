@@ -1,4 +1,4 @@
-//! How a thread acquires a lock of any kind: in the line of its process, and at the head of it with a bid for a tenure.
+//! How a thread acquires a lock of any kind: it waits in the line of its process, and at the head it contends with a bid for a tenure.
 
 use super::engine::Engine;
 use super::keeping::Departure;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 #[cfg(test)]
 mod tests;
 
-/// Acquires a lock for the current thread; `None` when the wait ended without it.
+/// Acquires a lock for the current thread; `None` if the wait ended without the lock.
 pub(super) fn acquire(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
     let result = look_and_wait(engine, resource, terms);
     let counters = &engine.space.counters;
@@ -37,7 +37,7 @@ pub(super) fn acquire(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Res
     result
 }
 
-/// A first look tells what needs neither the wire nor a place in the queue, so that it allocates nothing.
+/// A first look, without an allocation, answers the calls that need neither the wire nor a place in the line.
 fn look_and_wait(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
     let name = engine.space.full_key(resource)?;
     let asked = engine.space.config.asked(terms.lease, terms.renewed)?;
@@ -55,7 +55,7 @@ fn look_and_wait(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Result<O
     if tries { try_now(engine, key, &patience, asked) } else { wait(engine, key, patience, asked, is_let_in) }
 }
 
-/// One more level. Nothing but its token can wake such a call.
+/// Enters one more level. Only its token can wake this call.
 fn deepen(engine: &Engine, hold: &Hold, asked: Asked, patience: Patience<'_>) -> Result<Option<Hold>> {
     engine.check_kind(hold)?;
     let semaphore = patience.stop.token.map(|_| Arc::default());
@@ -75,8 +75,8 @@ fn try_now(engine: &Engine, key: &Key, patience: &Patience<'_>, asked: Asked) ->
     }
 }
 
-/// Waits in the line of this process, or past it if what the current thread has beside lets it in: the others may wait for that. It
-/// does not hold the lock.
+/// Waits in the line of this process. If the thread's other hold lets it in, it goes past the line: the others may wait for that hold. The
+/// current thread does not hold the lock.
 fn wait(engine: &Engine, key: &Key, patience: Patience<'_>, asked: Asked, is_let_in: bool) -> Result<Option<Hold>> {
     let waiter = &Lent::new(engine.takes(asked).filter(|_| !is_let_in));
     let patience = &patience.woken_by(&waiter.semaphore);
@@ -105,8 +105,8 @@ impl Backing for Siblings<'_> {
         self.engine.accept(hold)
     }
 
-    /// What was passed on to a call that goes all the same is given to the next, or released in the background: its
-    /// caller's time is up.
+    /// If a hold was passed on to a call that ends all the same, the next in line gets it. Without a next one, a background thread releases
+    /// it: the caller's time is up.
     fn take_back(&self, left: LeftBehind) {
         match left {
             LeftBehind::Nothing => {}
@@ -120,7 +120,7 @@ impl Backing for Siblings<'_> {
     }
 }
 
-/// The bid of a lock: a tenure, with an owner id of its own until an attempt of it is left open.
+/// The bid for a lock: a tenure. Its owner id stays the same until an attempt is left without an answer.
 struct TenureBid<'a> {
     engine: &'a Engine,
     key: &'a Key,
@@ -129,9 +129,9 @@ struct TenureBid<'a> {
     tenure: Arc<Tenure>,
     /// The lock was found to be a key without TTL.
     is_endless: bool,
-    /// Where the kind has a queue, once it listens.
+    /// The ticket, if the kind has a queue and the call has subscribed.
     ticket: OnceCell<Arc<Ticket>>,
-    /// For how long it is given the lock.
+    /// For how long a script gives it the lock.
     offer: Lease,
     /// When the last ask began, and how many force unlocks had ended by then.
     asked_at: (Moment, u64),
@@ -153,21 +153,21 @@ impl<'a> TenureBid<'a> {
     }
 }
 
-/// What was given.
+/// A lock that was given to the ticket.
 impl TenureBid<'_> {
-    /// The lock, if it was given to the last ask, and that can be believed: the message has the name of that ask, so it was given after
-    /// `asked_at`, and for the whole offer. What is left of it has to be half at least, so that it can be prolonged in time. A force
-    /// unlock or another master since then may have taken it away. And of an owner id with an attempt that was not answered a release is
-    /// on its way.
+    /// The lock, if it was given to the last ask and that can be believed. The message names that ask, so the lock was given after
+    /// `asked_at`, for the whole offer. Half of the offer must be left, so that the watchdog can prolong it in time. A later force unlock
+    /// or change of the master may have taken it away. An attempt without an answer has a release by its owner id on the way.
+    /// If one of these speaks against it, the call asks, and finds that it has the lock.
     ///
-    /// Whoever does not believe asks, and finds that it has the lock.
+    /// Else the call asks, and finds that it has the lock.
     fn given(&mut self) -> Result<Option<Hold>> {
         let Some(ticket) = self.ticket.get() else { return Ok(None) };
         let Some(Given { token }) = ticket.takes_what_was_given().filter(|_| self.tenure.is_unused()) else {
             return Ok(None);
         };
         let (space, offer, (sent, forced)) = (&self.engine.space, self.offer, self.asked_at);
-        // Before the look at the alarm: one that comes after it is later than this, and the watchdog verifies the hold.
+        // Read before the alarm is checked: the watchdog verifies a hold that is older than the alarm, so a later alarm covers this hold.
         let now = space.clock.now();
         let sent = if mutant::is(Mutant::BelievesWhenTold) { now } else { sent };
         let is_late = now >= sent.plus(offer.span() / 2);
@@ -178,7 +178,7 @@ impl TenureBid<'_> {
             return Ok(None);
         }
         self.tenure.note_acquired(now);
-        // At the server it lasts from when it was given.
+        // The server counts the offer from when the lock was given, which is before `now`.
         self.tenure.may_last(now.plus(offer.span()));
         let hold = self.engine.hold(&self.tenure, (sent, offer), self.asked, forced)?;
         if let (Some(_), Some(queue)) = (&hold, self.engine.primitive.queue(self.key)) {
@@ -187,7 +187,7 @@ impl TenureBid<'_> {
         Ok(hold)
     }
 
-    /// Asks, as the owner to whom the lock may be given.
+    /// Asks under the owner id that the queue may give the lock to.
     fn attempt(&mut self) -> Result<Outcome<Hold>> {
         if !self.tenure.is_unused() {
             self.tenure = self.engine.space.tenure(self.key);
@@ -202,7 +202,8 @@ impl TenureBid<'_> {
             Some(ticket) => Manner::Queued(ticket),
         };
         let outcome = self.engine.try_take(&mut self.tenure, self.asked, manner, self.patience);
-        // Executed late it joins, and may be given the lock: as its owner, unless that has it now.
+        // If the server executes this attempt late, the ticket joins and may be given the lock. So the sweeper takes the ticket out, and
+        // releases the owner unless this call has won with it.
         if let (Some(ticket), Some(due)) = (self.ticket.get(), self.tenure.sweep_due()) {
             let owner = if matches!(outcome, Ok(Outcome::Won(_))) { None } else { Some(&self.tenure) };
             self.engine.leave_queue(Departure::of(ticket, owner), due);
@@ -212,7 +213,7 @@ impl TenureBid<'_> {
 }
 
 impl TenureBid<'_> {
-    /// Once a wait.
+    /// Logs once a wait.
     fn say_endless(&mut self) {
         if !std::mem::replace(&mut self.is_endless, true) {
             let (lock, address) = (self.key.full(), self.engine.health.address_of(self.key.resource()));
@@ -229,7 +230,8 @@ impl Bid for TenureBid<'_> {
             return Ok(Outcome::Won(hold));
         }
         let mut outcome = self.attempt()?;
-        // Its owner id is given up and its place will be: it asks as another one, which takes that place.
+        // An attempt without an answer gives up its owner id, and the sweeper will take its ticket out. So ask again as a new owner, which
+        // takes over the place in the queue.
         let is_busy = matches!(outcome, Outcome::Busy(_) | Outcome::Reserved(_)) && !self.tenure.is_unused();
         if is_busy && self.ticket.get().is_some() && !self.patience.stop.is_over() {
             outcome = self.attempt()?;

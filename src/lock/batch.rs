@@ -15,9 +15,9 @@ use std::sync::Arc;
 /// What became of an attempt to take a group by one command.
 pub(super) enum Together {
     Held(Vec<Hold>),
-    /// The one with this index is taken, or the wait of the group ended before the store could answer; none is held.
+    /// The lock with this index is taken, or the group's wait ended before the store could answer; none is held.
     Busy(usize),
-    /// The command cannot be used, or was refused: taken one by one, each member says what is the matter with it.
+    /// The command cannot be used, or was refused. Take the members one by one: each then tells its own error.
     Apart,
 }
 
@@ -87,7 +87,7 @@ impl Engine {
         Together::Busy(taken)
     }
 
-    /// One attempt. What became of it is not known for each tenure if it is not for one.
+    /// Makes one attempt. If its outcome is unknown, it is unknown for each tenure.
     fn take_all(
         &self,
         store: &dyn GroupPrimitive,
@@ -104,7 +104,7 @@ impl Engine {
         take
     }
 
-    /// All or nothing: what was booked is given back when another cannot be believed. That one has been already.
+    /// All or nothing: if one hold cannot be believed, the others are given back. That one has been already.
     fn book_all(&self, booked: Vec<Result<Option<Hold>>>) -> Result<Together> {
         if booked.iter().all(|hold| matches!(hold, Ok(Some(_)))) {
             return Ok(Together::Held(booked.into_iter().flatten().flatten().collect()));
@@ -113,8 +113,8 @@ impl Engine {
         booked.into_iter().find_map(Result::err).map_or(Ok(Together::Apart), Err)
     }
 
-    /// Whether the last levels of these holds can be released by one command: of this client and thread, different,
-    /// valid, and nobody waits, to whom one would be passed on or given: of this process, or of others as far as is known.
+    /// Whether one command can release the last levels of these different holds. All must be valid and of this client and
+    /// thread. Nobody may be known to wait for one, in this process or another: it would be passed on or given.
     fn releases_group(&self, holds: &[&Hold]) -> bool {
         let last = |hold: &Hold| hold.thread() == current_thread() && hold.count() == 1 && hold.is_valid();
         let fits = |hold: &&Hold| {
@@ -130,8 +130,8 @@ impl Engine {
         self.primitive.queue(key).is_some_and(|queue| queue.has_company(key))
     }
 
-    /// Releases the last level of each by one command, if it can be used, past those that fail. The first error that is
-    /// told is that of the last of them.
+    /// Releases the last level of each by one command, if that can be used, also past holds that fail. The last hold
+    /// comes first, and so does its error.
     pub(super) fn release_group(&self, holds: &[&Hold]) -> Option<Result<()>> {
         let store = self.primitive.group().filter(|_| self.releases_group(holds))?;
         let (mut ended, mut result) = (Vec::new(), Ok(()));
@@ -156,8 +156,8 @@ impl Engine {
     }
 }
 
-/// Of what two members say of their release, what is told: the first error, but that a hold was over before it was released
-/// is worse than a release that failed on the wire. Until that was sent, its lock was held.
+/// The error that is reported for two members: the first. But a hold that was over before its release is worse than a
+/// release that failed on the wire: until that release was sent, its lock was held.
 pub(super) fn worse(one: Result<()>, other: Result<()>) -> Result<()> {
     let on_the_wire = |result: &Result<()>| {
         matches!(result, Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. } | Error::Refused { .. }))

@@ -1,4 +1,4 @@
-//! A command that a caller wants to have run, word by word.
+//! A command that a caller gives for a server, word by word.
 
 use crate::base::error::{Error, Result};
 use crate::base::slot::slot_of;
@@ -9,8 +9,8 @@ use std::fmt;
 /// A command for `while_held`, of [`ReentrantLock`](crate::ReentrantLock::while_held), [`FencedLock`](crate::FencedLock::while_held) and
 /// [`WriteLock`](crate::WriteLock::while_held): its name, its keys and its other words in their order, any bytes.
 ///
-/// Which words are keys has to be said, because a cluster sends a command where its keys are, and a server checks permissions by
-/// them. The [`key_prefix`](crate::ClientBuilder::key_prefix) is for locks, and not put before these.
+/// Say which words are keys: a cluster sends a command where its keys are, and a server checks permissions by them. The
+/// [`key_prefix`](crate::ClientBuilder::key_prefix) is for locks, and is not put before these keys.
 ///
 /// ```
 /// use redlatch::Command;
@@ -26,10 +26,10 @@ pub struct Command {
     keys: Vec<usize>,
 }
 
-/// A command has no more: Lua puts them on its stack, which has room for 8,000.
+/// The most words of a command: Lua puts them on its stack, which has room for 8,000.
 const MOST_WORDS: usize = 7_000;
 
-/// All commands of a call together: the server does nothing else while it runs them.
+/// The most of all commands of a call together: the server does nothing else while it runs them.
 const MOST_WORDS_OF_ALL: usize = 100_000;
 const MOST_BYTES: usize = 32 << 20;
 
@@ -39,13 +39,13 @@ impl Command {
         Self { words: vec![name.as_ref().to_vec()], keys: Vec::new() }
     }
 
-    /// Its next word is this key.
+    /// Adds a word that is a key.
     pub fn key(mut self, key: impl AsRef<[u8]>) -> Self {
         self.keys.push(self.words.len());
         self.arg(key)
     }
 
-    /// Its next word is this, and no key. A number is its text: `.arg(5.to_string())`.
+    /// Adds a word that is no key. A number is its text: `.arg(5.to_string())`.
     pub fn arg(mut self, word: impl AsRef<[u8]>) -> Self {
         self.words.push(word.as_ref().to_vec());
         self
@@ -56,13 +56,13 @@ impl Command {
         self.keys.iter().map(|at| self.words[*at].as_slice())
     }
 
-    /// As the script wants it.
+    /// The arguments of the script: how many words, then the words.
     pub(super) fn args(&self) -> impl Iterator<Item = Arg<'_>> {
         std::iter::once(Arg::Number(self.words.len() as u64)).chain(self.words.iter().map(|word| Arg::Bytes(word)))
     }
 }
 
-/// Without what it writes, which may be a secret.
+/// Hides what the command writes, which may be a secret.
 impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", String::from_utf8_lossy(&self.words[0]).escape_debug())?;
@@ -77,7 +77,7 @@ pub(super) fn check_size(commands: &[Command]) -> Result<()> {
     let most = commands.iter().map(|command| command.words.len()).max().unwrap_or(0);
     let all: usize = commands.iter().map(|command| command.words.len()).sum();
     let words: usize = commands.iter().flat_map(|command| &command.words).map(Vec::len).sum();
-    // Keys are sent twice: as what the server is to check, and as words.
+    // Keys are sent twice: as keys that the server checks, and as words.
     let bytes = words + commands.iter().flat_map(Command::keys).map(<[u8]>::len).sum::<usize>();
     if most <= MOST_WORDS && all <= MOST_WORDS_OF_ALL && bytes <= MOST_BYTES {
         return Ok(());

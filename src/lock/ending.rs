@@ -12,8 +12,8 @@
 //! | disbelieved: over when its answer came | `ENDED` | never there | never had it | swept at once | nobody | `hold`, in `engine.rs` |
 //! | shut down | `ENDED` | cleared | closes | freed a hundred at a time, or swept | nobody | `Space::close` |
 //!
-//! Swept means: by the sweeper, again and again until it is done or the last lease has ended; and once more when the last
-//! attempt that was not answered can no longer be executed.
+//! Swept means: the sweeper releases it again and again until that succeeds or the last lease has ended; and once more
+//! when the last attempt without an answer can no longer be executed.
 
 use super::engine::Engine;
 use super::patience::Patience;
@@ -28,22 +28,22 @@ use crate::lease::tenure::{Keeper, LossCause, Tenure, TenureState};
 use crate::registry::{current_thread, registry};
 use std::sync::Arc;
 
-/// Given up by its holder.
+/// How its holder gives a hold up.
 impl Engine {
-    /// One level of the current thread's hold.
+    /// Gives up one level of the current thread's hold.
     pub(crate) fn unlock(&self, resource: &str) -> Result<()> {
         let key = self.space.full_key(resource)?;
         let hold = registry().find(self.ground(), &key, current_thread());
         hold.map_or_else(|| Err(Error::not_held(resource)), |hold| self.release_one(&hold))
     }
 
-    /// One level of this very hold, of the current thread: the one that it was acquired with.
+    /// Gives up the level that this very hold, of the current thread, was acquired with.
     pub(crate) fn release(&self, hold: &Hold) -> Result<()> {
         self.check_own(hold)?;
         self.release_one(hold)
     }
 
-    /// Another client's registry would never learn of what was done here.
+    /// Refuses a hold of another client, whose registry would never learn of what is done here.
     pub(super) fn check_own(&self, hold: &Hold) -> Result<()> {
         self.space.check_open(hold.resource())?;
         if hold.is_of(self.space.id) {
@@ -63,7 +63,7 @@ impl Engine {
         if hold.count() > 1 { self.release_level(hold) } else { self.release_last(hold) }
     }
 
-    /// The local count is the truth: it always goes down, whatever became of its mirror on the server.
+    /// The local count always goes down, whatever becomes of its mirror on the server.
     fn release_level(&self, hold: &Hold) -> Result<()> {
         let left = hold.ascend();
         if hold.state() == HoldState::Lost {
@@ -111,7 +111,7 @@ impl Engine {
         self.conclude(hold, result)
     }
 
-    /// What several holds share of time may be spent by the others: then nothing is sent.
+    /// Refuses to send a release when the other holds of its group have used up the time that they share.
     ///
     /// # Errors
     /// `Unavailable` past the limit of the hold's release.
@@ -123,8 +123,8 @@ impl Engine {
         Err(Error::unavailable(hold.resource(), "others of its group took all the time, it is freed in the background"))
     }
 
-    /// Ends a tenure before its final release is sent: from here on renewals do not count, and after it whatever the
-    /// result is the hold is over. Its deadline; `Lost` when that had passed.
+    /// Ends a tenure before its final release is sent: from here on renewals do not count, and the hold is over
+    /// whatever the release returns. Returns the deadline; `Lost` if that had passed.
     pub(super) fn end(&self, hold: &Hold) -> Result<Moment> {
         let tenure = hold.tenure();
         let deadline = tenure.deadline();
@@ -134,7 +134,7 @@ impl Engine {
             return Ok(deadline);
         }
         if tenure.state() == TenureState::Ended {
-            // The shutdown of another thread was first: it released the lock, and nothing was lost.
+            // Another thread's shutdown came first: it released the lock, and nothing was lost.
             self.space.check_not_shut(hold.resource())?;
         }
         self.lost(tenure, tenure.expiry());
@@ -149,14 +149,14 @@ impl Engine {
         if hold.is_hasty() { patience.once() } else { patience.until(deadline).taking_no() }
     }
 
-    /// What a final release's end means to its caller (the table of outcomes in docs/protocol.md, 6).
+    /// What the result of a final release means to its caller (the table of outcomes in docs/protocol.md, 6).
     pub(super) fn conclude(&self, hold: &Hold, result: Result<(bool, bool)>) -> Result<()> {
         let tenure = hold.tenure();
         if result.is_ok() {
             self.note_freed(tenure);
         }
         let result = match result {
-            // Gone after an unknown: removed by us, or expired; it was valid when first sent.
+            // Gone after an unanswered attempt: we removed it, or it expired. It was valid when first sent.
             Ok((true, _) | (false, true)) => Ok(()),
             Ok((false, false)) => {
                 self.announce(tenure, LossCause::Removed);
@@ -172,14 +172,14 @@ impl Engine {
         result
     }
 
-    /// A master that takes another one's place may not know it; nor, where the release found nothing, that who held it waits no more.
+    /// A master that replaces another may not know of this release, and may still have the mark of a writer that waited.
     pub(super) fn note_freed(&self, tenure: &Arc<Tenure>) {
         if self.health.moves() {
             self.space.recent_releases.note(tenure, self.keeper());
         }
     }
 
-    /// One best-effort release of a tenure that nobody holds any more: its key may still be there.
+    /// Makes one best-effort release of a tenure that nobody holds any more: its key may still be there.
     fn release_late(&self, hold: &Hold) {
         let tenure = hold.tenure();
         if let Err(error) = self.check_in_time(hold).and_then(|()| self.sweep(tenure)) {
@@ -190,7 +190,7 @@ impl Engine {
     }
 }
 
-/// Ended in another way, and what is left of it.
+/// How a tenure ends without its holder, and how its remains are swept.
 impl Engine {
     /// Undoes an acquire whose caller never gets the hold.
     pub(crate) fn give_back(&self, hold: &Hold) {
@@ -201,16 +201,16 @@ impl Engine {
         self.sweep_open(hold.tenure());
     }
 
-    /// The hold of a tenure that ended is over: nobody finds it, and the next waiter may go.
+    /// Closes the hold of a tenure that ended: nobody finds it, and the next waiter may go.
     fn bury(&self, hold: &Hold, released: bool) {
         hold.close(released);
         registry().clear(self.ground(), hold);
     }
 
-    /// Tells the world of a loss, once.
+    /// Reports a loss once to the callback, the holders and the log.
     pub(super) fn announce(&self, tenure: &Arc<Tenure>, cause: LossCause) {
         for hold in registry().lose(self.ground(), tenure) {
-            // First the callback's queue: who hears of it by another way may drop the client at once.
+            // The callback's queue comes first: a holder that hears of the loss may drop the client at once.
             let lost = hold.loss(cause);
             self.space.report(lost.clone());
             hold.announce(lost);
@@ -218,8 +218,8 @@ impl Engine {
         }
     }
 
-    /// Frees the lock at the store, and ends at once whatever this process holds or is about to hold: which of it
-    /// came after the force unlock at the store cannot be told, so none of it is believed.
+    /// Frees the lock at the store, and ends at once whatever this process holds or is about to hold. Nobody can tell
+    /// which of it came after the force unlock at the store, so none of it is believed.
     pub(crate) fn force_unlock(&self, resource: &str) -> Result<bool> {
         let key = self.key(resource)?;
         let result = self.patience(resource).persist(|answer_by| self.primitive.force_unlock(&key, answer_by));
@@ -228,7 +228,7 @@ impl Engine {
             self.end_current(&key);
         }
         registry().wake(self.ground(), key.full());
-        // Free after an attempt that was not answered: that one may have freed it.
+        // If it is free after an unanswered attempt, that attempt may have freed it.
         result.map(|(was_locked, doubt)| was_locked || doubt)
     }
 

@@ -32,7 +32,7 @@ pub(crate) struct Engine {
     pub(crate) space: Arc<Space>,
     pub(super) kind: &'static Kind,
     pub(crate) primitive: Arc<dyn Primitive>,
-    /// Of what the primitive's commands go to.
+    /// The health of the store that the primitive's commands go to.
     pub(crate) health: Arc<dyn Health>,
     me: Weak<Engine>,
 }
@@ -61,12 +61,12 @@ impl Engine {
         self.strong().map(|me| me as Arc<dyn Keeper>)
     }
 
-    /// Where the map of threads has its holds.
+    /// The id under which the map of threads keeps the holds of this kind.
     pub(super) fn ground(&self) -> Uuid {
         self.space.ground(self.kind.shared)
     }
 
-    /// Whether a call that was given the lock need not ask for it. What is not renewed is asked for, so that its caller has all of it.
+    /// Whether a call that was given the lock believes so without asking. For a lease that is not renewed it asks, to get all of it.
     pub(super) fn believes_given(&self, tenure: &Tenure, asked: Asked, token: Option<u64>) -> bool {
         let (config, lease) = (&self.space.config, self.space.config.length(asked));
         let is_renewed = asked.is_renewed() && !is_ending() && config.max_hold >= lease.span().saturating_mul(2);
@@ -74,7 +74,7 @@ impl Engine {
         is_renewed && self.primitive.queue(tenure.key()).is_some_and(believes)
     }
 
-    /// Notes the token that came with what was given; false if a kind with tokens was given none.
+    /// Notes the token that came with the lock. False if the kind has tokens and none came.
     fn notes_token(&self, tenure: &Tenure, token: Option<u64>) -> bool {
         token.filter(|_| self.kind.has_tokens).into_iter().for_each(|token| tenure.token().note(token));
         token.is_some() || !self.kind.has_tokens
@@ -88,7 +88,7 @@ impl Engine {
         self.space.key(resource).map(|key| key.of_side(self.kind.side))
     }
 
-    /// How long a call goes on asking the store, until something else is said.
+    /// How long a call goes on asking the store, unless its caller adds a limit.
     pub(super) fn patience<'a>(&'a self, resource: &'a str) -> Patience<'a> {
         Patience::new(&self.space, &*self.health, resource)
     }
@@ -116,8 +116,8 @@ impl Engine {
     }
 
     /// Asks the store until it answers, the patience ends, or the store refuses for good. `None`: the caller's wait ended before the
-    /// store could answer. On `Err`, on `None` and when the lock is busy the tenure may be dead: if an attempt of it may still be
-    /// executed, it is swept after that.
+    /// store could answer. After `Err`, after `None`, and if the lock is busy, the tenure may be dead. If an attempt of it may still
+    /// be executed, the tenure is swept after that.
     fn take(
         &self,
         tenure: &mut Arc<Tenure>,
@@ -136,8 +136,8 @@ impl Engine {
         Ok(take?.map(|(take, _)| take))
     }
 
-    /// Books an acquired tenure as a hold of the current thread, which has it for so long from then on; `None` when it cannot be believed:
-    /// its validity was over on arrival, or a force unlock of this process ended meanwhile.
+    /// Books an acquired tenure as a hold of the current thread, which has it for `lease` from `sent` on. `None` if the grant cannot be
+    /// believed: its validity was over on arrival, or this process ended a force unlock meanwhile.
     pub(super) fn hold(
         &self,
         tenure: &Arc<Tenure>,
@@ -153,8 +153,8 @@ impl Engine {
         }
         let hold = Hold::new(self.space.id, self.kind, Arc::clone(tenure), self.keeper(), self.renewed(asked));
         registry().settle(self.ground(), tenure.key().shared(), &hold);
-        // A force unlock of another thread may have freed what was just acquired. It is counted before it looks into the
-        // map, and this looks at the count after it is in the map: so one of the two sees the other.
+        // A force unlock of another thread may have freed this lock. That thread counts first and then looks into the
+        // map. This thread enters the map first and then looks at the count: so one of the two sees the other.
         if self.space.forced() != forced {
             self.give_back(&hold);
             return Ok(None);
@@ -164,7 +164,7 @@ impl Engine {
             .and_then(|()| self.space.check_not_shut(hold.resource()))
             .inspect_err(|_| self.give_back(&hold))?;
         if is_ending() {
-            // Only now, when the watchdog has it: with the first renewal that would be due it says what was left.
+            // Only now, when the watchdog has the hold: it reports the hold when the first renewal would be due.
             hold.orphan();
             return Ok(Some(hold));
         }
@@ -176,20 +176,20 @@ impl Engine {
         Ok(Some(hold))
     }
 
-    /// Which tenures such a call can go on with, that another thread of this process acquired. A thread that is being torn
-    /// down goes on with none: its hold is not to be renewed, and the tenure is.
+    /// The kind whose tenures this call can go on with, after other threads of this process. A thread that is being torn
+    /// down goes on with none: such a tenure is renewed, and the thread's hold must not be.
     pub(super) fn takes(&self, asked: Asked) -> Option<&'static Kind> {
         let may_take = asked == Asked::Usual && (self.kind.passed_on || self.kind.shared);
         (may_take && !is_ending()).then_some(self.kind)
     }
 
-    /// Has the watchdog take care of the hold, or of a change in what it asks for.
+    /// Has the watchdog renew the hold, or follow a change in what the hold asks for.
     pub(super) fn keep(&self, hold: &Hold) -> Result<()> {
         let keeper = self.strong_keeper().ok_or_else(|| Error::closed(hold.resource()))?;
         self.space.watchdog.keep(hold.tenure(), keeper).map_err(|error| Error::unwatched(hold.resource(), &error))
     }
 
-    /// Takes over a hold that was passed on. False when its tenure ended on the way: then nothing is held.
+    /// Takes over a hold that was passed on. False if its tenure ended on the way: then nothing is held.
     ///
     /// # Errors
     /// `Closed` after a shutdown.
@@ -205,7 +205,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// One more level for the thread that holds it already; `None` when the caller's wait ended before the store could answer.
+    /// Adds a level for the thread that holds the lock. `None`: the caller's wait ended before the store could answer.
     pub(super) fn reenter(&self, hold: &Hold, asked: Asked, patience: &Patience<'_>) -> Result<Option<Hold>> {
         let is_covered = self.is_covered(hold, asked);
         if !is_covered && hold.state() == HoldState::Lost {
@@ -221,7 +221,7 @@ impl Engine {
         Ok(Some(level))
     }
 
-    /// The open levels of a hold have changed: its tenure and the watchdog follow.
+    /// Lets the tenure and the watchdog follow a change in the open levels of a hold.
     pub(super) fn follow(&self, hold: &Hold) -> Result<()> {
         let was_watched = hold.tenure().is_watched();
         if self.kind.shared {
@@ -232,7 +232,7 @@ impl Engine {
         if was_watched == hold.tenure().is_watched() { Ok(()) } else { self.keep(hold) }
     }
 
-    /// Whether a level needs nothing of the server: its terms are met by what the hold has.
+    /// Whether a new level needs no command, because the hold meets its terms already.
     fn is_covered(&self, hold: &Hold, asked: Asked) -> bool {
         let (tenure, lease) = (hold.tenure(), self.space.config.length(asked));
         let met = || match asked {
@@ -242,12 +242,12 @@ impl Engine {
         self.space.config.reentry == Reentry::Local && hold.is_valid() && met()
     }
 
-    /// The lease of each renewal that a level asks for, if for any.
+    /// The lease of each renewal that a level asks for; `None` if it asks for no renewals.
     fn renewed(&self, asked: Asked) -> Option<Lease> {
         asked.is_renewed().then(|| self.space.config.length(asked))
     }
 
-    /// Writes the count and the lease to the store; a hold that is not there any more is lost. False: as of `reenter`.
+    /// Writes the count and the lease to the store; a hold that is gone there is lost. False: as `None` of `reenter`.
     fn prolong(&self, hold: &Hold, count: usize, lease: Lease, patience: &Patience<'_>) -> Result<bool> {
         let tenure = hold.tenure();
         let answered = patience.persist_in_wait(|answer_by| {
@@ -258,13 +258,13 @@ impl Engine {
         self.book(tenure, answer, lease).map(|()| true)
     }
 
-    /// Books the answer to a command that prolongs: `None` was "not in the store".
+    /// Books the answer to a command that prolongs; `None`: the tenure was not in the store.
     pub(super) fn book(&self, tenure: &Arc<Tenure>, answer: Option<Moment>, lease: Lease) -> Result<()> {
         let cause = match answer {
             Some(sent) if tenure.confirm(sent, lease) => return Ok(()),
             Some(_) => {
-                // Prolonged at the store, but nobody believes in it any more. One that ended has a release of its
-                // own under way, which a sweep would overtake: its caller would be told that it was lost.
+                // The store prolonged it, but this process believes in it no more. A tenure that ended has a release of
+                // its own under way: a sweep that overtakes it would make that release report a loss.
                 if tenure.state() == TenureState::Lost {
                     self.sweep_now(tenure);
                 }
@@ -277,7 +277,7 @@ impl Engine {
         Err(Error::lost(tenure.key().resource()))
     }
 
-    /// The commands of one kind would misread what another wrote.
+    /// Refuses a hold of another kind: the commands of one kind would misread what another kind wrote.
     ///
     /// # Errors
     /// `Config` for a hold of another kind.
@@ -291,16 +291,16 @@ impl Engine {
         )))
     }
 
-    /// What the current thread has of a lock besides, alone if this kind shares, and shared if it does not. A tenure that was acquired
-    /// beside one is never open to others, who have no such hold.
+    /// The current thread's other hold of this lock: exclusive if this kind shares, shared if it does not. A tenure that was acquired
+    /// beside such a hold is never open to other threads, which have no such hold.
     fn hold_beside(&self, key: &str) -> Option<Hold> {
         registry().find(self.space.ground(!self.kind.shared), key, current_thread())
     }
 
-    /// A thread that has a lock by another kind would wait for itself, unless that lets it in. Whether it does.
+    /// Whether the thread's hold by another kind lets it in. If it does not, the thread would wait for itself.
     ///
     /// # Errors
-    /// `Config` if it would.
+    /// `Config` if it would wait for itself.
     pub(super) fn check_own_way(&self, key: &str) -> Result<bool> {
         let in_force = |hold: &Hold| matches!(hold.state(), HoldState::Held | HoldState::Suspect);
         let Some(hold) = self.hold_beside(key).filter(in_force) else { return Ok(false) };
@@ -313,7 +313,7 @@ impl Engine {
         )))
     }
 
-    /// Asks the store, for one response time-out, by the renewal's script: a demoted master still answers reads, and that
+    /// Asks the store, for one response time-out, by the renewal's script. A demoted master still answers reads, and that
     /// script always writes (docs/protocol.md, 3). It leaves the depth alone, which another thread may change meanwhile.
     pub(crate) fn verify(&self, hold: &Hold) -> Result<bool> {
         self.check_own(hold)?;
@@ -359,7 +359,7 @@ impl Engine {
             Err(failure) if failure.applied() == Applied::Unknown => tenure.leave_open(tenure.now(), lease),
             _ => return result,
         }
-        // It may have been lost meanwhile, and whoever found that did not know of this.
+        // The tenure may have been lost meanwhile, and the thread that found this out did not know of the attempt.
         if tenure.state() == TenureState::Lost {
             self.sweep_open(tenure);
         }

@@ -33,8 +33,8 @@ pub trait RedLockExt: RedLock {
         self.request(resource).wait(Duration::ZERO).guard()
     }
 
-    /// A guard that owns a clone of these locks, for structs that keep it. Each kind is a cheap clone, and so is an
-    /// `Arc<dyn RedLock>`; for a bounded wait or a lease see [`Request::owned_guard`].
+    /// A guard that owns a clone of these locks, for structs that keep it. A clone of each kind, and of an `Arc<dyn
+    /// RedLock>`, is cheap. For a bounded wait or a lease see [`Request::owned_guard`].
     ///
     /// ```
     /// use redlatch::{LocalRedLock, OwnedGuard, RedLockExt};
@@ -87,10 +87,10 @@ pub trait RedLockExt: RedLock {
     /// ```
     ///
     /// # Errors
-    /// As [`RedLock::acquire`], then without having run the work. After it only
-    /// [`Error::Unprotected`](crate::Error::Unprotected), because the work may not have been alone: the hold was lost
-    /// meanwhile, or the client was shut down ([`Error::work_ran`](crate::Error::work_ran)). A release that failed on the
-    /// wire is only logged. Whoever needs the work's value in any case uses [`guard`](Self::guard).
+    /// As [`RedLock::acquire`]; then the work did not run. After the work only
+    /// [`Error::Unprotected`](crate::Error::Unprotected): the hold was lost meanwhile, or the client was shut down, so
+    /// the work may not have been alone ([`Error::work_ran`](crate::Error::work_ran)). A release that failed on the wire
+    /// is only logged. If you need the work's value in any case, use [`guard`](Self::guard).
     fn execute_in_lock<T>(&self, resource: &str, work: impl FnOnce() -> T) -> Result<T> {
         acquired(self.request(resource).execute(|_| work())?, resource)
     }

@@ -1,4 +1,4 @@
-//! Who answers the verbs of a [`RedLock`] by asking another: what points to a lock, and a kind, which asks its engine.
+//! Verbs of a [`RedLock`] that are answered by asking another: a pointer asks its lock, and a kind asks its engine.
 
 use super::engine::Engine;
 use super::{RedLock, Terms, acquire};
@@ -7,7 +7,7 @@ use crate::lease::hold::Hold;
 use std::sync::Arc;
 
 /// The body of an `impl RedLock` whose verbs are all answered by `$lock`: `answered_by!(self => self.engine);`. A kind
-/// that has something to add to an answer writes its verbs out, as [`LocalRedLock`](super::LocalRedLock) does.
+/// that adds to an answer writes its verbs out, as [`LocalRedLock`](super::LocalRedLock) does.
 macro_rules! answered_by {
     ($self:ident => $lock:expr) => {
         fn acquire(
@@ -55,7 +55,7 @@ macro_rules! answered_by {
 
 pub(super) use answered_by;
 
-/// Two verbs that [`answered_by`] asks for, and that an engine's own files do not have.
+/// Two verbs that [`answered_by`] asks for and the engine's own files do not have.
 impl Engine {
     pub(super) fn acquire(&self, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
         acquire::acquire(self, resource, terms)

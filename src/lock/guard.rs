@@ -13,8 +13,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::slice;
 use std::time::Duration;
 
-/// What guards are marked with: they may be looked at by other threads, but not sent to one. The compiler names it
-/// when one is. A trait object has only the auto traits that are written here, so it is `Sync` and not `Send`.
+/// Marks guards: other threads may look at a guard, but it cannot be sent to one; the compiler's error names this
+/// trait. A trait object has only the auto traits that are written here, so it is `Sync` and not `Send`.
 pub(crate) trait StaysOnItsThread: Sync + Unpin + UnwindSafe + RefUnwindSafe {}
 
 /// Marks a guard.
@@ -22,9 +22,9 @@ pub(super) type OfThisThread = PhantomData<dyn StaysOnItsThread>;
 
 /// Holds one level of a lock, and releases it when dropped, also in a panic. It derefs to its [`Hold`].
 ///
-/// A drop makes one attempt, at most one response time-out long, and logs what it could not do; the lease ends
-/// what is left. [`unlock`](Self::unlock) says it instead. The guard of a hold that was lost never frees a
-/// later one. It stays on its thread, but others may ask it.
+/// A drop makes one attempt, at most one response time-out long, and logs a failure; then the lease ends the hold.
+/// [`unlock`](Self::unlock) returns the failure instead. The guard of a hold that was lost never frees a later hold. A
+/// guard stays on its thread, but other threads may ask it.
 ///
 /// `P` is the lock, or what points to it: a [`LockGuard`] borrows its lock, an [`OwnedGuard`] owns it.
 #[must_use = "a guard that is not kept releases its lock at once: write `let _guard = ..`, not `let _ = ..`"]
@@ -47,11 +47,11 @@ pub struct Guard<P: RedLock> {
 /// });
 /// ```
 ///
-/// One that is not kept releases its lock at once: write `let _guard = ..`, not `let _ = ..`.
+/// A guard that is not kept releases its lock at once: write `let _guard = ..`, not `let _ = ..`.
 pub type LockGuard<'l, L> = Guard<&'l L>;
 
-/// The [`Guard`] that owns its lock instead of borrowing it: a clone of the locks, which is cheap for each kind, or
-/// an `Arc` of them. It stays on its thread too, and so does a struct that keeps it. One that is not kept releases its
+/// The [`Guard`] that owns its lock instead of borrowing it: a clone of the locks, which is cheap for each kind, or an
+/// `Arc` of them. It stays on its thread too, and so does a struct that keeps it. A guard that is not kept releases its
 /// lock at once.
 ///
 /// ```
@@ -76,8 +76,8 @@ pub type LockGuard<'l, L> = Guard<&'l L>;
 pub type OwnedGuard<L> = Guard<L>;
 
 impl<P: RedLock> Guard<P> {
-    /// Acquires on the given terms; `None` when the wait ended without the lock. The lock need not be `Clone`; for one
-    /// that is, see [`Request::owned_guard`].
+    /// Acquires on the given terms; `None` when the wait ended without the lock. The lock need not be `Clone`; if it
+    /// is, see [`Request::owned_guard`].
     ///
     /// # Errors
     /// As [`RedLock::acquire`].
@@ -96,7 +96,7 @@ impl<P: RedLock> Guard<P> {
         self.lock.release(&self.hold)
     }
 
-    /// The hold, as the deref gives it; a clone of it outlives the guard.
+    /// The hold that the deref gives; a clone of it outlives the guard.
     #[must_use]
     pub fn hold(&self) -> &Hold {
         &self.hold
@@ -125,8 +125,8 @@ impl<P: RedLock> Drop for Guard<P> {
     }
 }
 
-/// Releases what a guard holds that is dropped, by one attempt, and says how that failed. A loss was logged when it was found, and
-/// after a shutdown there is nothing left to do.
+/// Releases the holds of a dropped guard by one attempt, and logs a failure. A loss was logged when it was found, and after a
+/// shutdown there is nothing left to do.
 pub(super) fn release_in_drop(holds: &[Hold], release: impl FnOnce() -> Result<()>) {
     holds.iter().for_each(|hold| hold.hurry(true));
     let released = release();
@@ -209,7 +209,7 @@ impl<'l, 'r, L: RedLock + ?Sized> Request<'l, 'r, L> {
     pub fn run<A: LockAction + ?Sized>(self, action: &mut A) -> Result<Option<A::Output>> {
         let resource = self.resource;
         let Some(guard) = self.guard()? else { return Ok(None) };
-        // Declared before the guard moves on, so that in a panic it is dropped after the release.
+        // Declared before `guard`: in a panic the last hook is called after the release.
         let exit = OnExit { action, resource };
         let guard = guard;
         exit.action.on_acquire(&guard);
@@ -225,9 +225,9 @@ impl<L: RedLock + ?Sized> fmt::Debug for Request<'_, '_, L> {
     }
 }
 
-/// The work is done. A release that failed on the wire ends with the lease and is only logged: until it was sent the lock
-/// was held. Whatever else went wrong, the work may not have been alone, and the error says so: its caller has to know
-/// that it ran.
+/// The work is done. A release that failed on the wire is only logged: until it was sent the lock was held, and the lease
+/// ends it. After any other failure the work may not have been alone, so the caller gets an error that says that the work
+/// ran.
 pub(super) fn after_work(released: Result<()>) -> Result<()> {
     let why = match &released {
         Ok(()) => return Ok(()),

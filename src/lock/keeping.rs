@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Engine {
-    /// Warns once an outage of a server: each retry is a failure, and there are many.
+    /// Warns once per outage of a server: each retry is a failure, and there are many.
     fn log_failed_renewals(&self, batch: &[Arc<Tenure>], failure: Failure) {
         let Some(first) = batch.first() else { return };
         let (count, lock, error) = (batch.len(), self.whereabouts(first), failure.into_error(first.key().resource()));
@@ -27,8 +27,8 @@ impl Engine {
         }
     }
 
-    /// When the answer to a renewal is not waited for any more. That of a short lease has to come before the next is due, and that of a
-    /// hold that was given for less than its lease while there is time for another.
+    /// When to stop waiting for the answer to a renewal. For a short lease that is before the next renewal is due. For a hold that was
+    /// given for less than its lease, it is early enough for another attempt.
     fn renewal_ends(&self, batch: &[Arc<Tenure>], lease: Lease) -> Moment {
         let (now, third) = (self.space.clock.now(), lease.span() / 3);
         let short = (lease < self.space.config.watchdog_lease).then_some(third);
@@ -45,7 +45,7 @@ impl Engine {
         if let Some(deadline) = tenure.deadline().filter(|_| answer.is_some()) {
             self.space.counters.renewals.add(1);
             let now = self.space.clock.now();
-            // Of what it had: a hold that was given has less than a lease at first.
+            // A hold that was given has less than a lease at first.
             let had = lease.span().min(tenure.granted_for());
             let share = deadline.since(now).as_secs_f64() / had.as_secs_f64();
             self.space.counters.note_margin(share, now);
@@ -64,7 +64,7 @@ impl Engine {
         self.space.counters.failed_renewals.add(1);
     }
 
-    /// What was said of each. What failed is logged by servers: they fail one by one.
+    /// Books the answer for each tenure. Failures are logged by server: servers fail one by one.
     fn book_each(&self, batch: &[Arc<Tenure>], renewed: Renewed, lease: Lease) {
         let mut failed: BTreeMap<usize, (Vec<Arc<Tenure>>, Failure)> = BTreeMap::new();
         for (tenure, answer) in batch.iter().zip(renewed) {
@@ -82,7 +82,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// Prolongs one tenure for a caller, who waits until `limit`.
+    /// Prolongs one tenure for a caller that waits until `limit`.
     pub(super) fn renew_one(&self, tenure: &Arc<Tenure>, lease: Lease, limit: Moment) -> Result<()> {
         let renew = |answer_by| {
             let renewed = self.primitive.renew(Lane::Calls, std::slice::from_ref(tenure), lease, answer_by)?;
@@ -94,25 +94,25 @@ impl Engine {
     }
 }
 
-/// What a call that goes leaves in a queue.
+/// What a call that stops waiting leaves in a queue.
 pub(super) struct Departure {
     key: Key,
-    /// As what it may be there: its last name, and those before it.
+    /// The names that its ticket may have there: the last one, and those before it.
     names: [String; 2],
-    /// To whom the lock may be given as long as it is.
+    /// The owner that may be given the lock while the ticket is there.
     owner: Option<Arc<Tenure>>,
 }
 
 impl Departure {
-    /// That of a ticket, as it is now.
+    /// The departure of a ticket, by its present names.
     pub(super) fn of(ticket: &Ticket, owner: Option<&Arc<Tenure>>) -> Self {
         Self { key: ticket.key().clone(), names: ticket.names(), owner: owner.map(Arc::clone) }
     }
 }
 
-/// Gives a place up, and then what was given to its owner: in the other order a release in between could give the lock to nobody.
+/// Takes the ticket out, and then releases its owner: in the other order a release in between could give the lock to nobody.
 struct Leave {
-    /// Kept until then: a client may be dropped as soon as its last call has ended.
+    /// Keeps the client alive until then: its user may drop it as soon as the last call has ended.
     engine: Arc<Engine>,
     departure: Departure,
     until: Moment,
@@ -123,7 +123,7 @@ impl Chore for Leave {
         let Departure { key, names, owner } = &self.departure;
         match self.engine.primitive.leave(key, names, self.engine.space.one_answer()) {
             Err(failure) if failure.may_pass() => return Err(failure.into_error(key.resource())),
-            // Refused for good: the place ends with the queue, or was never had.
+            // Refused for good: the ticket ends with the queue, or was never in it.
             _ => {}
         }
         owner.iter().try_for_each(|owner| self.engine.sweep(owner))
@@ -139,7 +139,7 @@ impl Chore for Leave {
 }
 
 impl Engine {
-    /// Has a place given up at `due`.
+    /// Has the sweeper take a ticket out at `due`.
     pub(super) fn leave_queue(&self, departure: Departure, due: Moment) {
         if let Some(engine) = self.strong() {
             let until = stays(&self.space.config, due);
@@ -149,7 +149,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// Asks by a call for each server, so that what one says does not wait for what another does not say.
+    /// Sends one call to each server, so that the answer of one does not wait for the silence of another.
     fn each_apart(&self, batch: &[Arc<Tenure>], mut ask: impl FnMut(&[Arc<Tenure>])) {
         let keys: Vec<_> = batch.iter().map(|tenure| tenure.key().full()).collect();
         for part in self.health.apart(&keys) {
@@ -164,7 +164,7 @@ impl Engine {
                 let booked = if mutant::is(Mutant::BooksUsualLease) { usual } else { lease };
                 self.book_each(batch, renewed, booked);
             }
-            // One key may be refused to us: that is no reason to lose the others.
+            // The server may refuse one key to this user: the others must not be lost for that.
             Err(failure) if batch.len() > 1 && !failure.may_pass() => {
                 batch.chunks(1).for_each(|one| self.renew_by(one, lease));
             }
@@ -176,13 +176,13 @@ impl Engine {
 impl Keeper for Engine {
     fn renew(&self, batch: &[Arc<Tenure>]) {
         let usual = self.space.config.watchdog_lease;
-        // All asked for the same when they were put together; if one asks for more now, the others must not get it.
+        // All asked for the same when the batch was made. If one asks for more now, the others must not get it.
         let lease = batch.iter().filter_map(|tenure| tenure.renewed_lease()).min().unwrap_or(usual);
         self.each_apart(batch, |part| self.renew_by(part, lease));
     }
 
-    /// By the renewal's script, which always writes, so that a master that was demoted refuses it; for as long as the one
-    /// has left that has least, as no script shortens a lease.
+    /// By the renewal's script, which always writes, so that a demoted master refuses it. The lease is the least that any
+    /// of them has left, as no script shortens a lease.
     fn verify(&self, batch: &[Arc<Tenure>]) {
         self.each_apart(batch, |part| {
             let now = self.space.clock.now();
@@ -196,7 +196,7 @@ impl Keeper for Engine {
         if swept.is_ok() {
             self.note_freed(tenure);
         }
-        // Nobody publishes in memory.
+        // A lock in memory publishes nothing: wake its waiters here.
         if swept.is_ok() && self.kind.is_of_this_process {
             registry().wake(self.ground(), tenure.key().full());
         }
@@ -207,7 +207,7 @@ impl Keeper for Engine {
         let answer_by = self.space.one_answer();
         let sweep = || self.primitive.sweep_all(tenures, answer_by);
         let swept = match sweep() {
-            // It may have met an idle connection which the server had closed: a fresh one is tried at once.
+            // The attempt may have met an idle connection that the server had closed: try a fresh one at once.
             Err(Failure::Unknown { broken, .. }) if !broken.timed_out => sweep(),
             swept => swept,
         };
@@ -226,11 +226,11 @@ impl Keeper for Engine {
         if tenure.state() == TenureState::Lost {
             self.space.watchdog.forget(tenure);
             let is_gone = cause == LossCause::Removed;
-            // Its key does not end with its lease, or it may have waited: a master that knows nothing of the hold may have the mark.
+            // Its key does not end with its lease, or its writer may have waited: a new master may have the mark and not the hold.
             if tenure.lease_until() == Moment::MAX || is_gone && self.kind.leaves_marks {
                 self.sweep_now(tenure);
             } else if self.kind.leaves_marks {
-                // No sooner than the lease is over at the server: it lasts as long as was asked for.
+                // Not before the lease is over at the server, too: it lasts as long as its holder asked for.
                 self.sweep_at(tenure, self.space.clock.now().plus(tenure.margin()));
             }
             self.sweep_open(tenure);

@@ -23,11 +23,11 @@ use std::time::Duration;
 use strict::Strict;
 use uuid::Uuid;
 
-/// Strict mode, around an acquire. Reply: that of what is inside, or an array with the ms left.
+/// Strict mode, around an acquire. Reply: that of the inner script, or an array with the ms left of the quarantine.
 pub(super) static QUARANTINE: Wrapper = Wrapper { file: include_str!("keys/quarantine.lua"), args: 3 };
-/// Strict mode, around what prolongs: it writes which process serves.
+/// Strict mode, around a script that prolongs: it writes which process serves.
 pub(super) static SERVING: Wrapper = Wrapper { file: include_str!("keys/serving.lua"), args: 3 };
-/// Around an acquire that waits among processes. Reply: what is inside grants, or an array of four, for [`Queue::not_won_in_turn`].
+/// Around an acquire that waits among processes. Reply: the inner one if that grants, or an array of four, for [`Queue::not_won_in_turn`].
 pub(super) static IN_TURN: Wrapper = Wrapper { file: include_str!("keys/in_turn.lua"), args: 5 };
 
 scripts! {
@@ -43,7 +43,7 @@ scripts! {
     RELEASE = "keys/release.lua", Exactly(1), Exactly(3);
     /// Reply: that of [`Freed::of`], or an array of three, for [`Queue::told`].
     RELEASE_IN_TURN = "keys/release_in_turn.lua", Exactly(1), Exactly(10);
-    /// Reply: how many places were left.
+    /// Reply: how many names of the ticket were in the queue.
     LEAVE = "keys/leave.lua", Exactly(1), Exactly(3);
     /// Reply: that of [`Freed::of`].
     FORCE_UNLOCK = "keys/force_unlock.lua", Exactly(1), Exactly(1);
@@ -53,14 +53,14 @@ scripts! {
     RELEASE_GROUP = "keys/release_group.lua", AtLeast(1), AtLeast(2);
 }
 
-/// As many arguments as the wrappers around an acquire have.
+/// The arguments of the wrappers around an acquire, with room for the most.
 type Around<'a> = ArrayVec<Arg<'a>, 8>;
 
 /// The commands of a lock's kind at a store, alone or as a node of a quorum.
 pub(super) struct Keys {
     store: Arc<dyn Store>,
     strict: Option<Strict>,
-    /// A publish was refused, and that was said.
+    /// The server refused a publish, and the log says so.
     unheard: AtomicBool,
     queue: Option<Queue>,
 }
@@ -78,13 +78,13 @@ impl Keys {
         Self { queue: space.config.hand_off.queues.then(queue), ..self }
     }
 
-    /// Makes one attempt. What grants nothing gives something back: so it goes before the calls that wait for a connection.
+    /// Makes one attempt. A request that grants nothing gives something back, so it goes before calls that wait.
     pub(super) fn attempt(&self, request: Request<'_>, limits: Limits<'_>) -> Result<Answer, Failure> {
         let lane = if request.grants.is_some() { Lane::Calls } else { Lane::Releases };
         self.in_mode(request, |request| self.store.attempt(lane, request, limits))
     }
 
-    /// The same for several keys, with so many arguments for all of them.
+    /// The same for several keys; the first `shared` arguments are for all of them.
     pub(super) fn attempt_all(
         &self,
         lane: Lane,
@@ -95,7 +95,7 @@ impl Keys {
         self.in_mode(request, |request| self.store.attempt_all(lane, request, shared, limits))
     }
 
-    /// Puts a script into the wrapper that it has for strict mode.
+    /// Sends a script in the wrapper that it has for strict mode, if it has one.
     fn in_mode<T>(&self, request: Request<'_>, send: impl FnOnce(&Request<'_>) -> T) -> T {
         let Verb::Script(script) = request.verb else { return send(&request) };
         let Some(strict) = self.strict.as_ref().filter(|_| script.has_strict_form()) else { return send(&request) };
@@ -103,7 +103,7 @@ impl Keys {
         send(&Request { form: Form { strict: true, ..request.form }, around: &around, ..request })
     }
 
-    /// One that does no harm however late it is executed.
+    /// Makes an attempt that does no harm however late it is executed.
     fn call(&self, script: &'static Script, key: &Key, args: &[Arg<'_>], by: Moment) -> Result<Answer, Failure> {
         self.attempt(Request::of(script, &[key.full()], args), Limits::any_time(by))
     }
@@ -112,7 +112,7 @@ impl Keys {
         self.look(Verb::Command(command), key, &[], answer_by)
     }
 
-    /// By what grants nothing and gives nothing back.
+    /// Sends what grants nothing and gives nothing back.
     pub(super) fn look(&self, by: Verb, key: &str, args: &[Arg<'_>], answer_by: Moment) -> Result<Reply, Failure> {
         let keys = [key];
         let answer = self.store.attempt(Lane::Calls, &Request::new(by, &keys, args), Limits::any_time(answer_by))?;
@@ -124,8 +124,8 @@ impl Keys {
 impl Keys {
     /// Sends the acquire of a kind. Its arguments begin with deadline, lease and owner.
     ///
-    /// A strict client grants nothing where a slot is on its way to before it has arrived: what that node grants it could not say there,
-    /// for a key beside the lock would keep the slot from moving on.
+    /// A strict client takes no grant from a node that a slot is moving to. It cannot write the epoch there: a key beside the lock would
+    /// keep the slot from moving on.
     pub(super) fn acquire(
         &self,
         by: &'static Script,
@@ -162,7 +162,7 @@ impl Keys {
         self.is_strict() && !mutant::is(Mutant::GrantsOnItsWay)
     }
 
-    /// What a strict client takes for an answer of the node that a slot is on its way to.
+    /// The answer that a strict client assumes of the node that a slot is moving to.
     fn quiet_on_its_way(&self) -> Answer {
         let quarantine = self.strict.as_ref().map_or(0, |strict| strict.quarantine);
         self.say_quiet("is moving a slot elsewhere", quarantine);
@@ -170,7 +170,7 @@ impl Keys {
         Answer { reply, sent: Clock::Boot.now(), confirmed: None, on_its_way: true }
     }
 
-    /// What an acquire found, by its reply: the lock is the tenure's, or how long it is not to be had.
+    /// What an acquire found, by its reply: the tenure has the lock, or for how long it does not get it.
     pub(super) fn took(&self, tenure: &Tenure, manner: Manner<'_>, answer: &Answer) -> Result<Take, Failure> {
         match &answer.reply {
             reply if takes(reply) => Ok(self.granted(tenure, manner, answer)),
@@ -179,7 +179,7 @@ impl Keys {
         }
     }
 
-    /// A quarantine, if there was one, is over.
+    /// The lock was granted: a quarantine, if there was one, is over.
     fn granted(&self, tenure: &Tenure, manner: Manner<'_>, answer: &Answer) -> Take {
         tenure.note_replicas(answer.confirmed);
         self.end_quiet();
@@ -187,7 +187,7 @@ impl Keys {
         Take::Acquired(answer.sent)
     }
 
-    /// The holder's PTTL, or that the lock is left to foreigners.
+    /// The lock was not granted: returns the holder's PTTL, or for how long the lock is left to foreigners.
     fn not_granted(&self, tenure: &Tenure, manner: Manner<'_>, reply: &Reply) -> Result<Take, Failure> {
         self.end_quiet();
         match (reply, &self.queue) {
@@ -223,10 +223,10 @@ impl Keys {
     }
 }
 
-/// How a lock is freed, who is told of that, and what is concluded from who was.
+/// How a lock is freed, who hears of that, and what this process concludes from it.
 impl Keys {
-    /// Gives up a level. With the last one the lock may be given to another process, with a token if the kind has a counter of them,
-    /// which lives for so long.
+    /// Gives up a level. With the last level the server may give the lock to another process. `tokens`: the counter of a kind that
+    /// has one, from which that process gets a token, and its TTL in ms.
     pub(super) fn release_with(
         &self,
         tokens: Option<(&str, u64)>,
@@ -243,7 +243,7 @@ impl Keys {
         self.released(tenure, left, &answer)
     }
 
-    /// The last level of a lock that others may wait for.
+    /// Releases the last level of a lock that other processes may wait for.
     fn release_in_turn(
         &self,
         queue: &Queue,
@@ -270,7 +270,7 @@ impl Keys {
         Ok(freed.is_done())
     }
 
-    /// What a release of one level said, after which so many are left; whether the tenure was in the store.
+    /// Books the answer to a release that left `left` levels; returns whether the tenure was in the store.
     pub(super) fn released(&self, tenure: &Tenure, left: usize, answer: &Answer) -> Result<bool, Failure> {
         let freed = self.freed(tenure.key(), answer, answer.reply.number()?);
         if left == 0 {
@@ -279,7 +279,7 @@ impl Keys {
         Ok(freed.is_done())
     }
 
-    /// What a script that frees says. That waiters were not told is logged once: they find out by polling.
+    /// What a script that frees says. If the waiters were not told, the log says so once: they poll.
     pub(super) fn freed(&self, key: &Key, answer: &Answer, number: i64) -> Freed {
         let freed = Freed::of(number);
         if freed.is_done() && self.is_told_elsewhere(key, answer, freed) {
@@ -293,15 +293,15 @@ impl Keys {
         freed
     }
 
-    /// Whether a script told those who listen at one node, and they listen at another.
+    /// Whether a script told the listeners of one node while the waiters listen at another.
     fn is_told_elsewhere(&self, key: &Key, answer: &Answer, freed: Freed) -> bool {
         let is_astray = freed == Freed::Untold && !key.is_in_one_slot();
         let is_on_its_way = answer.on_its_way && !mutant::is(Mutant::UntoldOnItsWay);
         self.store.is_sharded() && (is_on_its_way || is_astray)
     }
 
-    /// Those who wait for a lock whose slot is on its way elsewhere listen where it was, as long as it is not gone from there. Those who
-    /// wait for a lock whose channel is in another slot listen at that slot's master. If this fails they find out by polling.
+    /// Tells waiters by a command of its own. While a slot moves, they listen at the node that it leaves. If the channel is in another
+    /// slot than the lock, they listen at that slot's master. If this fails, they poll.
     fn tell_where_they_listen(&self, key: &Key) {
         let (channel, answer_by) = (key.channel(), Clock::Boot.now().plus(GRACE));
         let (keys, args) = ([channel.as_str()], [Arg::Text("0")]);
@@ -309,7 +309,7 @@ impl Keys {
         let _ = self.store.attempt(Lane::Releases, &tell, Limits::any_time(answer_by));
     }
 
-    /// Who was told of a final release: it may be somebody who waits.
+    /// Notes whether a final release was heard by another client, which may wait.
     fn note_audience(&self, tenure: &Tenure, freed: Freed) {
         if let Freed::Told(told) = freed {
             let others = self.were_others_told(tenure.key(), told);
@@ -321,12 +321,12 @@ impl Keys {
         }
     }
 
-    /// One of those who were told may be this client itself. Of whom a store does not count there may be any number.
+    /// One listener may be this client itself. If the store does not count listeners, there may be any number.
     fn were_others_told(&self, key: &Key, told: i64) -> bool {
         told > 1 || !self.store.counts_listeners(key.full()) || (told == 1 && !self.store.hears(&key.channel()))
     }
 
-    /// What the ears of clients begin with, where a script of this lock can count who listens to them.
+    /// What the names of clients' ears begin with, if a script of this lock can count their listeners.
     pub(super) fn ears<'a>(&self, key: &'a Key) -> Option<[&'a str; 3]> {
         let of_all = ["redlatch_ear", "", ""];
         let counts = self.store.counts_listeners(key.full());
@@ -335,8 +335,8 @@ impl Keys {
 
     /// Listens to the ear of this client, so that others see that its process lives. It hears nothing there.
     ///
-    /// To be called before it listens to the lock's channel, which is confirmed after the ear then. Where it is confirmed already, the
-    /// ear's own confirmation wakes the caller: its next look leaves word that there is an ear.
+    /// To be called before this client listens to the lock's channel, so that the channel is confirmed after the ear. If the channel
+    /// is confirmed already, the ear's confirmation wakes the caller, whose next look leaves word that there is an ear.
     pub(super) fn listen_on_ear(
         &self,
         key: &Key,
@@ -418,13 +418,13 @@ impl Primitive for Keys {
         }
     }
 
-    /// Where a store does not say how many listen, the dead cannot be told from those who wait; and in a cluster a script reaches
-    /// its own slot alone.
+    /// None if the store does not count listeners, for then a script cannot tell the dead from waiters. In a cluster a script
+    /// reaches its own slot alone.
     fn queue(&self, key: &Key) -> Option<&Queue> {
         self.queue.as_ref().filter(|_| self.store.counts_listeners(key.full()))
     }
 
-    /// The queue stays where it was until the slot has arrived elsewhere, so this is not sent on.
+    /// Not sent to the node that a slot is moving to: the queue stays where it was until the slot has arrived.
     fn leave(&self, key: &Key, names: &[String; 2], answer_by: Moment) -> Result<(), Failure> {
         let Some(queue) = &self.queue else { return Ok(()) };
         let (members, keys) = (queue.members_of(key, names), [key.full()]);
@@ -445,7 +445,7 @@ impl GroupPrimitive for Keys {
         let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(owners).collect();
         let takes = |reply: &Reply| *reply == Reply::Number(0);
         let answer = match self.attempt(Request::of(&ACQUIRE_GROUP, &keys, &args).granting(takes), limits) {
-            // Their slot may be on its way for long: each is found alone.
+            // Their slot may be moving for long: each member finds its node alone.
             Err(failure) if failure.is_apart() => return Ok(TakeAll::Apart),
             answer => answer?,
         };
@@ -476,7 +476,7 @@ pub(super) enum Freed {
     NotHeld,
     /// Done, but the server refuses to publish.
     Untold,
-    /// Done, and so many connections were told.
+    /// Done, and this many connections were told.
     Told(i64),
 }
 
@@ -495,12 +495,12 @@ impl Freed {
     }
 }
 
-/// Whether an acquire got the lock, with whatever a kind gets with it.
+/// Whether an acquire got the lock, with or without a token.
 pub(super) fn takes(reply: &Reply) -> bool {
     matches!(reply, Reply::Nil | Reply::Text(_))
 }
 
-/// Whether a lock was found, of one or of several.
+/// Whether one lock, or any of several, was found.
 pub(super) fn prolongs(reply: &Reply) -> bool {
     match reply {
         Reply::Array(each) => each.iter().any(prolongs),

@@ -90,19 +90,19 @@ pub use kinds::reentrant::{RedisRedLock, ReentrantLock};
 pub use multi::{GroupGuard, GroupHold, GroupRequest, MultiLock};
 pub use patience::Terms;
 
-/// A blocking lock on resources that are known by name: 1 to 1,024 bytes, any characters, but nothing that ends with
-/// `redlatch:epoch`, which [strict](crate::ClientBuilder::strict) clients need.
+/// A blocking lock on resources that are known by name. A name has 1 to 1,024 bytes, any characters. It may not end
+/// with `redlatch:epoch`, which [strict](crate::ClientBuilder::strict) clients need.
 ///
 /// Object-safe, and implemented for `&T`, `Box<T>` and `Arc<T>` too.
 ///
-/// A thread that holds a resource may lock it again; it is free after as many unlocks. A hold without a lease
-/// of its own is renewed by a watchdog until it is unlocked. All leases are 10 ms to 365 days; zero as a wait
-/// tries once, [`Duration::MAX`] waits for ever.
+/// A thread that holds a resource may lock it again; the resource is free after as many unlocks. A watchdog renews a
+/// hold without a lease of its own until it is unlocked. All leases are 10 ms to 365 days. A wait of zero tries once;
+/// [`Duration::MAX`] waits for ever.
 ///
 /// # Wrappers
-/// It can be wrapped but not written from scratch: a [`Hold`] cannot be made outside of this crate. A wrapper changes
-/// behaviour in [`acquire`](Self::acquire) and [`release`](Self::release), on which all other forms rest, and has
-/// errors of its own by [`Error::unavailable`] and its like:
+/// A type may wrap these locks, but not replace them: nobody outside of this crate can make a [`Hold`]. A wrapper
+/// changes [`acquire`](Self::acquire) and [`release`](Self::release), on which all other forms rest. It makes errors of
+/// its own by [`Error::unavailable`] and its like:
 ///
 /// ```
 /// use redlatch::{Error, Hold, LocalRedLock, RedLock, RedLockExt, Result, Terms};
@@ -156,8 +156,8 @@ pub use patience::Terms;
 /// ```
 ///
 /// # Answers that are easily lost
-/// The compiler warns of a [`Result`], a guard and a request that nobody looks at. Of what a `?` leaves of an answer it
-/// does not: after `locks.try_lock(name)?;` the program goes on with or without the lock. Write what asks:
+/// The compiler warns if nobody looks at a [`Result`], a guard or a request. It does not warn of what a `?` leaves of
+/// an answer: after `locks.try_lock(name)?;` the program goes on with or without the lock. So test the answer:
 ///
 /// ```
 /// use redlatch::{LocalRedLock, RedLock, RedLockExt};
@@ -176,8 +176,8 @@ pub use patience::Terms;
 ///
 /// # Errors
 /// Every method that returns a [`Result`] may fail with [`Error::Config`] (a name or lease out of range),
-/// [`Error::Unavailable`], [`Error::OutcomeUnknown`], [`Error::Refused`] or [`Error::Closed`]; what else a
-/// method returns is said there. Contention is not an error.
+/// [`Error::Unavailable`], [`Error::OutcomeUnknown`], [`Error::Refused`] or [`Error::Closed`]. A method with other
+/// errors names them. Contention is not an error.
 pub trait RedLock: Send + Sync {
     /// Acquires a resource on the given terms; `None` when the wait ended without it.
     ///
@@ -187,35 +187,35 @@ pub trait RedLock: Send + Sync {
     #[must_use = "`None` means that the lock is not held: write `let Some(hold) = .. else {`"]
     fn acquire(&self, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>>;
 
-    /// Gives up one level of this very hold, never of a later one under the same name. Only of a hold that these
-    /// locks, or others of the same client, acquired: of another it is [`Error::Config`].
+    /// Gives up one level of this very hold, never of a later one under the same name. The hold must come from these
+    /// locks, or from others of the same client; else this is [`Error::Config`].
     ///
-    /// The level is the one that this hold was acquired with, whatever was acquired after it: a lock is renewed while a
-    /// level is open that asked for it. A hold from [`hold`](Self::hold) gives up the innermost level.
+    /// The level is the one that this hold was acquired with, whatever was acquired after it: the lock is renewed while
+    /// a level that asked for it is open. A hold from [`hold`](Self::hold) gives up the innermost level.
     ///
     /// # Errors
-    /// [`Error::NotHeld`] from another thread or after the last level; [`Error::Lost`] when it had been lost.
+    /// [`Error::NotHeld`] from another thread or after the last level; [`Error::Lost`] if the hold was lost before.
     /// After the outermost level the hold is over, whatever this returns.
     fn release(&self, hold: &Hold) -> Result<()>;
 
-    /// Asks the server whether this hold is still there, for at most one response time-out. False is for good: the
-    /// hold is then lost or released.
+    /// Asks the server whether this hold is still there, for at most one response time-out. `false` is final: the hold
+    /// is lost or released.
     ///
     /// # Errors
     /// As of the trait; the hold stays as it was.
     fn verify(&self, hold: &Hold) -> Result<bool>;
 
-    /// The hold of a thread of this process, as this process sees it: no round trip. Also a lost one that was
-    /// not unlocked yet.
+    /// The hold of a thread of this process, as this process sees it, without a round trip. A lost hold counts until it
+    /// is unlocked.
     #[must_use]
     fn hold_of(&self, resource: &str, thread: ThreadId) -> Option<Hold>;
 
-    /// Frees the resource whoever holds it; true if it was locked. A holder in this process knows at once, one
-    /// in another process at its next renewal.
+    /// Frees the resource whoever holds it; true if it was locked. A holder in this process knows at once, a holder in
+    /// another process at its next renewal.
     ///
-    /// It is no take-over: a waiter may be served before the caller's own [`lock`](Self::lock). One command for both would
-    /// help nobody, for the former holder may still be at work. So end its process, or let what is protected
-    /// refuse it by the token of a [`FencedLock`].
+    /// This call does not take the lock over: a waiter may get it before the caller's own [`lock`](Self::lock). One
+    /// command for both would not help, because the former holder may still be at work. So end its process, or let the
+    /// protected data refuse it by the token of a [`FencedLock`].
     ///
     /// # Errors
     /// As of the trait.
@@ -227,8 +227,8 @@ pub trait RedLock: Send + Sync {
     /// As of the trait.
     fn is_locked(&self, resource: &str) -> Result<bool>;
 
-    /// How long the server keeps the lock without news of its holder: `None` when it is free,
-    /// [`Duration::MAX`] for a key without TTL (which something else made, or an administrator persisted).
+    /// How long the server keeps the lock if its holder does nothing: `None` if it is free, [`Duration::MAX`] for a key
+    /// without TTL (another program made it, or an administrator persisted it).
     ///
     /// # Errors
     /// As of the trait.
@@ -258,10 +258,10 @@ pub trait RedLock: Send + Sync {
         acquired(self.acquire(resource, &Terms::new().cancelled_by(token))?, resource).map(drop)
     }
 
-    /// Takes the resource if it is free. It waits for the server's answer, at most one response time-out; a
+    /// Takes the resource if it is free. The call waits for the server's answer, at most one response time-out. A
     /// resource that another thread of this process surely holds is busy without a round trip.
     ///
-    /// `false`: it is busy, and not held here ([easily lost](RedLock#answers-that-are-easily-lost)).
+    /// `false`: the resource is busy, and not held here ([easily lost](RedLock#answers-that-are-easily-lost)).
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -270,8 +270,8 @@ pub trait RedLock: Send + Sync {
         Ok(self.acquire(resource, &Terms::new().wait(Duration::ZERO))?.is_some())
     }
 
-    /// [`try_lock`](Self::try_lock) for a lease that is not renewed: takes the resource if it is free, and lets it end by
-    /// itself. As a guard it is [`request`](RedLockExt::request)`(..).wait(Duration::ZERO).lease(..).guard()`.
+    /// [`try_lock`](Self::try_lock) for a lease that is not renewed: takes the resource if it is free. The hold ends with
+    /// its lease. The form with a guard is [`request`](RedLockExt::request)`(..).wait(Duration::ZERO).lease(..).guard()`.
     ///
     /// ```
     /// use redlatch::{LocalRedLock, RedLock};
@@ -286,7 +286,7 @@ pub trait RedLock: Send + Sync {
     /// # Ok::<(), redlatch::Error>(())
     /// ```
     ///
-    /// `false`: it is busy, and not held here ([easily lost](RedLock#answers-that-are-easily-lost)).
+    /// `false`: the resource is busy, and not held here ([easily lost](RedLock#answers-that-are-easily-lost)).
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -295,7 +295,7 @@ pub trait RedLock: Send + Sync {
         Ok(self.acquire(resource, &Terms::new().wait(Duration::ZERO).lease(lease))?.is_some())
     }
 
-    /// Waits at most so long. `false`: the wait [ended without the lock](Terms#when-the-time-is-over), which is not held here
+    /// Waits at most `wait`. `false`: the wait [ended without the lock](Terms#when-the-time-is-over), which is not held here
     /// ([easily lost](RedLock#answers-that-are-easily-lost)).
     ///
     /// # Errors
@@ -327,15 +327,15 @@ pub trait RedLock: Send + Sync {
         }
     }
 
-    /// What a [`MultiLock`] takes several members by, where the locks have it. A wrapper has none, so that its `acquire` and
-    /// `release` are called. Nobody outside of this crate can call it.
+    /// The engine by which a [`MultiLock`] takes several members at once, if these locks have one. A wrapper has none, so
+    /// the group calls its `acquire` and `release`. Nobody outside of this crate can call this.
     #[doc(hidden)]
     #[allow(private_interfaces)]
     fn engine(&self) -> Option<&Engine> {
         None
     }
 
-    /// The current thread's hold, also a lost one that was not unlocked yet.
+    /// The current thread's hold. A lost hold counts until it is unlocked.
     #[must_use]
     fn hold(&self, resource: &str) -> Option<Hold> {
         self.hold_of(resource, current_thread())
@@ -360,7 +360,7 @@ pub trait RedLock: Send + Sync {
     }
 }
 
-/// Without a deadline there is no `None`, but a wrapper may have brought its own.
+/// Without a deadline an acquire never answers `None`, but a wrapper may have a deadline of its own.
 fn acquired<T>(answer: Option<T>, resource: &str) -> Result<T> {
     answer.ok_or_else(|| Error::cancelled(resource))
 }

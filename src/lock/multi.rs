@@ -21,9 +21,9 @@ pub use hold::GroupHold;
 
 /// Several resources taken as one, all or nothing, each of a lock of any kind on any server.
 ///
-/// It has the verbs of a [`RedLock`] and [`RedLockExt`](crate::RedLockExt) without a resource, and holds nothing
-/// itself: a group may be made on the spot, or once and used by many threads. A member that the thread holds already
-/// is entered once more, and so is one that is in the group twice.
+/// A group has the verbs of a [`RedLock`] and [`RedLockExt`](crate::RedLockExt) without a resource. It holds nothing
+/// itself: make it on the spot, or once for many threads. A member that the thread holds already is entered once more,
+/// and so is a member that is in the group twice.
 ///
 /// ```
 /// use redlatch::{LocalRedLock, MultiLock, RedLock};
@@ -57,27 +57,27 @@ pub use hold::GroupHold;
 /// Groups take their members in one order: by the full key, then by the server. The order in which the members are given does not
 /// matter. When a member is busy, the group releases what it took, waits for one member, and then takes the others.
 ///
-/// A lock that many want is given from one process to the next, and a try finds it free next to never. So a group that has one member waits
-/// for the others, too, but not for long: for all together twice as long as it waited for each of them before, at least 20 ms, longer with
-/// each such wait in vain, and at most 1 s. Of a lease that is not renewed it is an eighth at most. Then the group releases all. So groups
-/// do not wait for each other in a circle, and a thread that takes one lock inside another waits for a group no longer than that.
+/// A lock in demand is given from one process to the next, so a try hardly ever finds it free. So a group that has one member waits for the
+/// others, too. The bound for all together is twice the time that it waited for each before, at least 20 ms, doubled with each such wait in
+/// vain, at most 1 s. Of a lease that is not renewed it is an eighth at most. Then the group releases all. So groups do not wait for each
+/// other in a circle, and a thread that takes one lock inside another waits for a group no longer than that.
 ///
-/// A wait is the whole group's. What was taken is given back when the wait ends, is cancelled, fails or panics.
+/// The wait is the whole group's. If it ends in vain, is cancelled, fails or panics, the group gives back what it took.
 ///
-/// Members that are [`ReentrantLock`](crate::ReentrantLock)s of one client, not in strict mode, are taken by one
-/// script in one round trip, and released by another, while nobody else of this process, or of others that it knows of, has to do with them.
+/// Members that are [`ReentrantLock`](crate::ReentrantLock)s of one client, not in strict mode, are taken by one script in one round trip,
+/// and released by another, while nobody else of this process, or of others that it knows of, holds or awaits them.
 ///
-/// Two members that are the same lock by two *clients* never come together: to a server each client is another owner. But readers
-/// do: the [read](crate::ReadWriteLock::read) side of a lock may be in any number of groups that are held at the same time. The same
-/// lock by two *kinds* of one client, as both sides of a read-write lock, is an [`Error::Config`] at once: who writes may read, so the
-/// write side is enough.
+/// Two members that are the same lock by two *clients* never come together: to a server each client is another owner. Readers do: the
+/// [read](crate::ReadWriteLock::read) side of a lock may be in any number of groups that are held at the same time. The same lock by
+/// two *kinds* of one client, like both sides of a read-write lock, is an [`Error::Config`] at once: a writer may read, so the write
+/// side is enough.
 ///
 /// Its answers are [easily lost](RedLock#answers-that-are-easily-lost) too.
 ///
 /// # Why it is not a `RedLock`
 ///
-/// A [`RedLock`] is asked for one name and gives one [`Hold`], with one owner and one token. A group has several of each. Code
-/// that takes one lock or several takes a `&MultiLock`, for a group may have one member:
+/// A [`RedLock`] takes one name and gives one [`Hold`], with one owner and one token. A group has several of each. Code that
+/// takes one lock or several takes a `&MultiLock`, because a group may have one member:
 ///
 /// ```
 /// # use redlatch::{LocalRedLock, MultiLock};
@@ -126,8 +126,8 @@ impl<'l, L: RedLock + 'l, R: Into<String>> FromIterator<(L, R)> for MultiLock<'l
 impl<'l> MultiLock<'l> {
     /// The group of these locks and resources. It may be collected from an iterator too.
     ///
-    /// Nothing is checked yet: a name that is empty or too long, and a group without members, are
-    /// [`Error::Config`] when the group is used.
+    /// Nothing is checked yet: an empty or too long name, and a group without members, are [`Error::Config`] when the
+    /// group is used.
     pub fn of<L: RedLock + 'l, R: Into<String>>(members: impl IntoIterator<Item = (L, R)>) -> Self {
         members.into_iter().collect()
     }
@@ -199,7 +199,7 @@ impl<'l> MultiLock<'l> {
         Ok(self.acquire(&Terms::new().wait(Duration::ZERO).lease(lease))?.is_some())
     }
 
-    /// Waits at most so long. `false`: the wait [ended without the locks](Terms#when-the-time-is-over).
+    /// Waits at most `wait`. `false`: the wait [ended without the locks](Terms#when-the-time-is-over).
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -218,17 +218,17 @@ impl<'l> MultiLock<'l> {
     }
 
     /// Gives up one level of the current thread's hold of each member, in reverse order, also past one that fails. All
-    /// together take no longer than the longest outage budget of their clients: then the rest is freed in the background.
+    /// together take at most the longest outage budget of their clients: then the rest is freed in the background.
     ///
     /// # Errors
-    /// The first that a member met, as [`RedLock::unlock`], but a lost member's before one of a server.
+    /// The first error of a member, as [`RedLock::unlock`]; but a lost member's comes before one of a server.
     pub fn unlock(&self) -> Result<()> {
         self.check_members()?;
         let holds: Vec<_> = self.members.iter().map(Member::hold).collect();
         let taken: Vec<_> = holds.iter().enumerate().filter_map(|(at, hold)| Some((at, hold.clone()?))).collect();
         let missing = self.members.iter().zip(&holds).rev().find(|(_, hold)| hold.is_none());
         let released = self.give_up(&taken, self.release_ends());
-        // Why there is none: it says so itself.
+        // The member itself says why it has no hold.
         worse(missing.map_or(Ok(()), |(member, _)| member.lock.unlock(&member.resource)), released)
     }
 
@@ -268,7 +268,7 @@ impl<'l> MultiLock<'l> {
     /// Frees every member, whoever holds it, also past one that fails; true if any was locked.
     ///
     /// # Errors
-    /// The first that a member met, as [`RedLock::force_unlock`].
+    /// The first error of a member, as [`RedLock::force_unlock`].
     pub fn force_unlock(&self) -> Result<bool> {
         self.check_members()?;
         let freed = self.members.iter().map(|member| member.lock.force_unlock(&member.resource));
@@ -290,8 +290,8 @@ impl<'l> MultiLock<'l> {
         Ok(false)
     }
 
-    /// How long the servers keep any member without news of its holder: the longest time of a member. `None` when
-    /// all are free, and only then; [`Duration::MAX`] if a member is a key without TTL.
+    /// How long the servers keep any member if its holder does nothing: the longest time of a member. `None` only if
+    /// all are free; [`Duration::MAX`] if a member is a key without TTL.
     ///
     /// ```
     /// use redlatch::{LocalRedLock, MultiLock, RedLock};
@@ -367,7 +367,7 @@ impl<'l> MultiLock<'l> {
         }
     }
 
-    /// Members that are one lock by two kinds of one client would wait for each other, once one is taken: it is told before.
+    /// Refuses members that are one lock by two kinds of one client: once one is taken, they would wait for each other.
     fn check_kinds(&self) -> Result<()> {
         let of_one_lock = self.members.chunk_by(|one, other| one.rank == other.rank).filter(|same| same.len() > 1);
         for same in of_one_lock {
@@ -378,7 +378,7 @@ impl<'l> MultiLock<'l> {
         Ok(())
     }
 
-    /// Whether a lock is in it more than once.
+    /// Whether a lock is in the group more than once.
     fn has_twins(&self) -> bool {
         self.members.windows(2).any(|pair| pair[0].rank == pair[1].rank)
     }
@@ -388,8 +388,8 @@ impl<'l> MultiLock<'l> {
         self.members.first().map_or("", |member| &member.resource)
     }
 
-    /// The engine that takes these members, in their order, by one command: more than one, all different, of one client and
-    /// one kind, whose store has the command.
+    /// The engine that takes these members, in their order, by one command. They must be more than one, all different, of
+    /// one client and one kind, and the store must have the command.
     fn engine_of(&self, members: &[usize]) -> Option<&Engine> {
         let rank = |at: &usize| &self.members[*at].rank;
         let differ = members.len() > 1 && members.windows(2).all(|pair| rank(&pair[0]) != rank(&pair[1]));
@@ -399,8 +399,8 @@ impl<'l> MultiLock<'l> {
         (differ && is_one && first.primitive.group().is_some()).then_some(first)
     }
 
-    /// Gives up one level of each of these members, the last first. At `limit` what is left is freed in the background:
-    /// members of several clients at servers that do not answer would each take their own time, one after the other.
+    /// Gives up one level of each of these members, the last first. What is left at `limit` is freed in the background:
+    /// else members of several clients at silent servers would each take their own time, one after the other.
     fn give_up(&self, taken: &[(usize, Hold)], limit: Moment) -> Result<()> {
         taken.iter().for_each(|(_, hold)| hold.release_within(limit));
         let (members, holds): (Vec<_>, Vec<_>) = taken.iter().map(|(at, hold)| (*at, hold)).unzip();
@@ -416,7 +416,7 @@ impl<'l> MultiLock<'l> {
         released
     }
 
-    /// The longest that a setting of the members' clients allows; of a member that does not say its client, `usual`.
+    /// The longest value of a setting of the members' clients; `usual` for a member that does not tell its client.
     fn longest(&self, of: fn(&Config) -> Duration, usual: Duration) -> Duration {
         let of = |engine: &Engine| of(&engine.space.config);
         let spans = self.members.iter().map(|member| member.lock.engine().map_or(usual, of));
@@ -434,8 +434,8 @@ impl<'l> MultiLock<'l> {
     }
 }
 
-/// Until when the next of so many may take: its share of what is left, so that one that is not answered leaves time to ask
-/// the others.
+/// The limit of the next of `members` members: now + (limit - now) / members. So one that is not answered leaves time to
+/// ask the others.
 fn share_of(limit: Moment, members: usize) -> Moment {
     let now = Clock::Boot.now();
     let members = u32::try_from(members).unwrap_or(u32::MAX);

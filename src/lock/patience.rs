@@ -1,4 +1,4 @@
-//! How long a call waits and goes on asking.
+//! How long a call waits, and how long it repeats its attempts.
 
 use crate::base::error::Result;
 use crate::base::signal::{CancelToken, Semaphore};
@@ -11,38 +11,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-/// The setters of [`Terms`], which a request has too: `setters_of_terms!('r, self.terms);` stands in its `impl`, and
-/// `'r` is how long the token lives.
+/// The setters of [`Terms`], which a request has too. `setters_of_terms!('r, self.terms);` stands in its `impl`; the token lives for `'r`.
 macro_rules! setters_of_terms {
     ($token:lifetime, $self:ident $(.$terms:ident)?) => {
-        /// Waits at most so long, for a group as a whole: zero tries once, [`Duration::MAX`] waits for ever. Default:
-        /// for ever. How such a call ends when the server is slow or away:
-        /// [time-outs](Terms#when-the-time-is-over).
+        /// Waits at most this long, for a group as a whole: zero tries once, [`Duration::MAX`] waits for ever. Default: for ever.
+        /// [Time-outs](Terms#when-the-time-is-over) says how the call ends if the server is slow or away.
         pub fn wait(mut $self, wait: Duration) -> Self {
             $self$(.$terms)?.wait = wait;
             $self
         }
 
-        /// Takes the lock, or each of a group, for so long, 10 ms to 365 days, without renewing it. Default: renewed by
-        /// the watchdog.
+        /// Takes the lock, or each of a group, for this lease, without renewing it: 10 ms to 365 days. Default: renewed by the watchdog.
         ///
-        /// A hold whose lease is over has to be unlocked, too: until its thread does that or ends, the client remembers it,
-        /// which takes about a kilobyte, and that thread's acquires of the same name are [`Error::Lost`](crate::Error::Lost). To let something
-        /// happen once in a while, as a rate limiter does, no lock is needed: `SET <name> 1 NX PX <milliseconds>`.
+        /// A hold whose lease is over has to be unlocked, too. Until its thread does that or ends, the client remembers the hold, in about
+        /// 1 kB, and that thread's acquires of the name are [`Error::Lost`](crate::Error::Lost). A rate limiter, which lets something
+        /// happen once in a while, needs no lock: `SET <name> 1 NX PX <milliseconds>`.
         pub fn lease(mut $self, lease: Duration) -> Self {
             ($self$(.$terms)?.lease, $self$(.$terms)?.renewed) = (Some(lease), false);
             $self
         }
 
-        /// Takes the lock, or each of a group, for so long, 100 ms to 365 days, and renews it every third of that: how
-        /// long a holder that died blocks others, in place of the client's
-        /// [`watchdog_timeout`](crate::ClientBuilder::watchdog_timeout). A leader may have a short one beside the long
-        /// ones of the same client.
+        /// Takes the lock, or each of a group, for this lease, 100 ms to 365 days, and renews it every third of that. So a holder that died
+        /// blocks others for this lease instead of the client's [`watchdog_timeout`](crate::ClientBuilder::watchdog_timeout). A leader may
+        /// have a short lease beside the long ones of the same client.
         ///
-        /// The answer to a renewal is waited for a third of it, but 200 ms at least. A lease longer than
-        /// [`max_hold`](crate::ClientBuilder::max_hold) is refused. An inner level of a hold can only make it longer,
-        /// while that level is open. A lock is not passed on in memory to who asked for another lease than it is
-        /// renewed with.
+        /// A renewal waits for its answer for a third of the lease, but 200 ms at least. A lease longer than
+        /// [`max_hold`](crate::ClientBuilder::max_hold) is refused. An inner level of a hold can only make it longer, while that level is
+        /// open. A lock is not passed on in memory to a call that asks for another lease than it is renewed with.
         pub fn renewed_lease(mut $self, lease: Duration) -> Self {
             ($self$(.$terms)?.lease, $self$(.$terms)?.renewed) = (Some(lease), true);
             $self
@@ -73,9 +68,8 @@ pub(super) use setters_of_terms;
 ///
 /// # When the time is over
 ///
-/// A server may be slow or away when the time of an acquire ends. A wait is longer than zero and has an end; a try is a wait of
-/// zero, and its time is one [`response_timeout`](crate::ClientBuilder::response_timeout). The errors are those of
-/// [`Error`](crate::Error).
+/// A server may be slow or away when the time of an acquire ends. A wait is longer than zero and ends. A try is a wait of zero, and its
+/// time is one [`response_timeout`](crate::ClientBuilder::response_timeout). The errors are those of [`Error`](crate::Error).
 ///
 /// | the server | a wait ends with | a try ends with |
 /// | --- | --- | --- |
@@ -87,10 +81,10 @@ pub(super) use setters_of_terms;
 /// | did not answer a command that it may have executed | `OutcomeUnknown` | `OutcomeUnknown` |
 /// | refused to serve until the end, as while it loads its data | `Refused` | `Refused` |
 ///
-/// So a wait of 2 ms on a machine that stalls for a moment ends without the lock. A try tells of such a stall, for a whole
-/// response time-out was not enough. A wait that never had a connection says so, since the lock may have been free all the time:
-/// [`pool_size`](crate::ClientBuilder::pool_size) is how many there are, and how to choose it. Of a [`QuorumLock`](crate::QuorumLock) a majority counts as the server. A [`MultiLock`](crate::MultiLock)
-/// ends in the same way by the member that it waits for when its time is over.
+/// So a wait of 2 ms on a machine that stalls for a moment ends without the lock. A try reports such a stall, for a whole response time-out
+/// was not enough. A wait that never got a connection names the pool, since the lock may have been free all the time:
+/// [`pool_size`](crate::ClientBuilder::pool_size) has their number, and how to choose it. For a [`QuorumLock`](crate::QuorumLock) "the
+/// server" is a majority. A [`MultiLock`](crate::MultiLock) ends in the same way by the member that it waits for at its deadline.
 #[derive(Debug, Clone, Copy)]
 #[must_use]
 pub struct Terms<'t> {
@@ -98,9 +92,9 @@ pub struct Terms<'t> {
     pub(crate) lease: Option<Duration>,
     pub(crate) renewed: bool,
     pub(crate) token: Option<&'t CancelToken>,
-    /// A wait of zero is for the answer to a try. When that has to be there, if not only in one response time-out.
+    /// For a try: the deadline of the answer, if not only one response time-out.
     pub(crate) answer_by: Option<Moment>,
-    /// Part of a group's wait: if it ends without the lock, the group's does not.
+    /// Part of a group's wait: if this acquire ends without the lock, the group's wait does not end.
     pub(crate) is_part: bool,
 }
 
@@ -111,7 +105,7 @@ impl Default for Terms<'_> {
 }
 
 impl<'t> Terms<'t> {
-    /// Wait for ever, for a lease that the watchdog renews; not to be cancelled.
+    /// Wait for ever, for a lease that the watchdog renews, without a cancel token.
     pub fn new() -> Self {
         Self { wait: Duration::MAX, lease: None, renewed: false, token: None, answer_by: None, is_part: false }
     }
@@ -119,7 +113,7 @@ impl<'t> Terms<'t> {
     setters_of_terms!('t, self);
 }
 
-/// How long a call goes on asking its store.
+/// How long a call repeats its attempts at the store.
 pub(super) struct Patience<'a> {
     space: &'a Space,
     health: &'a dyn Health,
@@ -127,30 +121,30 @@ pub(super) struct Patience<'a> {
     limit: Option<Moment>,
     attempts: usize,
     takes_no: bool,
-    /// The call waits for a lock, for a time of the caller's.
+    /// The call waits for a lock, for a time that the caller gave.
     waits: bool,
     /// The store has answered this call.
     answered: AtomicBool,
 }
 
-/// What went wrong in a call so far.
+/// The failures of a call so far.
 #[derive(Default)]
 struct Trouble {
     attempts: usize,
     /// When the first attempt began.
     since: Option<Moment>,
     pause: Option<Duration>,
-    /// Released when the master moved.
+    /// Released when the master moves.
     ear: Option<Arc<Semaphore>>,
     /// The first attempt that was sent and not answered.
     doubt: Option<Failure>,
-    /// The last login that was refused and may be let in later.
+    /// The last refused login, which the server may accept later.
     login: Option<Failure>,
 }
 
 impl Trouble {
-    /// What the call ends with. The last attempt before a deadline may have too little time to connect: a refused login before it
-    /// tells the caller what is wrong, the time-out does not.
+    /// The failure that the call ends with. The last attempt before a deadline may have too little time to connect. A refused login before
+    /// it tells the caller what is wrong, and a time-out does not.
     fn verdict(self, last: Failure) -> Failure {
         let has_no_news = matches!(last, Failure::Unreached(_)) && last.is_timeout();
         self.login.filter(|_| has_no_news).unwrap_or(last).after(self.doubt)
@@ -161,34 +155,34 @@ impl Trouble {
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// What a server says that is no master, not yet, or not while its cluster is down.
+/// The error codes of a server that is no master, or not yet, or whose cluster is down.
 const NO_PART: [&str; 5] = ["LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY"];
 
 impl<'a> Patience<'a> {
-    /// Until the store has been out of reach for the outage budget.
+    /// Patience until the store has been out of reach for the outage budget.
     pub(super) fn new(space: &'a Space, health: &'a dyn Health, resource: &'a str) -> Self {
         let stop = Stop::new(&space.clock, &space.shutdown, resource);
         let answered = AtomicBool::new(false);
         Self { space, health, stop, limit: None, attempts: usize::MAX, takes_no: false, waits: false, answered }
     }
 
-    /// Not beyond a point in time; of several, the earliest.
+    /// Ends at `limit` at the latest; of several limits the earliest counts.
     pub(super) fn until(self, limit: Moment) -> Self {
         Self { limit: Some(self.limit.map_or(limit, |other| other.min(limit))), ..self }
     }
 
-    /// One attempt.
+    /// One attempt, for one response time-out.
     pub(super) fn once(self) -> Self {
         let limit = self.space.one_answer();
         Self { attempts: 1, ..self.until(limit) }
     }
 
-    /// A refusal is an answer, also one that could pass; but not that of a server in whose place another one may come.
+    /// Takes a refusal as the answer, even if it may pass later. A refusal by a server that another may replace is none.
     pub(super) fn taking_no(self) -> Self {
         Self { takes_no: true, ..self }
     }
 
-    /// As an acquire's terms say. A try waits for no lock, but it does wait for the server's answer; one of a group that waits is a
+    /// Takes the terms of an acquire. A try does not wait for the lock, but does wait for the server's answer. A try of a waiting group is
     /// part of that wait.
     pub(super) fn on(self, terms: &Terms<'a>) -> Self {
         let own_deadline = match terms.wait {
@@ -200,19 +194,18 @@ impl<'a> Patience<'a> {
         Self { stop: self.stop.at(own_deadline).cancelled_by(terms.token), waits, ..self }
     }
 
-    /// Pauses end early when the semaphore is released, which the token does too.
+    /// A release of the semaphore ends pauses early. The token releases it, too.
     pub(super) fn woken_by(self, semaphore: &'a Arc<Semaphore>) -> Self {
         Self { stop: self.stop.woken_by(semaphore), ..self }
     }
 
-    /// Repeats an attempt until it is answered, refused for good, or the patience ends. With the answer comes
-    /// whether any attempt before it was left unanswered.
+    /// Repeats an attempt until it is answered, refused for good, or the patience ends. Beside the answer it returns whether an attempt
+    /// before was left unanswered.
     pub(super) fn persist<T>(&self, attempt: impl FnMut(Moment) -> Result<T, Failure>) -> Result<(T, bool)> {
         self.ask(attempt)?.map_err(|failure| failure.into_error(self.stop.resource))
     }
 
-    /// The same for an acquire; `None` when the caller's wait ended without the lock, though the store had no time for the last
-    /// attempt.
+    /// The same for an acquire. `None`: the caller's wait ended without the lock, even if the last attempt had no time.
     pub(super) fn persist_in_wait<T>(
         &self,
         mut attempt: impl FnMut(Moment) -> Result<T, Failure>,
@@ -230,9 +223,9 @@ impl<'a> Patience<'a> {
         }
     }
 
-    /// Whether a wait that ends with this failure is in vain, and no reason to worry: nothing was applied, and the server has
-    /// answered, if only that the attempt came too late. A caller who waits 2 ms is not told of a machine that stalls for 3 ms. A
-    /// server that answered nothing is told, and so is an attempt that may have been applied.
+    /// Whether a wait that ends with this failure returns `None` instead of an error. Nothing was applied, and the server has answered, if
+    /// only that the attempt came too late: a caller that waits 2 ms need not hear that a machine stalled for 3 ms. If the server answered
+    /// nothing, or may have applied an attempt, the caller gets the error.
     fn ends_wait(&self, failure: &Failure) -> bool {
         let is_in_vain = match failure {
             Failure::Stale => true,
@@ -242,7 +235,7 @@ impl<'a> Patience<'a> {
         self.waits && is_in_vain
     }
 
-    /// Those of an attempt that takes or prolongs: whatever ends the call ends its wait for a connection, too.
+    /// The limits of an attempt that takes or prolongs: whatever ends the call ends its wait for a connection, too.
     pub(super) fn limits(&self, lease: Lease, answer_by: Moment) -> Limits<'_> {
         Limits { stop: Some(&self.stop), ..Limits::of_lease(lease, answer_by) }
     }
@@ -267,8 +260,8 @@ impl<'a> Patience<'a> {
         }
     }
 
-    /// Whether this failure is the last. A call without a deadline bears failures for one outage budget, also
-    /// when others are answered meanwhile.
+    /// Whether this failure is the last. A call without a deadline bears failures for one outage budget, even if other calls are answered
+    /// meanwhile.
     fn is_spent(&self, failure: &Failure, trouble: &mut Trouble) -> bool {
         let now = self.space.clock.now();
         trouble.attempts += 1;
@@ -278,16 +271,16 @@ impl<'a> Patience<'a> {
         settled || borne || trouble.attempts >= self.attempts || now >= self.ends(now)
     }
 
-    /// Whether a refusal is the answer. What a server refuses that has another part now, or none, the one in its place may do; and
-    /// a server that refuses the login was not asked.
+    /// Whether a refusal is the answer. A server that is no master any more may be replaced by one that does not refuse. A server that
+    /// refuses the login has not executed the request.
     fn is_no(&self, failure: &Failure) -> bool {
         let has_no_part = |code: &str| NO_PART.contains(&code) && self.health.moves();
         let is_refusal = matches!(failure, Failure::Refused { code, .. } if !has_no_part(code));
         self.takes_no && is_refusal && !failure.is_of_login()
     }
 
-    /// Pauses before the next attempt. The first that was not answered may have met an idle connection which
-    /// the server had closed: a fresh one is tried at once.
+    /// Pauses before the next attempt. The first unanswered attempt may have met an idle connection that the server had closed: so the next
+    /// attempt starts at once, on a fresh connection.
     fn recover(&self, failure: Failure, trouble: &mut Trouble) {
         if trouble.doubt.is_none() && matches!(failure, Failure::Unknown { .. }) {
             trouble.doubt = Some(failure);
@@ -301,9 +294,8 @@ impl<'a> Patience<'a> {
         self.sleep(pause, trouble.ear.get_or_insert_with(|| self.ear()));
     }
 
-    /// In an outage whose budget is spent each attempt may fail within microseconds, and a program that calls again for
-    /// as long as the error is retryable would do nothing else. So a call without a bound of its own takes
-    /// [its time](Stop::take_least). One with a bound asks until that is reached.
+    /// Once the outage budget is spent, each attempt may fail within microseconds. A program that repeats retryable errors would spin. So a
+    /// call without a limit takes [its time](Stop::take_least). A call with a limit repeats its attempts until then.
     ///
     /// # Errors
     /// As [`Stop::check`].
@@ -311,8 +303,8 @@ impl<'a> Patience<'a> {
         if self.limit.is_none() && failure.may_pass() { self.stop.take_least(last_began) } else { Ok(()) }
     }
 
-    /// The first attempt of a call without a deadline gets time for an answer, however old the outage is: else
-    /// nobody would ever find out that it is over.
+    /// The first attempt of a call without a deadline gets one response time-out, however old the outage is. Else no call would ever find
+    /// out that the outage is over.
     fn attempt_ends(&self, trouble: &Trouble, now: Moment) -> Moment {
         match self.stop.deadline {
             None if trouble.attempts == 0 => {
@@ -323,26 +315,26 @@ impl<'a> Patience<'a> {
         }
     }
 
-    /// When asking ends: the caller's deadline, or else the outage's; never beyond the limit.
+    /// The end of all attempts: the caller's deadline, or else the outage's; never beyond the limit.
     fn ends(&self, now: Moment) -> Moment {
         let ends = self.stop.deadline.unwrap_or_else(|| self.health.outage_ends(self.stop.resource, now));
         self.limit.map_or(ends, |limit| limit.min(ends))
     }
 
-    /// Of whoever pauses, for as long as the call lasts.
+    /// A semaphore for pauses, which a move of the master releases.
     fn ear(&self) -> Arc<Semaphore> {
         let ear = self.stop.ear();
         self.space.moves.heard_by(&ear);
         ear
     }
 
-    /// Sleeps at most so long, at most until the patience ends, and less when the call is woken or the master moved.
+    /// Sleeps for `span`, and not beyond the end of the patience. A wake of the call or a move of the master ends it early.
     fn sleep(&self, span: Duration, ear: &Semaphore) {
         let now = self.space.clock.now();
         self.stop.pause(span.min(self.ends(now).since(now)), ear);
     }
 
-    /// A call that is queued fails with the outage, as the one that contends does.
+    /// Fails a parked call with the same outage as the call that contends.
     pub(super) fn check_outage(&self) -> Result<()> {
         let now = self.space.clock.now();
         if self.stop.deadline.is_none() && self.ends(now) <= now {
@@ -365,7 +357,7 @@ mod tests {
     use crate::base::error::{Applied, BY_CALLBACK, Cause, Error};
     use crate::lock::kinds::local::engine_in_memory;
 
-    /// Fifty pauses that nobody ends last for nine seconds.
+    /// Fifty pauses that nothing ends take 9 s.
     #[test]
     fn a_pause_ends_when_the_master_moves() {
         let engine = engine_in_memory(HandOff::default());
@@ -374,7 +366,7 @@ mod tests {
             let (start, mut asked) = (engine.space.clock.now(), 0);
             let answer = patience.persist(|_| {
                 asked += 1;
-                // Whoever has not paused yet does not listen.
+                // Before its first pause a call does not listen for moves.
                 if asked > 1 {
                     moved(&|_| true);
                 }
@@ -396,7 +388,7 @@ mod tests {
         assert!(matches!(Trouble::default().verdict(Failure::Unreached(broken(true))), Failure::Unreached(_)));
     }
 
-    /// How a call ends whose store answered so many times, and then failed in this way until the end.
+    /// How a call ends if the store answers `answers` times, and then fails in this way until the end.
     fn ends(terms: &Terms<'_>, answers: usize, failure: &Failure) -> Result<bool> {
         let engine = engine_in_memory(HandOff::default());
         let patience = engine.patience("n").on(terms);

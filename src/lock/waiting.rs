@@ -1,4 +1,4 @@
-//! How calls wait for what is taken, one behind the other. It knows no kind of lock and no engine: `acquire.rs` has a lock waited for.
+//! How calls wait for a lock that is taken, one behind the other. This module knows no kind of lock and no engine: `acquire.rs` uses it.
 //!
 //! | file | what it has |
 //! | --- | --- |
@@ -22,16 +22,16 @@ use std::time::Duration;
 /// What an attempt to take the lock found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Take {
-    /// The lock is the tenure's, by the command that was sent then.
+    /// The tenure has the lock. The command that took it was sent at this moment.
     Acquired(Moment),
-    /// Someone else's, for so long by what the store knows; `None`: without an end.
+    /// Someone else has the lock, for this long at most by the server's TTL. `None`: the lock has no TTL.
     Busy(Option<Duration>),
-    /// Free, but reserved for others for so long; said to a call that has no place in the queue.
+    /// The lock is free, but reserved for others for this long.
     Reserved(Duration),
 }
 
 impl Take {
-    /// Taken for so many ms; negative: without an end.
+    /// Taken for `left` ms; negative: without a TTL.
     pub(super) fn busy(left: i64) -> Self {
         Self::Busy(u64::try_from(left).ok().map(Duration::from_millis))
     }

@@ -1,4 +1,4 @@
-//! Commands of a caller's that are run only while a lock is held (docs/protocol.md, 15), for every kind whose lock is a key of one
+//! Commands of a caller that are run only while a lock is held (docs/protocol.md, 15), for every kind whose lock is a key of one
 //! store.
 
 use super::command::{Command, check_size, check_slots};
@@ -21,7 +21,7 @@ scripts! {
     WHILE_HELD = "while_held/run.lua", AtLeast(1), AtLeast(2);
 }
 
-/// Between two looks whether the client is still open.
+/// How often a waiting call looks whether the client is still open.
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
 
 /// What became of the commands.
@@ -29,7 +29,7 @@ enum Ran {
     All(Vec<Value>),
     /// The hold is over, and none was run.
     None,
-    /// The one with this number failed, with these words.
+    /// The command with this number failed with this error.
     UpTo {
         at: usize,
         said: String,
@@ -69,8 +69,8 @@ fn value_of(reply: Reply) -> Result<Value, Failure> {
 }
 
 impl Engine {
-    /// Runs them all in one script, or up to the first that fails, if the hold is there; else none. They are sent again only after
-    /// an attempt of which it is known that it ran none.
+    /// Runs all commands in one script, up to the first that fails, if the hold is there; else none. They are sent again only if
+    /// it is certain that the attempt before ran none.
     pub(in crate::lock) fn while_held(
         &self,
         store: &dyn Store,
@@ -97,7 +97,7 @@ impl Engine {
         self.conclude_commands(hold, ran)
     }
 
-    /// What was sent before comes before what is sent now, or not at all.
+    /// Waits until an unanswered attempt can no longer run: its commands come before the new ones, or not at all.
     fn outlast_open_commands(&self, hold: &Hold) -> Result<()> {
         while let Some(left) = hold.tenure().commands_open_for().filter(|_| hold.is_valid()) {
             std::thread::sleep(left.min(LOOKS_EVERY));
@@ -127,7 +127,7 @@ impl Engine {
     }
 }
 
-/// Makes one attempt, if the hold is still believed in, which the server may not execute for longer than that.
+/// Makes one attempt if the hold is still believed in. The server may not execute it after that belief ends.
 fn run(store: &dyn Store, hold: &Hold, request: &Request<'_>, answer_by: Moment) -> Result<Ran, Failure> {
     let execute_within = hold.remaining();
     if execute_within.is_zero() {
@@ -142,7 +142,7 @@ fn run(store: &dyn Store, hold: &Hold, request: &Request<'_>, answer_by: Moment)
     }
 }
 
-/// What is refused for want of permission as a whole is what comes before the commands: theirs are caught one by one.
+/// A NOPERM of the whole script came before its commands: the script catches theirs one by one.
 fn before_any(failure: Failure) -> Failure {
     match failure {
         Failure::Refused { code, cause, .. } if code == "NOPERM" => {

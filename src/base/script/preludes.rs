@@ -1,5 +1,5 @@
-//! What several scripts begin with, each said once, and how wrappers go around a script. A Lua file names what it needs in the line
-//! `-- preludes` of its header. The tests and benches join files by this very code, so this file uses no other.
+//! The common beginnings of scripts, and how wrappers go around a script. A Lua file names its preludes in the line `-- preludes` of its
+//! header. Tests and benches join files by this very code, so this file uses no other.
 
 const PRELUDES: &[(&str, &str)] = &[
     ("stale", include_str!("preludes/stale.lua")),
@@ -18,11 +18,11 @@ const PRELUDES: &[(&str, &str)] = &[
     ("leave_queue", include_str!("preludes/leave_queue.lua")),
 ];
 
-/// Joins files to one script. Each but the last is a wrapper and runs the next as `inner`. Preludes come first, each once, so that all
+/// Joins files to one script. Each file but the last is a wrapper and runs the next one as `inner`. Preludes come first, each once, so all
 /// files share one time.
 ///
-/// Each file is the whole body of a function of KEYS and ARGV, and the first one is the script itself. A wrapper hands arguments on, so
-/// all files count them from 1.
+/// Each file is the whole body of a function of KEYS and ARGV; the first file is the script itself. A wrapper hands arguments on, so all
+/// files count them from 1.
 pub(crate) fn join(files: &[&str]) -> String {
     let mut preludes = Vec::new();
     for prelude in files.iter().flat_map(|file| needs(file)).map(prelude) {
@@ -32,7 +32,7 @@ pub(crate) fn join(files: &[&str]) -> String {
     }
     let mut text = preludes.concat();
     for file in files.iter().skip(1).rev() {
-        // Not `local function`, in which `inner` would be the function itself.
+        // Not `local function`: inside that, `inner` would be the function itself.
         text = text + "local inner = function(KEYS, ARGV)\n" + file.trim_end_matches('\n') + "\nend\n";
     }
     text + files.first().copied().unwrap_or_default()

@@ -1,4 +1,4 @@
--- Takes the lock when it is free; says how long it is still held when it is not.
+-- Takes the lock if it is free; else says how long it is still held.
 --
 -- preludes stale, expire
 -- KEYS[1]  the lock: hash, owner field -> hold count

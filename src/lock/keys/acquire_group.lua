@@ -1,4 +1,4 @@
--- Takes several locks of one slot, all of them or none; says which of them is taken when one is.
+-- Takes several locks of one slot, all of them or none; if one is taken, says which.
 --
 -- preludes stale, expire
 -- KEYS[i]  a lock: hash, owner field -> hold count
@@ -9,12 +9,12 @@
 local lease = tonumber(ARGV[2])
 local owners_from = 3
 
--- Nothing is written before every lock was looked at.
+-- Nothing is written before each lock was looked at.
 local left = {}
 for i, lock in ipairs(KEYS) do
   local owner = ARGV[owners_from + i - 1]
   left[i] = redis.call('PTTL', lock)
-  -- One that has our field was taken by a copy of this very attempt.
+  -- A lock with our field was taken by a copy of this very attempt.
   if left[i] ~= -2 and redis.call('HEXISTS', lock, owner) == 0 then
     return i
   end

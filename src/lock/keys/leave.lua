@@ -1,10 +1,10 @@
--- Takes a ticket out of the queue; if that leaves a free lock, gives it to the next.
+-- Takes a ticket out of the queue; if it was there and the lock is free, gives the lock to the next.
 --
 -- preludes give, leave_queue
 -- KEYS[1]  the lock
 -- ARGV[1]  the queue: zset, ticket -> arrival, us on the server's clock
 -- ARGV[2]  the ticket
--- ARGV[3]  its names before, by which it may be there: what stands behind the last colon of a ticket, with spaces in between
+-- ARGV[3]  its earlier names, one of which may be there: the part behind the last colon of a ticket, with spaces in between
 -- reply    how many were there
 local lock = KEYS[1]
 local queue, ticket, before = ARGV[1], ARGV[2], ARGV[3]

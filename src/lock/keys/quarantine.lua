@@ -2,8 +2,8 @@
 --
 -- preludes stale, epoch, inside
 -- ARGV[1]  deadline of this attempt, us on the server's clock
--- ARGV[2]  the epoch: string "<run id> <ms> <us>": the server's process, the quarantine, until when it lasts; not in KEYS, for of
---          a slot that is being moved two keys are refused
+-- ARGV[2]  the epoch: string "<run id> <ms> <us>": the server's process, the quarantine, when it ends; not in KEYS, because a slot
+--          that is moving refuses two keys
 -- ARGV[3]  run id of the server that this connection reached
 -- ARGV[4]  the quarantine, ms: the longest lease of a strict client
 -- inner    the acquire, with the arguments behind these

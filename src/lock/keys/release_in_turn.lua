@@ -1,4 +1,4 @@
--- Gives up one level of a hold; with the last level the lock is given to the first of its queue, or freed and all who wait are told.
+-- Gives up one level of a hold; with the last level the lock is given to the first of its queue, or freed and all waiters are told.
 -- The release is done after DEL. If a later step fails, everybody is told that the lock is free.
 --
 -- preludes held, tell, tell_head, next_token, give
@@ -8,14 +8,14 @@
 -- ARGV[3]  channel of the lock
 -- ARGV[4]  the queue: zset, ticket -> arrival, us on the server's clock; empty: it may be at another node, and all are told
 -- ARGV[5]  the mark: while it is there, for 1 s at most, a lock that is free is left to foreigners
--- ARGV[6]  channel that each of our clients listens to beside that of the lock
+-- ARGV[6]  channel that each of our clients listens to beside the lock's channel
 -- ARGV[7]  how long the lock is left to foreigners, if any listen, ms; 0: it is not
--- ARGV[8]  1: it is given to nobody, and everybody is told: for tries and groups, and for who listens at a replica, which no count sees
--- ARGV[9]  the counter of the lock's tokens, from which who is given it gets one; empty: it gets none. As the queue it is no key
+-- ARGV[8]  1: give to nobody and tell everybody: for tries, groups, and listeners at a replica, which no count sees
+-- ARGV[9]  the counter of the lock's tokens, for a token to whom the lock is given; empty: no token. Like the queue it is not in KEYS
 -- ARGV[10] time to live of the counter, ms; 0: it stays for ever
 -- reply    1: a level was given up; 0: not held by this owner; without a queue what tell returns; else array of three: what tell
---          returns (1: it was not asked); 2: the first of the queue has the lock, 1: it was told, 0: there is none, -1: it is left
---          to foreigners, -2: the server refuses the queue; then for -1 how many of ours listen, for -2 the error
+--          returns (1: it was not asked); 2: the first of the queue has the lock, 1: the first was told, 0: there is none, -1: it is
+--          left to foreigners, -2: the server refuses the queue; then for -1 how many of our clients listen, for -2 the error
 local lock = KEYS[1]
 local owner, left, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local queue, mark, members = ARGV[4], ARGV[5], ARGV[6]
@@ -42,10 +42,10 @@ end
 
 local function in_turn()
   if foreign_turn > 0 then
-    -- A foreigner listens to the lock's channel and not to ours: a JVM, a monitor. This server knows its own listeners alone.
+    -- Foreigners (JVMs, monitors) listen to the lock's channel and not to ours. A server counts its own listeners alone.
     local counts = redis.call('PUBSUB', 'NUMSUB', channel, members)
     if counts[2] - counts[4] > 0 then
-      -- The first of the queue is told all the same: it comes when they have not.
+      -- The first of the queue is told all the same: it comes if no foreigner did.
       tell_head(queue)
       redis.call('SET', mark, 'foreign', 'PX', foreign_turn)
       return { tell(channel), -1, counts[4] }

@@ -17,7 +17,7 @@ for i, lock in ipairs(KEYS) do
     return failed
   end
   if ours == 1 then
-    -- Always a write: a master that was demoted answers reads, and must not confirm a hold.
+    -- Always a write: a demoted master answers reads, and must not confirm a hold.
     redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), lease))
   end
   renewed[i] = ours

@@ -12,22 +12,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How long it may take to tell all slots of a server. What is not told is found by its first use.
+/// How long it may take to begin the quarantine in all slots of a server. Other slots begin it at their first use.
 const WORTH: Duration = Duration::from_secs(10);
 
-/// Between two tries.
+/// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// So many slots go in one write.
+/// How many slots go in one write.
 const BATCH: usize = 500;
 
 pub(super) struct Strict {
-    /// The key of the epoch, or its beginning where each slot has one.
+    /// The key of the epoch; in a cluster, what the epochs of all slots begin with.
     epoch: String,
     in_cluster: bool,
-    /// For how long nothing is granted, ms.
+    /// How long nothing is granted, ms.
     pub(super) quarantine: u64,
-    /// A quarantine is going on, and that was said.
+    /// A quarantine is going on, and the log says so.
     pub(super) is_said: AtomicBool,
 }
 
@@ -37,14 +37,14 @@ impl Strict {
         Self { epoch, in_cluster: config.in_cluster, quarantine, is_said: AtomicBool::new(false) }
     }
 
-    /// What a wrapper needs to know of the epoch.
+    /// The arguments by which a wrapper finds and writes the epoch.
     pub(super) fn args(&self) -> [Arg<'_>; 3] {
         let key = if self.in_cluster { Arg::InSlot(&self.epoch) } else { Arg::Text(&self.epoch) };
         [key, Arg::RunId, Arg::Number(self.quarantine)]
     }
 
-    /// A quarantine was begun in the slot of a lock. A server that lost its data has lost it in all of its slots: so the quarantine begins
-    /// in the others too, in the background. Else each slot would begin its own at its first use, hours later.
+    /// Begins the quarantine in the other slots of a server, in the background, after it began in the slot of a lock. A server that lost
+    /// its data lost it in all of its slots. Else each slot would begin its own quarantine at its first use, hours later.
     pub(super) fn spread(&self, store: &Arc<dyn Store>, key: &Key) {
         let slots = store.slots_beside(key.full());
         if slots.is_empty() {
@@ -53,7 +53,7 @@ impl Strict {
         let (store, epoch, length) = (Arc::clone(store), self.epoch.clone(), self.quarantine);
         let until = Clock::Boot.now().plus(WORTH);
         let spread = move || slots.chunks(BATCH).for_each(|slots| begin_all(&*store, &epoch, length, slots, until));
-        // Without a thread each slot has it at its first use.
+        // Without a thread each slot begins it at its first use.
         let _ = spawn("redlatch-quarantine", spread);
     }
 }
@@ -62,9 +62,9 @@ fn name(epoch: &str, slot: u16) -> String {
     format!("{epoch}:{{{}}}", tag_of(slot))
 }
 
-/// A busy server may come to some of a batch alone in the time that an answer has, or to none: the others are asked for again.
+/// A busy server may begin only some of a batch before its answer is due, or none: it is asked again for the others.
 fn begin_all(store: &dyn Store, epoch: &str, length: u64, slots: &[u16], until: Moment) {
-    // A prefix with a tag of its own has all locks in one slot, whose epoch is the only one.
+    // If the prefix has a tag, all locks are in one slot, whose epoch is the only one.
     let has_one = |slot: &u16| slot_of(name(epoch, *slot)) == *slot;
     let mut left: Vec<_> = slots.iter().copied().filter(has_one).collect();
     while !left.is_empty() && Clock::Boot.now() < until {
@@ -73,7 +73,7 @@ fn begin_all(store: &dyn Store, epoch: &str, length: u64, slots: &[u16], until: 
     }
 }
 
-/// Those in which it has not begun, as far as is known.
+/// Returns the slots in which the quarantine may not have begun.
 fn begin(store: &dyn Store, epoch: &str, length: u64, slots: &[u16], until: Moment) -> Vec<u16> {
     let names: Vec<_> = slots.iter().map(|slot| name(epoch, *slot)).collect();
     let keys: Vec<_> = names.iter().map(String::as_str).collect();

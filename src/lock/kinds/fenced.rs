@@ -22,7 +22,7 @@ use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Reply, Request};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A hold has a token from the store, so no other may follow it in memory.
+/// Each hold has a token from the store, so no hold may follow another in memory.
 static FENCED: Kind = Kind {
     passed_on: false,
     has_tokens: true,
@@ -41,12 +41,12 @@ fn counter_of(key: &Key) -> String {
     key.token_parts().concat()
 }
 
-/// A re-entrant lock whose every hold has a [token](crate::Hold::token) that is greater than all before it, shared on the wire with
-/// Redisson's `RFencedLock`: for what can refuse a writer that comes too late.
+/// A re-entrant lock, shared on the wire with Redisson's `RFencedLock`, whose every hold has a [token](crate::Hold::token) greater
+/// than all before it. It is for data that can refuse a writer that comes too late.
 ///
-/// A holder that was paused for longer than its lease, by its machine or by a collector of garbage, goes on where it was, and may
-/// write after the next holder did. No lock can keep it from that. What it writes to can, if it keeps the greatest token that it has
-/// seen and takes no write with a smaller one:
+/// A holder may be paused for longer than its lease, by its machine or a garbage collector. Then it goes on where it was, and may
+/// write after the next holder did. No lock can prevent that. The data can, if it keeps the greatest token that it has seen and
+/// refuses writes with a smaller one:
 ///
 /// ```no_run
 /// use redlatch::{Client, FencedLock, RedLockExt};
@@ -64,28 +64,27 @@ fn counter_of(key: &Key) -> String {
 /// ```
 ///
 /// All else is as with a [`ReentrantLock`](crate::ReentrantLock), which excludes it under the same name and gives no token. In one
-/// process it goes from thread to thread through the server, not in memory, for each hold needs a token of its own. There is none by
-/// the Redlock algorithm: what several servers count has no order.
+/// process the lock goes from thread to thread through the server, not in memory, for each hold needs a token of its own. The
+/// Redlock algorithm has no such lock: what several servers count has no order.
 ///
 /// # The tokens
 ///
-/// They grow with each acquire of a name, whoever made it; there are gaps. The last one is kept in the string
-/// `redisson_lock_token:{name}`, the braces being those of the name if it has some: the locks `shop` and `{shop}` are two and count on
-/// together, as Redisson has it. It stays when the lock is free, for ever unless
-/// [`ClientBuilder::token_ttl`](crate::ClientBuilder::token_ttl) says for how long. They follow the clock of the server in microseconds
-/// wherever that is ahead of them, so they go on growing after the server lost its data (a restart, `FLUSHALL`, an eviction, a failover
-/// to a replica that lags) if the clock of the server that then mints is not behind the last token. A Java client that is the first to
-/// lock after such a loss begins at 1.
+/// Tokens grow with each acquire of a name, whoever made it; there are gaps. The string `redisson_lock_token:{name}` keeps the last
+/// one. If the name has braces, they are those: the locks `shop` and `{shop}` are two and share their tokens, as in Redisson. The
+/// string stays when the lock is free, for ever unless [`ClientBuilder::token_ttl`](crate::ClientBuilder::token_ttl) sets a time.
+/// Tokens follow the server's clock in microseconds wherever that is ahead of them. So they go on growing after the server lost its
+/// data (a restart, `FLUSHALL`, an eviction, a failover to a replica that lags), if the clock of the server that then mints is not
+/// behind the last token. A Java client that is the first to lock after such a loss begins at 1.
 ///
-/// A counter that holds no number, or one that leaves no other below 2^53, is an [`Error::Refused`](crate::Error::Refused) with code
-/// `TOKEN`, and nothing is locked.
+/// If the counter holds no number, or one that leaves no other below 2^53, an acquire is an
+/// [`Error::Refused`](crate::Error::Refused) with code `TOKEN`, and locks nothing.
 #[derive(Clone)]
 pub struct FencedLock {
     client: Client,
     shared: Arc<Shared>,
 }
 
-/// What all of them on one client have in common.
+/// What all fenced locks of one client share.
 struct Shared {
     engine: Arc<Engine>,
     fenced: Arc<Fenced>,
@@ -122,7 +121,7 @@ impl FencedLock {
     }
 
     /// Runs commands at the server if this very hold is still there, as [`ReentrantLock::while_held`](crate::ReentrantLock::while_held)
-    /// does: what lies beside the lock needs no token.
+    /// does: data beside the lock needs no token.
     ///
     /// # Errors
     /// As there.
@@ -130,8 +129,8 @@ impl FencedLock {
         self.shared.engine.while_held(&**self.client.store(), hold, commands)
     }
 
-    /// The last token that was minted for a resource, asked of the server: that of the last hold, or a greater one if an acquire was
-    /// asked for again because its answer was lost. `None` when none is known there.
+    /// The last token that was minted for a resource, asked of the server. It is that of the last hold, or a greater one if an
+    /// acquire was repeated because its answer was lost. `None` if the server knows none.
     ///
     /// # Errors
     /// As of [`RedLock`].
@@ -161,7 +160,7 @@ struct Fenced {
 }
 
 impl Fenced {
-    /// Where lock and counter are not at one node, the lock is taken alone, which is answered with nil.
+    /// Takes lock and counter by one script. If they are at two nodes, it takes the lock alone: the reply is nil.
     fn acquire(
         &self,
         tenure: &Tenure,
@@ -178,9 +177,9 @@ impl Fenced {
         }
     }
 
-    /// The lock was taken without its counter, which is at another node. Then the tokens are counted on under the lock, and after that the
-    /// lock is looked at: a token counted after somebody else took it would be greater than theirs. Last comes the counter: while an early
-    /// copy of the acquire is open, the lock may have been freed, held with a greater token and put back.
+    /// Mints a token after the lock was taken without its counter, which is at another node. Then it looks at the lock: if another owner
+    /// took that before the token was minted, the token would be greater than theirs. Last it looks at the counter: while an early copy of
+    /// the acquire is open, the lock may have been freed, held with a greater token and put back.
     fn mint(&self, tenure: &Arc<Tenure>, lease: Lease, answer_by: Moment) -> Result<bool, Failure> {
         let (counter, limits) = (counter_of(tenure.key()), Limits::of_lease(lease, answer_by));
         let args = [Arg::Deadline, Arg::Number(self.ttl_after(lease))];
@@ -194,7 +193,7 @@ impl Fenced {
         Ok(is_there && self.last_token(tenure.key(), answer_by)? == Some(token))
     }
 
-    /// In ms; 0: for ever.
+    /// The counter's TTL in ms; 0: for ever.
     fn ttl_after(&self, lease: Lease) -> u64 {
         self.ttl.map_or(0, |ttl| lease.millis() + whole_millis(ttl))
     }
@@ -202,7 +201,7 @@ impl Fenced {
     fn last_token(&self, key: &Key, answer_by: Moment) -> Result<Option<u64>, Failure> {
         match self.keys.ask("GET", &counter_of(key), answer_by)? {
             Reply::Nil => Ok(None),
-            // As the acquire takes it: there was no token before it.
+            // Zero is no token, as the acquire has it.
             Reply::Text(zero) if zero == b"0" => Ok(None),
             token => token_in(&token).map(Some),
         }
@@ -210,7 +209,7 @@ impl Fenced {
 }
 
 /// # Errors
-/// As of a script that finds no counter there.
+/// `Refused` with code `TOKEN`, as of a script that finds no number there.
 fn token_in(reply: &Reply) -> Result<u64, Failure> {
     let Reply::Text(digits) = reply else { return Err(Failure::not_understood()) };
     let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'));
@@ -235,7 +234,7 @@ impl Primitive for Fenced {
             Reply::Nil => {
                 let minted = self.mint(tenure, lease, limits.answer_by);
                 if !matches!(minted, Ok(true)) {
-                    // Whatever became of the token, the lock may be there.
+                    // Whatever became of the token, the server may have the lock.
                     tenure.leave_open(answer.sent, lease);
                     return minted.map(|_| Take::Busy(Some(Duration::ZERO)));
                 }

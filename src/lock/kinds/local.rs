@@ -29,11 +29,11 @@ use std::time::Duration;
 
 pub use sides::LocalReadWriteLock;
 
-/// The same lock without a server: leases, re-entry, waiting, losses and errors are as on Redis.
+/// A lock as on Redis, without a server: leases, re-entry, waiting, losses and errors are the same.
 ///
-/// Each instance is a namespace of its own, shared by its clones; the sides of a [`LocalReadWriteLock`] have one together. The watchdog's lease is 30 s. There is no client,
-/// so no settings, callback or stats. Its holds have [tokens](Hold::token), so code that takes a [`FencedLock`](crate::FencedLock) is
-/// tested with it, too; they begin with 1 in each process.
+/// Each instance is a namespace of its own, shared by its clones; the sides of a [`LocalReadWriteLock`] share one. The watchdog's lease is
+/// 30 s. There is no client, so no settings, callback or stats. Its holds have [tokens](Hold::token), which begin with 1 in each process.
+/// So it also tests code that takes a [`FencedLock`](crate::FencedLock).
 ///
 /// ```
 /// use redlatch::{LocalRedLock, RedLock, RedLockExt};
@@ -49,11 +49,10 @@ pub use sides::LocalReadWriteLock;
 /// ```
 ///
 /// # Testing what goes wrong
-/// A test tells it what the next calls on a resource meet: [`fail_next`](Self::fail_next),
-/// [`busy_next`](Self::busy_next), [`lose_next`](Self::lose_next), and [`pass_next`](Self::pass_next) for one that
-/// nothing happens to. They are met in the order in which they were told, each once, by whichever thread and clone comes
-/// first; at once, without waiting. [`planned`](Self::planned) tells how many were not met. A
-/// [`MultiLock`](crate::MultiLock) that may wait asks a member again after what can pass.
+/// A test plans what the next calls on a resource meet: [`fail_next`](Self::fail_next), [`busy_next`](Self::busy_next),
+/// [`lose_next`](Self::lose_next), and [`pass_next`](Self::pass_next) for a call that meets nothing. Calls meet the
+/// plans in their order, each once, from any thread and clone, and without waiting. [`planned`](Self::planned) tells how
+/// many are left. A [`MultiLock`](crate::MultiLock) that may wait asks a member again after an error that can pass.
 ///
 /// ```
 /// use redlatch::{Error, LocalRedLock, RedLock, RedLockExt};
@@ -85,11 +84,11 @@ survives_a_panic!(LocalRedLock);
 struct Handle {
     engine: Arc<Engine>,
     plan: Plan,
-    /// Kept open by this.
+    /// Keeps the namespace open.
     _space: Arc<OpenSpace>,
 }
 
-/// A namespace that is closed when nobody has it any more.
+/// A namespace that is closed when its last user drops it.
 struct OpenSpace(Arc<Space>);
 
 impl Drop for OpenSpace {
@@ -111,12 +110,12 @@ impl LocalRedLock {
         Self { handle: Arc::new(Handle { engine, plan: Plan::default(), _space: space }) }
     }
 
-    /// The next call on the error's resource that would ask a server fails with it; of an error that names none, the
-    /// next call on any.
+    /// The next call on the error's resource that would ask a server fails with it. If the error names no resource, the
+    /// next such call on any does.
     ///
-    /// That is an acquire, which then takes nothing; a release of a hold that is not lost, which then has released it
-    /// all the same, as with every kind; or a question or force unlock, which then does nothing. What is refused before a
-    /// server is asked, [`Hold::extend`] and the watchdog go by.
+    /// An acquire then takes nothing. A release of a hold that is not lost has released it all the same, as with every
+    /// kind. A question or a force unlock then does nothing. What is refused before a server is asked, [`Hold::extend`]
+    /// and the watchdog do not meet it.
     ///
     /// ```
     /// use redlatch::{Error, LocalRedLock, RedLock, RedLockExt};
@@ -133,8 +132,9 @@ impl LocalRedLock {
         self.plan(&resource, Step::Fail(error))
     }
 
-    /// The next acquire of this resource that has a bounded wait finds it busy, as if all that time had passed: a try is
-    /// false, a guard `None`. One without an end to its wait goes by, and so does one that enters the thread's own hold.
+    /// The next acquire of this resource with a bounded wait finds it busy, as if all that time had passed: a try is
+    /// false, a guard `None`. An acquire without an end to its wait does not meet this, nor does one that enters the
+    /// thread's own hold.
     ///
     /// ```
     /// use redlatch::{LocalRedLock, RedLock};
@@ -150,7 +150,7 @@ impl LocalRedLock {
         self.plan(resource, Step::Busy)
     }
 
-    /// The next acquire of this resource gives a hold that is lost as soon as it is there, as by a
+    /// The next acquire of this resource gives a hold that is lost at once, as by a
     /// [`force_unlock`](RedLock::force_unlock); to lose it later, call that.
     ///
     /// ```
@@ -167,13 +167,13 @@ impl LocalRedLock {
         self.plan(resource, Step::Lose)
     }
 
-    /// Nothing happens to the next call on this resource that could [fail](Self::fail_next): what is told after this is
+    /// The next call on this resource that could [fail](Self::fail_next) meets nothing: what is planned after this is
     /// for the call after that one.
     pub fn pass_next(&self, resource: &str) -> &Self {
         self.plan(resource, Step::Pass)
     }
 
-    /// How many of the calls that were told to fail, to be busy, to lose their hold or to pass have not come yet.
+    /// How many planned calls have not come yet: to fail, to be busy, to lose their hold or to pass.
     #[must_use]
     pub fn planned(&self) -> usize {
         self.handle.plan.len()
@@ -184,7 +184,7 @@ impl LocalRedLock {
         self
     }
 
-    /// Whether an acquire gets so far as to ask a server.
+    /// Whether an acquire gets as far as asking a server.
     fn would_ask(&self, resource: &str, terms: &Terms<'_>) -> bool {
         let (engine, space) = (&self.handle.engine, &self.handle.engine.space);
         let is_cancelled = terms.token.is_some_and(CancelToken::is_cancelled);
@@ -194,7 +194,7 @@ impl LocalRedLock {
         is_taken && has_lease && !is_cancelled && !is_lost()
     }
 
-    /// Whether an acquire meets this before it is made.
+    /// Whether an acquire meets this step before it takes anything.
     fn is_met(&self, step: &Step, resource: &str, terms: &Terms<'_>) -> bool {
         match step {
             Step::Pass | Step::Fail(_) => true,
@@ -203,7 +203,7 @@ impl LocalRedLock {
         }
     }
 
-    /// Of several readers this one alone.
+    /// Loses the hold if that is planned: of several readers this one alone.
     fn lose_if_planned(&self, hold: Hold) -> Result<Hold> {
         let (Handle { engine, plan, .. }, tenure) = (&*self.handle, hold.tenure());
         if plan.next(hold.resource(), |step| matches!(step, Step::Lose)).is_some() {
@@ -214,7 +214,7 @@ impl LocalRedLock {
         Ok(hold)
     }
 
-    /// What a call is told that has its answer: that, or what is planned for it.
+    /// The answer that a call got, or the failure that is planned for it.
     fn answer<T>(&self, resource: &str, answer: Result<T>) -> Result<T> {
         let answer = answer?;
         self.handle.plan.check(resource).map(|()| answer)
@@ -285,7 +285,7 @@ impl RedLock for LocalRedLock {
 
 static LOCAL: Kind = Kind { is_of_this_process: true, ..Kind::new("local lock") };
 
-/// The engine of such a lock, which passes it on in this way.
+/// The engine of local locks that are passed on by these rules.
 pub(in crate::lock) fn engine_in_memory(hand_off: HandOff) -> Arc<Engine> {
     Engine::new(space_in_memory(hand_off), &LOCAL, Arc::<Memory>::default(), Arc::new(AlwaysThere))
 }
@@ -308,7 +308,7 @@ struct Entry {
 }
 
 impl Memory {
-    /// Runs `act` on a lock that is kept and has not run out.
+    /// Runs `act` after the lock was removed if its lease has run out.
     fn with<T>(&self, key: &Key, act: impl FnOnce(&mut HashMap<String, Entry>, Moment) -> T) -> T {
         let now = Clock::Boot.now();
         let mut locks = self.locks.lock();

@@ -30,13 +30,13 @@ use store::Quorum;
 
 static QUORUM: Kind = Kind::new("quorum lock");
 
-/// A re-entrant lock on several independent Redis masters, held while more than half of them agree: the Redlock
-/// algorithm. It works on while a minority is down, hangs or is out of reach, at the speed of the others.
+/// A re-entrant lock on several independent Redis masters, held while more than half of them agree: the Redlock algorithm. It
+/// works on while a minority is down, hangs or is out of reach, at the speed of the others.
 ///
 /// The nodes know nothing of each other: no node is a replica of another one, and there is no cluster. A node may be a Sentinel
-/// group: its master is followed, and one that was replaced and had not replicated a hold is a node that restarts without its
-/// data, below. Three or five are usual; an even number bears no
-/// more failures than one less. On each node the lock is a key like a [`ReentrantLock`](crate::ReentrantLock)'s.
+/// group, whose master is followed. If a new master had not replicated a hold, it is a node that restarts without its data,
+/// below. Three or five nodes are usual; an even number bears no more failures than one less. On each node the lock is a key
+/// like a [`ReentrantLock`](crate::ReentrantLock)'s.
 ///
 /// ```no_run
 /// use redlatch::{QuorumLock, RedLock};
@@ -59,16 +59,16 @@ static QUORUM: Kind = Kind::new("quorum lock");
 /// # How it works
 ///
 /// All nodes are asked at the same time, and none is waited for longer than
-/// [`node_timeout`](ClientBuilder::node_timeout). The lock is acquired when a majority granted it, and valid for the
-/// lease less the time since the asking began, less 1 % and 2 ms. A round that gets no majority gives back what it
-/// got, everywhere, and the next takes a new owner id after a random pause, so that of several who got a part each
-/// one comes first. Releases go to every node that may have the key, and are repeated in the background where there
-/// was no answer, until the lease ends. A waiter hears of unlocks at any node.
+/// [`node_timeout`](ClientBuilder::node_timeout). The lock is acquired when a majority granted it. It is valid for the
+/// lease, less the time since the asking began, less 1 % and 2 ms. A round without a majority gives back what it got.
+/// The next round has a new owner id and begins after a random pause, so that of several clients with a part one comes
+/// first. Releases go to every node that may have the key. Unanswered ones are repeated in the background until the
+/// lease ends. A waiter hears of unlocks at any node.
 ///
-/// A renewal counts when a majority confirms it. It never puts the key back on a node that lost it: another client
-/// may have a majority with that node already, which would make two. [`Hold::confirmed_by`](crate::Hold::confirmed_by)
+/// A renewal counts when a majority confirms it. It never puts the key back on a node that lost it: another client may
+/// have a majority with that node already, and there would be two. [`Hold::confirmed_by`](crate::Hold::confirmed_by)
 /// tells how many confirm. A hold that neither has nor surely lacks a majority is
-/// [`Suspect`](crate::HoldState::Suspect) until one or the other, or its deadline.
+/// [`Suspect`](crate::HoldState::Suspect) until that is known, or until its deadline.
 ///
 /// # What it does not give
 ///
@@ -79,11 +79,11 @@ static QUORUM: Kind = Kind::new("quorum lock");
 ///
 /// * **Clock drift.** Lease and holder are measured on different clocks. Rates that differ by less than 1 % are
 ///   allowed for. A node whose clock jumps forward drops its locks early: a majority of such nodes makes two holders.
-/// * **A node that restarts without its data** grants again what it had granted: a hold that 3 of 5 confirmed and a
-///   second one that has the other 2 and the restarted node. The first learns of it at its next renewal, up to a
-///   third of the lease too late. Keep the data (`appendonly yes`, `appendfsync always`), or start such a node only
-///   when it was down for longer than the longest lease, so that nothing is left that it could have forgotten; or make
-///   all clients [`strict`](ClientBuilder::strict): then such a node grants nothing until that time is over.
+/// * **A node that restarts without its data** grants again what it had granted. A hold that 3 of 5 confirmed then
+///   stands beside one that has the other 2 and the restarted node. The first holder learns of it at its next renewal,
+///   up to a third of the lease too late. Keep the data (`appendonly yes`, `appendfsync always`), or start such a node
+///   only when it was down for longer than the longest lease. Or make all clients [`strict`](ClientBuilder::strict):
+///   then such a node grants nothing until that time is over.
 /// * **Pauses of a process.** A holder that is stopped for longer than its lease goes on where it was: ask
 ///   [`Hold::is_valid`](crate::Hold::is_valid) before each step that must not happen twice.
 /// * **Fencing.** The nodes have no common counter, so there is no token that grows with each hold. If what the lock
@@ -92,7 +92,7 @@ static QUORUM: Kind = Kind::new("quorum lock");
 /// # Settings, stats and shutdown
 ///
 /// They are methods of the quorum, where other kinds leave them to the [`Client`](crate::Client) that they share. A quorum shares
-/// nothing with them: its nodes are several servers, and its [`stats`](Self::stats) count majorities.
+/// nothing with a client: its nodes are several servers, and its [`stats`](Self::stats) count majorities.
 #[derive(Clone)]
 pub struct QuorumLock {
     handle: Arc<Handle>,
@@ -128,10 +128,10 @@ impl Drop for Handle {
     }
 }
 
-/// How long an answer of a node is waited for by default: long for a network that works, short for a caller.
+/// How long a node's answer is waited for by default: long for a network that works, short for a caller.
 const NODE_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// The connections to each node that calls may use, when nothing else is set.
+/// The default number of connections to each node that calls may use.
 const CONNECTIONS: u32 = 2;
 
 impl QuorumLock {
@@ -152,14 +152,14 @@ impl QuorumLock {
     /// Releases what this process holds through these locks, wakes waiters with [`Error::Closed`] and ends the
     /// background threads. The second time it does nothing. Dropping the last clone does the same.
     ///
-    /// It waits for a node that lags, 1.2 s at most, until that has executed each release, also those of unlocks before
-    /// it: they came back when a majority had answered. A key that a node then still has stays there until its lease ends.
+    /// It waits at most 1.2 s for a node that lags, until that has executed each release. Earlier unlocks count, too: they
+    /// returned when a majority had answered. A key that a node then still has stays there until its lease ends.
     pub fn shutdown(&self) {
         self.handle.close();
     }
 
-    /// Asks every node for a sign of life, for a health check: how many gave one within that time, and how many nodes
-    /// there are. It waits for all of them, so one that hangs costs the whole time. What is asked is as with
+    /// Asks every node for a sign of life, for a health check. Returns how many gave one within that time, and how many
+    /// nodes there are. It waits for all of them, so one that hangs costs the whole time. Nodes are asked as by
     /// [`Client::ping`](crate::Client::ping), but the time is not exceeded: too short for connecting counts a node out.
     ///
     /// ```no_run
@@ -173,8 +173,8 @@ impl QuorumLock {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when fewer than a majority answered, and says how many did; [`Error::Refused`] when so many
-    /// refuse that there never is one; [`Error::Closed`]. They name no resource.
+    /// [`Error::Unavailable`] if fewer than a majority answered, and says how many did; [`Error::Refused`] if so many
+    /// refuse that there never is a majority; [`Error::Closed`]. They name no resource.
     pub fn ping(&self, within: Duration) -> Result<(usize, usize)> {
         let Handle { space, quorum, .. } = &*self.handle;
         space.check_open("")?;
@@ -188,8 +188,8 @@ impl QuorumLock {
         self.handle.space.id.to_string()
     }
 
-    /// What these locks did since they were made, and what they have now. No round trip. An outage is one of so many
-    /// nodes that there is no majority.
+    /// What these locks did since they were made, and what they have now, without a round trip. An outage here is one
+    /// of so many nodes that there is no majority.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.handle.space.stats(self.handle.quorum.outage())
@@ -208,13 +208,13 @@ impl ClientBuilder<QuorumLock> {
     /// node, and 2 by default.
     ///
     /// # Errors
-    /// [`Error::Config`] names the setting that is wrong: also for fewer than 3 nodes, more than 64, or two at the
-    /// same address. Two addresses of one server are found out with the first connections: the node that is connected to
-    /// later is refused then, [`Error::Refused`] with the code `TWICE`, and counts as one that is down.
+    /// [`Error::Config`] names the setting that is wrong: also for fewer than 3 nodes, more than 64, or two at the same
+    /// address. Two addresses of one server are found with the first connections: the node that is connected to later is
+    /// refused, [`Error::Refused`] with the code `TWICE`, and counts as one that is down.
     pub fn build(mut self) -> Result<QuorumLock> {
         check_count(self.urls.len())?;
         self.settings.pool_size.get_or_insert(CONNECTIONS);
-        // No node could say whose turn it is, so nobody needs permissions for that.
+        // No node could say whose turn it is, so no user needs permissions for queues.
         self.settings.hand_off.queues = false;
         self.read_schemes()?;
         let node_timeout = self.settings.node_timeout;
@@ -257,7 +257,7 @@ fn check_timeout(node_timeout: Duration, response_timeout: Duration) -> Result<(
     Err(Error::config("node_timeout must be 1 ms to response_timeout"))
 }
 
-/// A server that votes twice makes no majority.
+/// Refuses a server that is in the quorum twice: its two votes are no majority.
 fn check_places(stores: &[Arc<dyn Store>]) -> Result<()> {
     let mut known: Vec<_> = stores.iter().flat_map(|store| store.identity()).collect();
     known.sort_unstable();

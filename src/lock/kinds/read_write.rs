@@ -29,11 +29,11 @@ static READ: Kind = Kind {
     ..Kind::new("read lock")
 };
 
-/// Its thread may read, too, and goes on with that when another one would write already.
+/// The writing thread may read, too. Its tenure is not passed on: the next thread would write beside those reads.
 static WRITE: Kind =
     Kind { passed_on: false, side: Side::Write, leaves_marks: true, touches: TOUCHES, ..Kind::new("write lock") };
 
-/// Of both sides: the lock, a time-out, the turn of readers, the mark of writers.
+/// The keys of both sides: the lock, a time-out, the turn of readers, the mark of writers.
 const TOUCHES: &[Touched] = &[
     Touched { key: |key| key.full().to_owned(), by: &[&["HGET", "x"], &["HDEL", "x"], &["HGETALL"], &["HKEYS"]] },
     Touched { key: |key| key.timeout("x"), by: &[&["SET", "0", "NEITHER"]] },
@@ -44,8 +44,8 @@ const TOUCHES: &[Touched] = &[
     },
 ];
 
-/// Locks with two sides, shared on the wire with Redisson's `RReadWriteLock`: any number may [`read`](Self::read) at the same time,
-/// and who has [`write`](Self::write) is alone. Each side is a [`RedLock`].
+/// Locks with two sides, shared on the wire with Redisson's `RReadWriteLock`: any number of threads may [`read`](Self::read) at the
+/// same time, or one may [`write`](Self::write) alone. Each side is a [`RedLock`].
 ///
 /// ```no_run
 /// use redlatch::{Client, ReadWriteLock, RedLock, RedLockExt};
@@ -62,17 +62,17 @@ const TOUCHES: &[Touched] = &[
 /// # Ok::<(), redlatch::Error>(())
 /// ```
 ///
-/// * A thread that reads and asks to write would wait for itself: that is an [`Error::Config`](crate::Error::Config) at once, of a try, too.
-/// * A try to read fails while a writer waits, though only readers hold the lock. A try to write takes whatever is free.
-/// * A thread whose read hold was lost cannot read until it unlocks it ([`Error::Lost`](crate::Error::Lost)). It may write meanwhile.
-/// * Readers of one process share a hold at the server, as far as [`HandOff::within`](crate::HandOff::within) goes, and not with
-///   [`HandOff::off`](crate::HandOff::off). What one of them extends is extended for all.
-/// * A writer that waits keeps new readers out, readers that waited for a writer come before the next one, and writers of several
-///   processes have it in the order in which they came, among programs on this library. Those on Redisson come as they come. So who reads must not wait for another thread that still has to begin to read: that
-///   one may wait for the writer, and the writer for who reads.
+/// * A thread that reads and asks to write would wait for itself: any such call is an [`Error::Config`](crate::Error::Config) at once.
+/// * A try to read fails while a writer waits, even if only readers hold the lock. A try to write takes whatever is free.
+/// * A thread whose read hold was lost cannot read until it unlocks that ([`Error::Lost`](crate::Error::Lost)). It may write meanwhile.
+/// * Readers of one process share a hold at the server, as far as [`HandOff::within`](crate::HandOff::within) goes, but not with
+///   [`HandOff::off`](crate::HandOff::off). If one of them extends it, it is extended for all.
+/// * Among programs on this library a waiting writer keeps new readers out, readers that waited for a writer come before the next one, and
+///   writers of several processes come in their order of arrival. Programs on Redisson have no order. So a reader must not wait for a
+///   thread that has yet to begin to read: that thread may wait for the writer, and the writer for the reader.
 /// * A reader is lost if its time-out is lost, a key of its own beside the lock: run locks on a server that evicts nothing.
-/// * Commands can be run [while it is held](WriteLock::while_held) by the side of the writer alone.
-/// * The name may not be that of a lock of another kind, which excludes both sides.
+/// * Only the side of the writer can run commands [while it is held](WriteLock::while_held).
+/// * Do not use the name of a lock of another kind, which excludes both sides.
 #[derive(Clone)]
 pub struct ReadWriteLock {
     client: Client,
@@ -150,7 +150,7 @@ impl WriteLock {
     }
 
     /// Runs commands at the server if this very hold is still there, as [`ReentrantLock::while_held`](crate::ReentrantLock::while_held)
-    /// does. Once the thread has unlocked it, a read hold that it has besides is none: then others may read, too.
+    /// does. After the thread unlocked it, its read hold does not count: others may read beside that.
     ///
     /// # Errors
     /// As there.

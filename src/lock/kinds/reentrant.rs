@@ -61,11 +61,11 @@ impl ReentrantLock {
         &self.client
     }
 
-    /// Runs commands at the server if this very hold is still there: all in one script, one after the other, and nothing if it is not.
+    /// Runs commands at the server if this very hold is still there: all in one script, one after the other; else runs none.
     ///
-    /// A holder that was paused for longer than its lease goes on where it was, and what it writes then may come after the next
-    /// holder's. What it writes so does not. It is for what lies in the same Redis as the lock, in a cluster in its slot; for anything
-    /// else, see [`FencedLock`](crate::FencedLock). The commands are sent again only while it is certain that none was run.
+    /// A holder that was paused for longer than its lease goes on where it was, and may write after the next holder did. What it
+    /// writes by this call cannot come so late. The call is for data in the same Redis as the lock, in a cluster in the same slot; for
+    /// other data see [`FencedLock`](crate::FencedLock). The commands are sent again only while it is certain that none was run.
     ///
     /// ```no_run
     /// use redlatch::{Command, Error, RedLockExt, RedisRedLock};
@@ -86,12 +86,12 @@ impl ReentrantLock {
     /// # Ok::<(), Error>(())
     /// ```
     ///
-    /// A command may be any that the server lets a script run. Each has to name its keys. A script is not rolled back, so what can
-    /// fail comes first. All commands have 100,000 words and 32 MiB together at most, one of them 7,000 words.
+    /// A command may be any that the server lets a script run. Each has to name its keys. A script is not rolled back, so put
+    /// first what can fail. All commands together have at most 100,000 words and 32 MiB, and one has at most 7,000 words.
     ///
-    /// It asks for as long as an outage is ridden out, and the hold lasts. After [`Error::CommandsUnknown`](crate::Error::CommandsUnknown)
-    /// the next call for the same hold waits until the server cannot run the earlier commands any more, at most one response
-    /// time-out; an unlock need not.
+    /// The call rides an outage out as long as the hold lasts. After [`Error::CommandsUnknown`](crate::Error::CommandsUnknown) the next
+    /// call for the same hold waits until the server can no longer run the earlier commands, at most one response time-out. An unlock does
+    /// not wait.
     ///
     /// # Errors
     /// [`Error::Lost`](crate::Error::Lost) when the hold is over, and then nothing was run; [`Error::NotHeld`](crate::Error::NotHeld)

@@ -15,8 +15,8 @@ use std::time::Duration;
 /// Holds one level of every member of a [`MultiLock`], and releases them when dropped, also in a panic. It derefs to
 /// its [`GroupHold`].
 ///
-/// As with a [`LockGuard`](crate::LockGuard), a drop makes one attempt for each member, all of them within one
-/// response time-out, and logs what it could not do; the guard stays on its thread.
+/// As with a [`LockGuard`](crate::LockGuard), a drop makes one attempt for each member, all of them within one response
+/// time-out, and logs failures. The guard stays on its thread.
 #[must_use = "a guard that is not kept releases its locks at once: write `let _guard = ..`, not `let _ = ..`"]
 pub struct GroupGuard<'g> {
     group: &'g MultiLock<'g>,
@@ -35,7 +35,7 @@ impl GroupGuard<'_> {
         self.group.release(&self.hold)
     }
 
-    /// The hold, as the deref gives it; a clone of it outlives the guard.
+    /// The hold that the deref gives; a clone of it outlives the guard.
     #[must_use]
     pub fn hold(&self) -> &GroupHold {
         &self.hold

@@ -10,12 +10,12 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct GroupHold {
     holds: Arc<[Hold]>,
-    /// Where the hold of each member is, in the order in which groups are taken.
+    /// The places of the holds in `holds`, in the order in which groups are taken.
     taken: Arc<[usize]>,
 }
 
 impl GroupHold {
-    /// Of each member that was taken, in that order, its place among those that the caller gave, and its hold.
+    /// `taken`, in the order of taking: each member's place among those that the caller gave, and its hold.
     pub(super) fn new(mut taken: Vec<(usize, Hold)>) -> Self {
         let places = taken.iter().map(|(given, _)| *given).collect();
         taken.sort_by_key(|(given, _)| *given);
@@ -51,7 +51,7 @@ impl GroupHold {
         self.holds.iter().all(Hold::is_valid)
     }
 
-    /// How long all are still surely valid if they are not renewed; zero when one is not valid.
+    /// How long all are still surely valid if nobody renews them; zero if one is not valid.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.holds.iter().map(Hold::remaining).min().unwrap_or(Duration::ZERO)
@@ -88,16 +88,16 @@ impl GroupHold {
     /// ```
     ///
     /// # Errors
-    /// As [`Hold::extend`], of the member that failed; it names its resource.
+    /// As [`Hold::extend`] of the member that failed, whose resource it names.
     pub fn extend(&self, lease: Duration) -> Result<()> {
         let is_over = |hold: &&Hold| matches!(hold.state(), HoldState::Lost | HoldState::Released);
-        // A hold that is over is asked first, and fails: the others must not last longer for nothing.
+        // A hold that is over is asked first, and fails: the others must not be prolonged for nothing.
         let over = self.in_taken_order().find(is_over);
         over.into_iter().chain(self.in_taken_order()).try_for_each(|hold| hold.extend(lease))
     }
 
     /// A channel that gets a message as soon as any member is lost, and is disconnected once all are released or lost.
-    /// Of others that are lost before that message was taken it says nothing.
+    /// Other members that are lost before that message is taken are not reported.
     ///
     /// Each call makes a channel of its own. After a loss the message is already there.
     ///

@@ -1,12 +1,12 @@
 //! How a group is taken: round after round.
 //!
-//! The first round tries all members. Each later one waits for one member with empty hands, keeps it, and tries all others together, as
-//! `std::lock` of C++ does. What is busy then it waits for, one after the other, while it holds the rest: for a lock in demand is given
-//! from one that waits to the next, and is hardly ever free to a try. That wait is short, and then everything is released: another group, or a
-//! thread that takes single locks in another order, may wait for a part of this one.
+//! The first round tries all members. Each later one waits for one member while the group holds nothing, keeps it, and tries all others
+//! together, as `std::lock` of C++ does. For those that are busy it waits one after the other while it holds the rest: a lock in demand is
+//! given from one waiter to the next, and a try hardly ever finds it free. That wait is short, and then the round releases everything:
+//! another group, or a thread that takes single locks in another order, may wait for a part of this one.
 //!
-//! Every other round waits for its members in the order that all groups have, so that groups stand in line and not in each other's way. The
-//! rounds between begin with the member that was busy last: one that is held for long is waited for without the others.
+//! Every other round waits for its members in the order that all groups have, so that groups queue and do not block each other. The rounds
+//! between begin with the member that was busy last: if it is held for long, the group waits for it without holding the others.
 
 use super::{GroupHold, MultiLock};
 use crate::base::error::{Cause, Error, Result};
@@ -26,9 +26,9 @@ use std::time::Duration;
 enum Round {
     /// All members are in hand.
     Whole,
-    /// This one is taken.
+    /// Another owner has this member.
     Busy(usize),
-    /// The caller's time ended while it waited.
+    /// The caller's time ended during the wait.
     Late,
 }
 
@@ -43,7 +43,7 @@ impl Taken<'_> {
         self.taken.iter().all(|(_, hold)| hold.is_valid())
     }
 
-    /// All members were taken.
+    /// Makes the group's hold, once all members are taken.
     fn keep(&mut self) -> GroupHold {
         let mut taken = std::mem::take(&mut self.taken);
         taken.sort_by_key(|(at, _)| *at);
@@ -53,7 +53,7 @@ impl Taken<'_> {
 }
 
 impl Drop for Taken<'_> {
-    /// One attempt each, within the caller's time: what it could not do is done in the background.
+    /// Makes one attempt each, within the caller's time; the background does the rest.
     fn drop(&mut self) {
         self.taken.iter().for_each(|(_, hold)| hold.hurry(true));
         if let Err(error) = self.call.group.give_up(&self.taken, self.call.gives_back_by()) {
@@ -63,21 +63,21 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// For so long a call goes on whose leases are over before all members are taken.
+/// How long a call goes on if its leases end before all members are taken.
 const TOO_SLOW: Duration = Duration::from_secs(10);
 
-/// After so many rounds there is a pause before each: of several groups that take each other's members one comes first.
+/// From this round on each begins with a pause, so that one of several groups with shared members comes first.
 const HURRIED_ROUNDS: u32 = 3;
 const LONGEST_PAUSE: Duration = Duration::from_millis(16);
 
-/// While it holds a part, a group waits for the others for twice as long as it waited for each of them before. With each such wait in vain
-/// that is doubled. At least so long, for none was waited for yet, and so many round trips: it has to subscribe before it can queue.
-/// At most so long, and up to a quarter more at random: whoever wants the part waits so long in vain.
+/// While a group holds a part, it waits for the others for max(2 * waited, SHORTEST_BOUND, TRIPS * trip) * 2^vain, at most LONGEST_BOUND,
+/// and up to a quarter more at random. `vain` counts such waits in vain. A group subscribes before it queues, hence TRIPS. Another owner
+/// waits for the part in vain meanwhile, hence LONGEST_BOUND.
 const SHORTEST_BOUND: Duration = Duration::from_millis(20);
 const TRIPS: u32 = 8;
 const LONGEST_BOUND: Duration = Duration::from_millis(800);
 
-/// Of a lease that is not renewed no more than such a part is spent on a wait for the others.
+/// Such a wait takes at most 1 / PART_OF_LEASE of a lease that is not renewed.
 const PART_OF_LEASE: u32 = 8;
 
 /// Acquires all members for the current thread; `None` when the wait ended without them.
@@ -111,15 +111,15 @@ struct GroupCall<'a> {
     semaphore: Arc<Semaphore>,
     /// The member that was last found busy.
     busy: Cell<Option<usize>>,
-    /// How long each member was waited for until it was taken, as far as that was seen.
+    /// The longest time that each member was waited for until it was taken.
     waited: RefCell<Vec<Duration>>,
-    /// How often it waited in vain while it held a part.
+    /// How many waits were in vain while the group held a part.
     vain: Cell<u32>,
-    /// What the first round took.
+    /// How long the first round took.
     trip: Cell<Duration>,
     /// Since when leases are over before all members are taken.
     too_slow: Cell<Option<Moment>>,
-    /// A call of the last round failed: its member is waited for with empty hands, which rides an outage out.
+    /// A call of the last round failed: the group waits for that member with empty hands, and so rides the outage out.
     in_trouble: Cell<bool>,
 }
 
@@ -151,8 +151,8 @@ impl<'a> GroupCall<'a> {
         self.deadline.is_some_and(|deadline| deadline <= self.clock.now())
     }
 
-    /// When a part that is given back has to be on its way. A command sent until then gets its grace, so that a wait in vain
-    /// is over when a single lock's would be.
+    /// When the release of a part has to be on its way. A command sent until then gets its grace of 200 ms, so a wait in
+    /// vain ends when a single lock's would.
     fn gives_back_by(&self) -> Moment {
         match self.deadline {
             Some(deadline) if !self.terms.wait.is_zero() => deadline.plus(LEAST_TO_CONNECT),
@@ -161,19 +161,19 @@ impl<'a> GroupCall<'a> {
         }
     }
 
-    /// The terms of the wait for one member: what is left to the group, at most so long.
+    /// The terms of the wait for one member: the time that the group has left, at most `bound`.
     fn waiting(&self, bound: Duration) -> Terms<'a> {
         let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.since(self.clock.now()));
         Terms { answer_by: self.deadline, is_part: bound < left, ..self.terms.wait(left.min(bound)) }
     }
 
-    /// The terms of a try. Its answer is waited for no longer than the group may wait.
+    /// The terms of a try. Its answer may take no longer than the group may wait.
     fn trying(&self) -> Terms<'a> {
         let answer_by = self.deadline.filter(|_| !self.terms.wait.is_zero());
         Terms { answer_by, ..self.terms.wait(Duration::ZERO) }
     }
 
-    /// Waits for one member, but for the first round, and then for the others.
+    /// Waits for one member, except in the first round, and then takes the others.
     fn round(&self, part: &mut Taken<'_>, round: u32, awaited: Option<usize>) -> Result<Round> {
         let first = (round > 0).then(|| self.first(round, awaited));
         if let Some(at) = first {
@@ -205,7 +205,7 @@ impl<'a> GroupCall<'a> {
         Round::Busy(busy)
     }
 
-    /// Waits for members while it holds others, for no longer than a bound.
+    /// Waits for members while the group holds others, at most for the bound.
     fn wait_for_each(&self, part: &mut Taken<'_>, members: Vec<usize>) -> Result<Round> {
         let ends = self.clock.now().plus(self.bound(&members));
         for at in members {
@@ -224,7 +224,7 @@ impl<'a> GroupCall<'a> {
         Ok(Round::Whole)
     }
 
-    /// Two members of one lock by two clients never come together: that group waits for nobody while it holds a part.
+    /// A group with one lock by two clients is never whole: it waits for nobody while it holds a part.
     fn bound(&self, members: &[usize]) -> Duration {
         if self.group.has_twins() {
             return Duration::ZERO;
@@ -282,7 +282,7 @@ impl<'a> GroupCall<'a> {
         taken
     }
 
-    /// Whether a failed try of a member is a reason to wait for it: that wait rides out an outage, or says what is
+    /// Whether a failed try of a member counts as busy: the wait for that member rides out an outage, or says what is
     /// wrong.
     fn bears(&self, error: &Error) -> bool {
         let bears = error.is_retryable() && !self.is_over();
@@ -296,7 +296,7 @@ impl<'a> GroupCall<'a> {
         self.busy.get() == Some(at) && self.is_over() && matches!(error, Error::Unavailable { .. })
     }
 
-    /// The first rounds follow each other at once: each has waited for a member.
+    /// The first rounds have no pauses: each has waited for a member.
     fn pause(&self, round: u32) -> Result<()> {
         if round >= HURRIED_ROUNDS {
             let most = Duration::from_millis(1 << (round - HURRIED_ROUNDS).min(4)).min(LONGEST_PAUSE);
@@ -309,7 +309,7 @@ impl<'a> GroupCall<'a> {
         }
     }
 
-    /// A lease that is over before the last member is taken never holds the group: not asked for without end.
+    /// Gives up after 10 s: leases that end before the last member is taken never hold the group.
     fn check_too_slow(&self) -> Result<Option<usize>> {
         let since = self.too_slow.get().unwrap_or_else(|| self.clock.now());
         self.too_slow.set(Some(since));
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
     use crate::LocalRedLock;
 
-    /// For how long such a group waits for its others, after so many of these waits were in vain.
+    /// How long such a group waits for its others, after `vain` such waits in vain.
     fn bound(names: [&str; 3], terms: &Terms<'_>, vain: u32) -> Duration {
         let locks = LocalRedLock::new();
         let group = MultiLock::of(names.map(|name| (&locks, name)));

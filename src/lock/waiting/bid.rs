@@ -1,4 +1,4 @@
-//! The loop by which every call waits, whatever for: it does what its [`Wait`] says, by a clock, a semaphore and a store.
+//! The loop of every waiting call: it does what its [`Wait`] says, with a clock, a semaphore and a store.
 
 use super::wait::{Hearing, News, Outcome, Step, Wait};
 use crate::base::config::Config;
@@ -13,63 +13,61 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// What a call waits for at a store. `TenureBid` in `acquire.rs` is that of locks.
+/// What a call waits for at a store. The bid for a lock is `TenureBid` in `acquire.rs`.
 ///
 /// It is a trait so that the tests of thread orders (tests/interleavings) run this very loop with a bid that has no server.
 pub(crate) trait Bid {
-    /// What its caller gets.
+    /// What the caller gets.
     type Won;
 
-    /// Asks the store until it answers. What a bid leaves there while it is busy (its place in a queue, a writer's
-    /// mark) it leaves anew, or keeps alive, each time.
+    /// Asks the store until it answers. Each ask writes or refreshes what the bid keeps at the store while it is busy: its place in a
+    /// queue, a writer's mark.
     fn ask(&mut self) -> Result<Outcome<Self::Won>>;
 
-    /// Has the semaphore released whenever asking again may be worth it. `None`: nobody tells, so it is polled.
+    /// Subscribes: from now on each change releases the semaphore. `None`: there are no messages, so the loop polls.
     fn listen(&self, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>>;
 
-    /// Whether it is likely to be busy, and is listened for by this process already: then it listens before it asks.
+    /// Whether the lock is likely to be busy and this process is subscribed already. Then the call subscribes before it asks.
     fn expects_a_wait(&self) -> bool {
         false
     }
 
-    /// How many were before it in a queue of processes when it was last answered, if it has a place in one.
+    /// Its rank in a queue of processes by the last answer, if it has a place.
     fn rank(&self) -> Option<u32> {
         None
     }
 
-    /// It is about to be asked: what it was told before is about what the answer will show. Until that is there nobody need wake it.
+    /// Called before an ask, whose answer covers all earlier news: drops them. Until the answer, new news need not wake the call.
     fn forget_news(&self) {}
 
-    /// Takes what it was told since then. A bid that has none looks whenever it is woken.
+    /// Takes the news since then. A bid without news asks whenever it is woken.
     fn take_news(&self) -> Option<News> {
         None
     }
 
-    /// Whether everyone who could win is of this process, which tells of each change without being listened to.
+    /// Whether only threads of this process can win: they report each change without a subscription.
     fn is_of_this_process(&self) -> bool {
         false
     }
 
-    /// Takes back what it left at the store: it was asked and goes without having won, in time, too late, by an error or
-    /// by a panic. It must neither panic nor wait for long: the caller's time may be up, and the sweeper is there for
-    /// what is not answered.
+    /// Takes back what the bid left at the store. Called once if the bid was asked and ends without the lock: by a deadline, an error or a
+    /// panic. It must neither panic nor wait for long: the caller's time may be up. The sweeper repeats what is not answered.
     fn withdraw(&mut self) {}
 }
 
-/// What a bid was told and has not looked at.
+/// The news of a bid that its wait has not taken yet.
 #[derive(Default)]
 pub(crate) struct Told(Mutex<Mail>);
 
 #[derive(Default)]
 struct Mail {
     news: Option<News>,
-    /// Its call asks, and looks for news after the answer. If it were woken, the pauses between its attempts would end.
+    /// The call is asking, and takes the news after the answer. A wake would end the pauses between its attempts.
     asks: bool,
 }
 
 impl Told {
-    /// A reason of its own to look is more than one that all have, and the first that all have comes first. Whether the call has to be
-    /// woken.
+    /// Keeps one piece of news: [`News::ForIt`] replaces all others, else the first stays. Returns whether to wake the call.
     #[must_use]
     pub(crate) fn put(&self, news: News) -> bool {
         let mut mail = self.0.lock();
@@ -77,7 +75,7 @@ impl Told {
         !mail.asks
     }
 
-    /// It looks: what is told from now on waits for the answer.
+    /// The call is about to ask: news from now on wait for the answer.
     pub(crate) fn forget(&self) {
         *self.0.lock() = Mail { news: None, asks: true };
     }
@@ -87,29 +85,29 @@ impl Told {
     }
 }
 
-/// One call that waits, whatever for.
+/// One call that waits.
 pub(crate) struct Call<'a> {
     pub(crate) config: &'a Config,
     pub(crate) stop: &'a Stop<'a>,
     pub(crate) contention: &'a Contention<'a>,
-    /// Released when it should look again, for whatever reason.
+    /// Released when the call should ask again, for whatever reason.
     pub(crate) semaphore: &'a Arc<Semaphore>,
 }
 
 impl Call<'_> {
-    /// Asks until the bid has won; `None` when the caller's time ended first.
+    /// Asks until the bid has won; `None` if the caller's deadline came first.
     pub(crate) fn contend<B: Bid>(&self, bid: &mut B) -> Result<Option<B::Won>> {
         let wait = Wait::new(self.config.poll_cap, self.stop.deadline, bid.expects_a_wait());
         Contender { call: self, bid, is_open: false, listening: None, wait }.run()
     }
 }
 
-/// A call that asks. When it is dropped it withdraws its bid, if that was asked and has not won.
+/// A call that asks. Its drop withdraws the bid if the store was asked and the bid has not won.
 struct Contender<'a, B: Bid> {
     call: &'a Call<'a>,
     bid: &'a mut B,
     is_open: bool,
-    /// Once it listens; what it listens to, if somebody tells.
+    /// `Some` once the call has subscribed; the subscription, if the bid has one.
     listening: Option<Option<Box<dyn Listening>>>,
     wait: Wait,
 }
@@ -133,7 +131,8 @@ impl<B: Bid> Contender<'_, B> {
                     self.hear();
                 }
                 Step::Sleep(until) => {
-                    // A cancel or a shutdown is noted before its wake. So it is seen here, or its permit ends this sleep.
+                    // A cancel or shutdown sets its flag before it releases the semaphore: so this check sees the flag, or the permit ends
+                    // the sleep.
                     stop.check()?;
                     if semaphore.acquire(until.since(now)) {
                         self.hear();
@@ -146,7 +145,7 @@ impl<B: Bid> Contender<'_, B> {
         }
     }
 
-    /// What came before an ask is forgotten first: the ask covers whatever it was about. What comes later is kept.
+    /// Earlier permits and news are dropped first: the answer covers them. Later ones are kept.
     fn ask(&mut self) -> Result<Outcome<B::Won>> {
         let Call { stop, contention, semaphore, .. } = *self.call;
         semaphore.acquire(Duration::ZERO);
@@ -173,7 +172,7 @@ impl<B: Bid> Contender<'_, B> {
         }
     }
 
-    /// What it was told is told to its machine.
+    /// Passes the news of the bid on to its machine.
     fn hear(&mut self) {
         self.bid.take_news().into_iter().for_each(|news| self.wait.told(news));
     }
@@ -187,7 +186,7 @@ impl<B: Bid> Drop for Contender<'_, B> {
     }
 }
 
-/// A lease that is over before the server's answer arrives is never held: not asked for without end.
+/// If the lease ends before each answer arrives, the lock is never held: the call must not ask for ever.
 fn too_slow(stop: &Stop<'_>) -> Error {
     let cause = Cause::new("the lease is shorter than the server's answers take: ask for a longer one");
     Error::Unavailable { resource: stop.resource.to_owned(), cause }

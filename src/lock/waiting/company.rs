@@ -1,4 +1,4 @@
-//! Which locks others were lately seen to want: only those are asked for and given up in turn, which costs some more.
+//! Which locks others lately wanted. Only those are asked for and released in turn, which costs a little more.
 
 use super::policy::{AGAIN, AMONG_OURS, LATELY, MOST_OURS, MOST_RAISED, NAMES_KEPT};
 use crate::base::key::Key;
@@ -11,26 +11,26 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 #[cfg(test)]
 mod tests;
 
-/// The company of each name.
+/// What this client saw of each lock, by name.
 #[derive(Default)]
 pub(super) struct Company {
     names: Mutex<HashMap<SmolStr, Seen>>,
-    /// Old names are looked for when there are more than that.
+    /// Names beyond this number trigger a search for old ones.
     kept: AtomicUsize,
-    /// As many as there are names, so that whoever is alone looks at nothing else.
+    /// The number of names: at 0 a client that is alone takes no lock here.
     count: AtomicUsize,
 }
 
 /// What this client saw of a lock.
 #[derive(Clone, Copy, Default)]
 struct Seen {
-    /// When it last found the lock busy.
+    /// When this client last found the lock busy.
     waited: Option<Moment>,
-    /// When it last told others that it had given the lock up.
+    /// When a release of this client last told others.
     told: Option<Moment>,
-    /// A call heard nothing when it asked last, and had no place.
+    /// The last ask of a call found neither a subscription confirmed nor a place.
     unheard: bool,
-    /// So many were told, and none of them waited.
+    /// The number of listeners that the last release reached, if none of them waited.
     bystanders: Option<i64>,
     foreigners: Foreigners,
     /// Releases in turn so far.
@@ -46,12 +46,12 @@ impl Seen {
         !is_late(self.waited, now) && !is_late(self.told, now)
     }
 
-    /// Whether others may wait for the lock, or be about to. Beside bystanders it is looked at now and then.
+    /// Whether others may wait for the lock, or are about to. Beside bystanders: only when foreigners are due.
     fn is_company(&self, now: Moment) -> bool {
         !self.is_over(now) && (self.bystanders.is_none() || self.foreigners.are_awaited(now))
     }
 
-    /// More than there were: one of them may wait.
+    /// More listeners than the bystanders before: one of them may wait.
     fn note_told(&mut self, told: i64, now: Moment) {
         if self.bystanders.is_some_and(|known| told > known) {
             self.foreigners = Foreigners::default();
@@ -69,17 +69,17 @@ impl Company {
         self.names.lock().get(key.full()).copied()
     }
 
-    /// Whether others may wait for the lock, or be about to.
+    /// Whether others may wait for the lock, or are about to.
     pub(super) fn is_expected(&self, key: &Key, now: Moment) -> bool {
         self.of(key).is_some_and(|seen| seen.is_company(now))
     }
 
-    /// Whether this client had to wait for the lock lately, and most likely has to again.
+    /// Whether this client lately waited for the lock, so most likely has to again.
     pub(super) fn had_to_wait(&self, key: &Key, now: Moment) -> bool {
         self.of(key).is_some_and(|seen| is_late(seen.waited, now))
     }
 
-    /// How many releases in turn there were before this one.
+    /// Counts a release in turn; returns the number before it.
     pub(super) fn count_release(&self, key: &Key, now: Moment) -> u64 {
         let mut count = 0;
         self.note(key, now, |seen| {
@@ -89,17 +89,17 @@ impl Company {
         count
     }
 
-    /// It has to wait, or had to until now.
+    /// This client waits for the lock, or did until now.
     pub(super) fn note_wait(&self, key: &Key, now: Moment) {
         self.note(key, now, |seen| (seen.waited, seen.bystanders) = (Some(now), None));
     }
 
-    /// Whether a call heard nothing when it asked last, and had no place.
+    /// Whether the last ask of a call found neither a subscription confirmed nor a place.
     pub(super) fn was_unheard(&self, key: &Key) -> bool {
         self.of(key).is_some_and(|seen| seen.unheard)
     }
 
-    /// Whether a call that is about to ask is still unheard. That it hears is noted.
+    /// Whether a call that is about to ask is still unheard. If it `hears`, the lock no longer counts as unheard.
     pub(super) fn is_unheard(&self, key: &Key, now: Moment, hears: bool) -> bool {
         let was_unheard = self.was_unheard(key);
         if was_unheard && hears {
@@ -112,12 +112,12 @@ impl Company {
         self.note(key, now, |seen| seen.unheard = true);
     }
 
-    /// So many others were told that it is free.
+    /// A release told `told` others that the lock is free.
     pub(super) fn note_told(&self, key: &Key, now: Moment, told: i64) {
         self.note(key, now, |seen| seen.note_told(told, now));
     }
 
-    /// Nobody was told: it is alone, as far as it knows.
+    /// A release told nobody: this client is alone, as far as it knows.
     pub(super) fn note_alone(&self, key: &Key) {
         if self.count.load(Relaxed) > 0 {
             let mut names = self.names.lock();
@@ -126,17 +126,17 @@ impl Company {
         }
     }
 
-    /// So many were told, nobody was in the queue, and no foreigner takes the turns that are left to it.
+    /// A release told `told` others, and the queue was empty. They are bystanders unless foreigners take the turns that are left to them.
     pub(super) fn note_bystanders(&self, key: &Key, now: Moment, told: i64) {
         self.note(key, now, |seen| seen.bystanders = Some(told).filter(|_| !seen.foreigners.are_active()));
     }
 
-    /// Whether the turn is to be left to foreigners, if any listen.
+    /// Whether the next release leaves the lock to foreigners, if any listen.
     pub(super) fn owes_foreigners(&self, key: &Key, now: Moment) -> bool {
         self.of(key).is_some_and(|seen| seen.foreigners.are_due(now))
     }
 
-    /// The turn was left to them: so many of ours listen, and so many of them.
+    /// A release left the lock to foreigners. `listening`: the number of ours and of foreigners.
     pub(super) fn note_left_to_foreigners(&self, key: &Key, now: Moment, listening: [i64; 2]) {
         self.note(key, now, |seen| {
             seen.told = Some(now);
@@ -144,7 +144,7 @@ impl Company {
         });
     }
 
-    /// The first of the queue was given the lock, or told that it is free.
+    /// A release gave the lock to the first of the queue, or told it.
     pub(super) fn note_queue(&self, key: &Key, now: Moment) {
         self.note(key, now, |seen| {
             (seen.told, seen.bystanders) = (Some(now), None);
@@ -172,31 +172,31 @@ impl Company {
     }
 }
 
-/// Others than clients of ours that listen to a lock's channel: JVMs that wait for it, or who never asks for it.
+/// Listeners of a lock's channel that are not our clients: JVMs that wait for the lock, or subscribers that never ask for it.
 ///
-/// They have no place in the queue, and the lock is not free while it is given from one process to the next. So a free lock is left to
-/// them now and then, which is their turn: each time while they take it, and ever more seldom while they do not.
+/// Foreigners have no place in the queue, and the lock is never free while processes give it to each other. So now and then a release
+/// leaves it to them: often while they take such turns, ever more seldom while they do not.
 #[derive(Clone, Copy, Default)]
 struct Foreigners {
-    /// When the turn was last left to them, or one of them was seen to have the lock.
+    /// When a turn was last left to foreigners, or one of them was seen to hold the lock.
     since: Option<Moment>,
-    /// How often the turn was left to them since one of them was seen.
+    /// The number of turns left to foreigners since one of them was seen.
     unused: u32,
-    /// So many of ours listened then. Each of ours leaves turns, and all together no more than one would.
+    /// The number of ours that listened then. Each of ours leaves turns, but all together no more than one alone would.
     ours: u32,
-    /// So many of ours listened then for each of them. While they take their turns, each of them gets as many as if it were alone.
+    /// ours / foreigners, by the same count. While foreigners take their turns, each of them gets as many as if it were alone.
     beside: u32,
-    /// The last release in turn left it to them: the next is for the queue, so that they do not keep it waiting for ever.
+    /// The last release in turn was left to foreigners. The next one is for the queue, so that foreigners do not starve it.
     was_last: bool,
 }
 
 impl Foreigners {
-    /// Whether the turn is to be left to them, if any listen.
+    /// Whether the next release leaves the lock to them, if any listen.
     fn are_due(&self, now: Moment) -> bool {
         !self.was_last && self.are_awaited(now)
     }
 
-    /// Whether it is time to look for them.
+    /// Whether a turn is due, whatever the last one was.
     fn are_awaited(&self, now: Moment) -> bool {
         let pause = match self.unused {
             0 => AMONG_OURS * self.beside.max(1),
@@ -205,7 +205,7 @@ impl Foreigners {
         self.since.is_none_or(|since| now.since(since) >= pause)
     }
 
-    /// The turn was left to them.
+    /// A turn was left to foreigners.
     fn note_left(&mut self, now: Moment, listening: [i64; 2]) {
         (self.since, self.unused, self.was_last) = (Some(now), self.unused.saturating_add(1), true);
         let [ours, foreigners] = listening.map(|count| u32::try_from(count).unwrap_or(1));
@@ -213,23 +213,23 @@ impl Foreigners {
         self.beside = self.ours.div_ceil(foreigners.max(1));
     }
 
-    /// Nobody was in the queue, whoever listens.
+    /// The queue was empty, whether foreigners listen or not.
     fn note_no_queue(&mut self, now: Moment) {
         (self.since, self.was_last) = (self.since.or(Some(now)), false);
     }
 
-    /// The turn was left to the queue.
+    /// The last turn was the queue's.
     fn note_queue(&mut self) {
         self.was_last = false;
     }
 
-    /// One of them has the lock. Where as many of them wait as of ours, they may have the next turn, too.
+    /// A foreigner has the lock. If at least as many foreigners wait as ours, they may have the next turn, too.
     fn note_hold(&mut self, now: Moment) {
         (self.since, self.unused) = (Some(now), 0);
         self.was_last = self.was_last && self.beside > 1;
     }
 
-    /// Whether they take the turn that is left to them.
+    /// Whether foreigners take the turns that are left to them.
     fn are_active(&self) -> bool {
         self.since.is_some() && self.unused <= 1
     }

@@ -1,7 +1,7 @@
-//! The line: the threads of one process that wait for the same lock. One of them contends, the others are parked
-//! behind it, and what one unlocks may be passed on to the next.
+//! The line: the threads of one process that wait for the same lock. The first of them contends at the store, and the others are parked
+//! behind it. An unlock may pass the lock on to the next in line.
 //!
-//! A kind whose threads all wait at the store has no line, and contends at once.
+//! A kind whose threads all wait at the store has no line: each of them contends at once.
 
 use super::bid::Call;
 use crate::base::error::{Error, Result};
@@ -12,17 +12,17 @@ use crate::registry::{Entered, LeftBehind, Registry, Waiter};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// What stands behind a line: the lock that its threads wait for. `Siblings` in `acquire.rs` is that of locks.
+/// The lock that the threads of a line wait for. `Siblings` in `acquire.rs` implements it.
 ///
 /// It is a trait so that the tests of thread orders (tests/interleavings) run this very line without an engine.
 pub(crate) trait Backing: Sync {
-    /// Takes over what was passed on to the caller. False when it ended on the way.
+    /// Takes over a hold that was passed on to the caller. False if the hold has ended meanwhile.
     fn accept(&self, hold: &Hold) -> Result<bool>;
 
-    /// Sees to what was left by a waiter that went.
+    /// Handles what a waiter left behind when it went.
     fn take_back(&self, left: LeftBehind);
 
-    /// A call that is parked fails with the outage, as the one that contends does.
+    /// Fails a parked call with the same outage as the call that contends.
     fn check_outage(&self) -> Result<()>;
 }
 
@@ -38,23 +38,23 @@ pub(crate) struct Line<'a> {
 
 /// How waiting behind the others of this process ended.
 enum Queued {
-    /// Nobody of this process is before it: it contends.
+    /// This call is first in line: it contends.
     First,
-    /// The tenure was passed on to it.
+    /// The hold was passed on to this call.
     Granted(Hold),
-    /// The caller's time ended.
+    /// The caller's deadline passed.
     Late,
 }
 
 impl Line<'_> {
-    /// Waits in line, and at its head contends. The current thread does not hold the lock.
+    /// Waits in line, and contends at its head. The current thread does not hold the lock.
     pub(crate) fn wait(&self, contend: impl FnOnce() -> Result<Option<Hold>>) -> Result<Option<Hold>> {
         loop {
             let entered = self.registry.enter(self.space, self.key.shared(), self.waiter);
             let place = Place(self);
             let queued = self.queue(entered);
             if queued.as_ref().is_err_and(Error::is_retryable) {
-                // Out of the queue, so that the others hear of the outage too, and whoever comes next asks the server.
+                // Leave the line first: then the others see the outage too, and the next caller asks the server.
                 drop(place);
                 self.call.stop.take_least(self.call.stop.clock.now())?;
                 return queued.map(|_| None);
@@ -66,13 +66,13 @@ impl Line<'_> {
                     return contend();
                 }
                 Queued::Granted(hold) if self.backing.accept(&hold)? => return Ok(Some(hold)),
-                // It ended on the way: come again.
+                // The hold ended meanwhile: go back into the line.
                 Queued::Granted(_) => {}
             }
         }
     }
 
-    /// Contends whoever is before it in line. It stands there to be found by a shutdown, and can go on with nothing that is granted.
+    /// Contends past the others in line. Its place is there only for a shutdown to find it. It can use no hold that is passed on to it.
     pub(crate) fn go_past(&self, contend: impl FnOnce() -> Result<Option<Hold>>) -> Result<Option<Hold>> {
         drop(self.registry.enter(self.space, self.key.shared(), self.waiter));
         let _place = Place(self);
@@ -91,7 +91,7 @@ impl Line<'_> {
             if stop.is_over() {
                 return Ok(Queued::Late);
             }
-            // Asked after the waiter can be woken and before it sleeps, so that no cancel falls in between.
+            // After the waiter can be woken and before it sleeps: no cancel falls in between.
             stop.check()?;
             semaphore.acquire(stop.at_most(config.poll_cap));
             self.backing.check_outage()?;
@@ -99,10 +99,10 @@ impl Line<'_> {
         }
     }
 
-    /// Lets others ask first for what this process gave up for them: they have to be woken, and this thread is awake.
+    /// Lets other processes ask first for a lock that this process gave up for them: they must be woken, and this thread is awake.
     fn give_way(&self) {
         if self.waiter.gives_way() {
-            // Not on the semaphore: the message of that very release, which comes back to this process, would end it.
+            // Not on the semaphore: this process hears the message of its own release, which would end the pause.
             thread::sleep(self.call.stop.at_most(self.call.config.hand_off.give_way));
         }
     }

@@ -1,7 +1,7 @@
-//! The queue of processes beside a lock (docs/protocol.md, 8): who waits, in order, and to whom the lock is given.
+//! The queue of processes beside a lock (docs/protocol.md, 8): which tickets wait, in which order, and which one is given the lock.
 //!
-//! It is advice among clients of ours. Who holds the lock is said by the lock's own key alone, so that whatever happens to
-//! the queue costs time, and never safety. A script that gives the lock writes the first of the queue there. Its message names the ticket.
+//! The queue is advice among our clients. The lock's own key alone says who holds the lock, so errors in the queue cost time, never safety.
+//! A script that gives the lock writes the owner of the first ticket into that key. Its message names the ticket.
 
 use super::Take;
 use super::bid::Told;
@@ -35,16 +35,16 @@ mod tests;
 
 use ears::Ears;
 
-/// How a call comes to a lock.
+/// How a call asks for a lock.
 #[derive(Clone, Copy)]
 pub(crate) enum Manner<'a> {
-    /// It tries, and takes what is free.
+    /// A try: it takes a free lock and never waits.
     Try,
-    /// It would wait, and has not had to yet.
+    /// The first ask of a call that may wait.
     Newcomer,
-    /// It waits.
+    /// A call that waits.
     Queued(&'a Arc<Ticket>),
-    /// Its time is over: it takes what is free, and else goes without a place.
+    /// The caller's deadline has passed: the call takes a free lock, or else leaves the queue.
     Last(&'a Arc<Ticket>),
 }
 
@@ -64,47 +64,47 @@ pub(crate) struct Queue {
     company: Company,
     client: Uuid,
     ears: Arc<Ears>,
-    /// In a cluster of shards those of each lock that is waited for, by its key.
+    /// In a cluster of shards: the ears for each lock that calls wait for, by its key.
     ears_of: Mutex<HashMap<SmolStr, Arc<Ears>>>,
-    /// TTL of a queue that nobody joins any more, ms.
+    /// TTL of a queue after the last join, ms.
     ttl: u64,
     /// As in [`HandOff`](crate::HandOff), ms.
     give_way: u64,
-    /// What a round trip takes lately, us.
+    /// Moving average of the round-trip time, us.
     trip: AtomicU64,
-    /// The server refuses the queue, and that was said.
+    /// The server refuses the queue, and the log says so.
     refused: AtomicBool,
-    /// What a release gives is not confirmed by replicas, and says nothing of the epoch of a strict client.
+    /// False for a strict client and one with `sync_replicas`: a release confirms no replicas and checks no epoch.
     believes_given: bool,
 }
 
-/// The offer of a call that wants the lock for so long.
+/// The offer of a call that wants this lease.
 pub(crate) fn offer(lease: Lease) -> Lease {
     lease.min(OFFER).max(SHORTEST_OFFER)
 }
 
-/// What an ask in turn and a release in turn hand over besides what the plain scripts get.
+/// The arguments that an ask and a release in turn have besides those of the plain scripts.
 pub(crate) type Asking<'a> = [Arg<'a>; 5];
 pub(crate) type Releasing<'a> = [Arg<'a>; 5];
 
-/// Instead of the TTL that an ask in turn gives the queue: who asks leaves it.
+/// In place of the queue's TTL: this ask leaves the queue.
 const LEAVES: &str = "-1";
 
-/// What such an ask says instead of its rank.
+/// The rank in the reply to such an ask.
 const LEFT: i64 = -2;
 
-/// What PTTL says of a lock that is free.
+/// PTTL of a lock that is free.
 const FREE: i64 = -2;
 
-/// What a release in turn says instead of how many were told.
+/// In the reply to a release in turn, in place of a count.
 const LEFT_TO_FOREIGNERS: i64 = -1;
 const REFUSED: i64 = -2;
 
-/// A release in turn was answered.
+/// The answer to a release in turn.
 pub(crate) struct Released {
-    /// What `tell` said.
+    /// The reply of `tell`.
     pub(crate) all: i64,
-    /// Whether there is an order in which others come.
+    /// Whether the lock goes to others in an order.
     pub(crate) in_order: bool,
 }
 
@@ -127,25 +127,25 @@ impl Queue {
         }
     }
 
-    /// Whether a hold that a release wrote is all that its client needs. Else a call that was given the lock asks for it, which is answered
-    /// by what is missing.
+    /// Whether a hold that a release wrote is enough for this client. If not, a call that was given the lock asks for it: the answer has
+    /// what is missing.
     pub(crate) fn believes_given(&self) -> bool {
         self.believes_given
     }
 
-    /// A ticket for one wait, which may be told through this semaphore.
+    /// A ticket for one wait. Its news release this semaphore.
     pub(crate) fn ticket(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Arc<Ticket> {
         let number = Uuid::new_v4().as_u64_pair().0;
         Arc::new(Ticket::new(key.clone(), number, Arc::clone(semaphore), self.clock.clone()))
     }
 
-    /// Whether a call is likely to have to wait, and listens already, or cannot: then it can join with its first ask.
+    /// Whether a call is likely to wait, and is subscribed already or cannot be: then it can join with its first ask.
     pub(crate) fn expects_a_wait(&self, key: &Key) -> bool {
         let had_to_wait = self.company.had_to_wait(key, self.clock.now());
         self.company.was_unheard(key) || had_to_wait && self.store.hears(&key.channel())
     }
 
-    /// Listens to all that a ticket can be told.
+    /// Subscribes to all channels of a ticket.
     pub(crate) fn listen(&self, ticket: &Arc<Ticket>) -> io::Result<Box<dyn Listening>> {
         let key = ticket.key();
         let all = self.store.listen(&key.channel(), Arc::<Ticket>::clone(ticket))?;
@@ -158,38 +158,38 @@ impl Queue {
         Ok(Box::new(subscribed))
     }
 
-    /// Where a client is told that it was given a lock.
+    /// The ears on which this client is told that it was given this lock.
     fn ears(&self, key: &Key) -> Arc<Ears> {
         if !self.store.is_sharded() {
             return Arc::clone(&self.ears);
         }
         let mut all = self.ears_of.lock();
         if all.len() >= MANY_EARS && all.len().is_power_of_two() {
-            // Who has them in hand is about to listen. Nobody gets them but under this lock.
+            // A thread that still has a clone is about to subscribe. New clones need the lock on `ears_of`.
             all.retain(|_, ears| Arc::strong_count(ears) > 1 || !ears.is_idle());
         }
         Arc::clone(all.entry(key.shared()).or_insert_with(|| Arc::new(Ears::of(self.client, key))))
     }
 
-    /// Whether the lock is to be asked for in turn. Who is alone need not.
+    /// Whether to ask for the lock in turn. A client without company need not.
     pub(crate) fn matters(&self, key: &Key, manner: Manner<'_>) -> bool {
         match manner {
             Manner::Try => false,
             Manner::Newcomer => self.has_company(key),
-            // Whoever cannot have a place is not to wait for those who have: it takes what is free, as a foreigner does. First it
-            // leaves the place that it had when it heard less.
+            // A call that can have no place must not wait for those that have one: it takes a free lock, as a foreigner does. First it
+            // leaves the place that it got when it heard nothing at all.
             Manner::Queued(ticket) | Manner::Last(ticket) => {
                 !ticket.is_outside() && (ticket.may_be_queued() || !self.is_told_with_all(key))
             }
         }
     }
 
-    /// Whether its calls hear what everybody is told, and the server does not let them hear more.
+    /// Whether the client's calls hear the lock's channel while the server refuses the ear.
     fn is_told_with_all(&self, key: &Key) -> bool {
         self.ears(key).are_refused() && self.store.hears(&key.channel())
     }
 
-    /// Whether others may wait for a lock, so that it is given up in turn.
+    /// Whether others may wait for a lock: then it is released in turn.
     pub(crate) fn has_company(&self, key: &Key) -> bool {
         self.company.is_expected(key, self.clock.now())
     }
@@ -197,17 +197,17 @@ impl Queue {
 
 /// Asking.
 impl Queue {
-    /// A ticket as the queue has it, and the names that it may have there still.
+    /// A ticket's member of the queue, and its earlier names, which may still be there.
     pub(crate) fn members_of(&self, key: &Key, [name, before]: &[String; 2]) -> [String; 2] {
         [self.ears(key).member(name), before.clone()]
     }
 
-    /// The same of a call; nothing for who has none.
+    /// The same for a call; empty without a ticket.
     pub(crate) fn members(&self, manner: Manner<'_>) -> [String; 2] {
         manner.ticket().map(|ticket| self.members_of(ticket.key(), &ticket.names())).unwrap_or_default()
     }
 
-    /// The arguments of an ask in turn. A ticket joins once whatever it is told will be heard, or if it polls.
+    /// The arguments of an ask in turn. A ticket joins if all its messages from now on arrive, or if it polls.
     pub(crate) fn asking<'a>(&self, key: &'a Key, manner: Manner<'_>, members: &'a [String; 2]) -> Asking<'a> {
         let leaves = matches!(manner, Manner::Last(_)) || self.is_told_with_all(key);
         let joins = matches!(manner, Manner::Queued(ticket) if !leaves && (ticket.polls() || self.is_heard(ticket)));
@@ -221,26 +221,26 @@ impl Queue {
         [Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()), member, before, ttl]
     }
 
-    /// The next ask of a ticket is for a lock that may be given to this owner, for so long.
+    /// From the ticket's next ask on, a script may give the lock to this owner for this lease.
     pub(crate) fn offers(&self, ticket: &Ticket, owner: &str, lease: Lease) {
         let (key, hears) = (ticket.key(), self.is_heard(ticket));
         self.ears(key).refused.fetch_and(!hears, Relaxed);
         ticket.offers(owner, lease, self.company.is_unheard(key, self.clock.now(), hears));
     }
 
-    /// Whether a ticket will hear whatever it is told from now on.
+    /// Whether all messages to a ticket from now on arrive.
     fn is_heard(&self, ticket: &Ticket) -> bool {
         self.ears(ticket.key()).are_open() && self.store.hears(&ticket.key().channel())
     }
 
-    /// The lock was asked for and granted, or given to who had asked.
+    /// The lock was granted to this call, or given to its ticket.
     pub(crate) fn won(&self, key: &Key, manner: Manner<'_>) {
         if manner.ticket().is_some() {
             self.company.note_wait(key, self.clock.now());
         }
     }
 
-    /// The lock was asked for and not granted, without a word of the queue.
+    /// The lock was asked for by the plain script and not granted.
     pub(crate) fn not_won(&self, key: &Key, manner: Manner<'_>) {
         if !matches!(manner, Manner::Try) {
             self.company.note_wait(key, self.clock.now());
@@ -262,7 +262,7 @@ impl Queue {
         Ok(if left == FREE { Take::Reserved(promised) } else { Take::busy(left) })
     }
 
-    /// One more of ours, which can be given the lock. If it cannot, because it is refused a place, that may have been said before.
+    /// Counts a ticket as one of ours, which can be given the lock. A refusal may have come while this subscribed: so look again.
     fn count(&self, ticket: &Ticket) {
         ticket.count_as(self.store.listen(&ticket.key().members(), Arc::new(Deaf(None))).ok());
         if ticket.is_outside() || self.ears(ticket.key()).are_refused() {
@@ -270,8 +270,8 @@ impl Queue {
         }
     }
 
-    /// Who has no place, because the server refuses the queue or the ear, is told with everybody, and so must not be counted as one of
-    /// ours. Nor must one that polls: it does not listen to all that it could be told on.
+    /// A ticket without a place hears the lock's channel alone, as foreigners do, so it must not count as one of ours. Nor must one that
+    /// polls: it does not hear all its channels.
     fn note_rank(&self, ticket: &Ticket, rank: i64) {
         *ticket.rank.lock() = u32::try_from(rank).ok();
         match rank {
@@ -305,7 +305,7 @@ impl Queue {
         [Arg::Parts(key.queue_parts()), Arg::Text(member), Arg::Text(before)]
     }
 
-    /// What a release in turn said.
+    /// Reads the reply to a release in turn.
     pub(crate) fn told(&self, key: &Key, said: &[Reply]) -> Result<Released, Failure> {
         let [all, queued, more] = said else { return Err(Failure::not_understood()) };
         let queued = queued.number()?;
@@ -315,7 +315,7 @@ impl Queue {
         let now = self.clock.now();
         match (queued, more) {
             (LEFT_TO_FOREIGNERS, Reply::Number(ours)) => {
-                // All who listen were told: two more than that is what `tell` says.
+                // `tell` returns the number of listeners + 2.
                 self.company.note_left_to_foreigners(key, now, [*ours, all.number()? - 2 - ours]);
             }
             (0, _) => self.company.note_no_queue(key, now),
@@ -324,7 +324,7 @@ impl Queue {
         Ok(Released { all: all.number()?, in_order: queued > 0 || queued == LEFT_TO_FOREIGNERS })
     }
 
-    /// A release reached so many others that may wait.
+    /// A release reached `told` others, which may wait.
     pub(crate) fn note_told(&self, key: &Key, told: i64) {
         self.company.note_told(key, self.clock.now(), told);
     }
@@ -334,7 +334,7 @@ impl Queue {
         self.company.note_alone(key);
     }
 
-    /// A release in turn reached so many others, and none of them is in the queue.
+    /// A release in turn reached `told` others, none of them in the queue.
     pub(crate) fn note_bystanders(&self, key: &Key, told: i64) {
         self.company.note_bystanders(key, self.clock.now(), told);
     }
@@ -346,24 +346,24 @@ impl Queue {
         }
     }
 
-    /// For how long the lock is left to foreigners, ms; zero: it is not.
+    /// For how long to leave the lock to foreigners, ms; zero: do not.
     fn foreign_turn(&self) -> u64 {
         if self.give_way == 0 { 0 } else { (self.give_way * FOREIGN + self.trips()).min(LONGEST_MARK) }
     }
 
-    /// What two round trips take, ms.
+    /// Two round trips, ms.
     fn trips(&self) -> u64 {
         (2 * self.trip.load(Relaxed)).div_ceil(1_000)
     }
 
-    /// An answer came: what a round trip takes follows, an eighth of the way each time.
+    /// Updates the round-trip time: trip = (7 * trip + took) / 8.
     pub(crate) fn note_trip(&self, answer: &Answer) {
         let (known, took) = (self.trip.load(Relaxed), self.clock.now().since(answer.sent).as_micros() as u64);
         self.trip.store(if known == 0 { took } else { (7 * known + took) / 8 }, Relaxed);
     }
 }
 
-/// All that a ticket listens to, until it is dropped: it is counted as one of ours no longer than it listens to all.
+/// The subscriptions of a ticket. Their end also takes the ticket out of the count of ours.
 struct Subscribed {
     ears: Arc<Ears>,
     ticket: Arc<Ticket>,
@@ -383,48 +383,48 @@ impl Drop for Subscribed {
     }
 }
 
-/// Until when a place in a queue may last that was taken at `now`.
+/// The latest end of a place in a queue that was taken at `now`.
 pub(crate) fn stays(config: &Config, now: Moment) -> Moment {
     now.plus(config.poll_cap.saturating_mul(POLL_CAPS))
 }
 
-/// One wait's place in the queue of a lock, from the moment it has to listen, and what it was told.
+/// One wait's place in the queue of a lock, from its first subscription on, and the news for it.
 ///
-/// A release gives the lock to the first of the queue and tells it. Whoever asks for a
-/// lock that is free has it given to the first likewise, so that it makes no difference who of those who wait looks first.
+/// A release gives the lock to the first of the queue and tells it. So does an ask of any other ticket that finds the lock free: it makes
+/// no difference which waiter asks first.
 pub(crate) struct Ticket {
     key: Key,
     number: u64,
     semaphore: Arc<Semaphore>,
     clock: Clock,
     told: Told,
-    /// In the queue of processes, when it was last answered.
+    /// Its rank in the queue, by the last answer.
     rank: Mutex<Option<u32>>,
-    /// It asked to be in the queue: ever, and when it asked last.
+    /// Whether the ticket has asked to join: ever, and with its last ask.
     joined: AtomicBool,
     joins: AtomicBool,
-    /// The server does not let it in, as far as it said since the subscriptions were last answered.
+    /// The server refuses it a place, by an answer since its subscriptions were last confirmed.
     outside: AtomicBool,
-    /// The server answered to both subscriptions, that of everybody and that of its own client.
+    /// Whether the server has answered to the subscriptions of the lock's channel and of the ear.
     answered: [AtomicBool; 2],
     offer: Mutex<Offer>,
-    /// On the channel by which ours are counted.
+    /// The subscription of the members channel, which counts it as one of ours.
     counted: Mutex<Option<Box<dyn Listening>>>,
 }
 
-/// Ends the name of a ticket that polls.
+/// The end of the name of a ticket that polls.
 const POLLS: &str = "p";
 
-/// As what a script may give the lock to it.
+/// The names under which a script may give the lock to a ticket.
 ///
-/// Each ask has a name of its own with 62 random bits, which are in the queue and in the message that gives, and nowhere else. So who is
-/// told that this name was given the lock knows that this was after that ask had been sent.
+/// Each ask has a new name with 62 random bits. Only the queue and the message that gives the lock have it. So a message with this name
+/// proves that the lock was given after that ask had been sent.
 #[derive(Default)]
 struct Offer {
     name: String,
-    /// An ask with this name was sent, so that it may be in the queue.
+    /// An ask with this name was sent, so the name may be in the queue.
     sent: bool,
-    /// Such names before it. The last one need not be there: that ask may have been executed by no master, or by one that was replaced.
+    /// Earlier names of that kind. The last of them need not be in the queue: no master, or a replaced one, may have executed that ask.
     before: VecDeque<String>,
     given: Option<Given>,
 }
@@ -432,11 +432,11 @@ struct Offer {
 /// The lock was given to a ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Given {
-    /// What was minted for it.
+    /// The token that was minted for it.
     pub(crate) token: Option<u64>,
 }
 
-/// On which a ticket is told.
+/// The channels of a ticket.
 #[derive(Clone, Copy)]
 enum Channel {
     All,
@@ -476,23 +476,23 @@ impl Ticket {
             offer.before.push_front(last);
         }
         offer.given = None;
-        // Nobody said yet what rank it has by this name.
+        // No answer has told the rank of this name yet.
         *self.rank.lock() = None;
     }
 
-    /// As what the queue has it, and as what it may have it still: any number of names, with spaces in between.
+    /// Its name now, and its earlier names, separated by spaces.
     pub(crate) fn names(&self) -> [String; 2] {
         let offer = self.offer.lock();
         [offer.name.clone(), offer.before.iter().map(String::as_str).collect::<Vec<_>>().join(" ")]
     }
 
-    /// With what the lock was given to the last ask, if it was. Once.
+    /// What the last ask was given, if the lock was given to it. Once.
     pub(crate) fn takes_what_was_given(&self) -> Option<Given> {
         self.offer.lock().given.take()
     }
 
-    /// Told on the ear of its client that it is the first of the queue of a lock that is free, or that the lock was given to a name of it.
-    /// That of an earlier ask is no proof, for its owner may have been given up since: it is a reason to ask.
+    /// A message on the ear: the lock was given to `name`, or is free and this ticket is first. A lock given to an earlier name proves
+    /// nothing, for the sweeper may have released that owner since: it is a reason to ask.
     fn hear_own(&self, name: &str, given: Option<Given>) {
         let mut offer = self.offer.lock();
         if offer.name == name || mutant::is(Mutant::BelievesAnyName) {
@@ -502,19 +502,19 @@ impl Ticket {
         self.hear_that(News::ForIt);
     }
 
-    /// It is about to ask for the lock, and for a place if it `joins`.
+    /// The ticket is about to ask for the lock, and for a place if it `joins`.
     fn asks(&self, joins: bool) {
         self.joined.fetch_or(joins, Relaxed);
         self.joins.store(joins, Relaxed);
         self.offer.lock().sent = true;
     }
 
-    /// Whether it has a place in the queue though it hears nothing: it is given the lock all the same, and finds that when it looks.
+    /// Whether it polls: it has a place without hearing anything. Scripts give it the lock all the same, and its next ask finds that.
     fn polls(&self) -> bool {
         self.offer.lock().name.ends_with(POLLS)
     }
 
-    /// It was answered, and has no place: by none of its names, if it left. If it asked for one, it gets none.
+    /// By its last answer it has no place: under none of its names if it `left`. If it asked for a place, it gets none.
     fn has_no_place(&self, left: bool) {
         self.joined.fetch_and(!left, Relaxed);
         self.outside.fetch_or(self.joins.load(Relaxed), Relaxed);
@@ -525,7 +525,7 @@ impl Ticket {
         self.outside.load(Relaxed)
     }
 
-    /// Whether it takes the lock as one without a place, and so leaves the one that it had.
+    /// Whether it took the lock without a place and has to leave an earlier one.
     pub(crate) fn leaves_a_place(&self) -> bool {
         self.is_outside() && self.may_be_queued()
     }
@@ -548,7 +548,7 @@ impl Ticket {
         &self.told
     }
 
-    /// Its rank when it was last answered, if it has a place.
+    /// Its rank by the last answer, if it has a place.
     pub(crate) fn rank(&self) -> Option<u32> {
         *self.rank.lock()
     }
@@ -559,8 +559,8 @@ impl Ticket {
         }
     }
 
-    /// One of its subscriptions began or was cut, so that messages may have been missed. Both begin together, and one look
-    /// is enough for them. What was refused before may be allowed now.
+    /// A subscription began or was cut, so messages may be lost. Both subscriptions begin together, so one ask covers both. The server may
+    /// allow now what it refused before.
     fn missed_on(&self, channel: Channel) {
         self.outside.store(false, Relaxed);
         self.answered[channel as usize].store(true, SeqCst);
@@ -569,13 +569,13 @@ impl Ticket {
         }
     }
 
-    /// This subscription was there before it.
+    /// This subscription was confirmed before the ticket came.
     fn is_heard_on(&self, channel: Channel) {
         self.answered[channel as usize].store(true, SeqCst);
     }
 }
 
-/// Of the channel on which everybody is told.
+/// The ear on the lock's channel.
 impl Ear for Ticket {
     fn hear(&self, _: &[u8]) {
         self.hear_that(News::ForAll { at: self.clock.now(), share: self.number as u32 % SHARES });
@@ -585,7 +585,7 @@ impl Ear for Ticket {
         self.missed_on(Channel::All);
     }
 
-    /// It hears nothing, and so must not count as one of ours, who are given the lock.
+    /// The ticket hears nothing, so it must not count as one of ours: scripts give the lock to those.
     fn refused(&self) -> Option<&'static str> {
         self.count_as(None);
         Some("its waiters poll instead")

@@ -1,11 +1,11 @@
-//! One wait at a store, whatever for, as a machine without a clock, a thread or a server.
+//! One wait at a store as a state machine without a clock, a thread or a server.
 //!
-//! It is told what was [answered](Wait::answered), whether it [hears](Wait::listens), what it was [told](Wait::told), that it was
-//! [woken](Wait::woken), and what time it is. It says what to do [next](Wait::next): a [`Step`].
+//! Its inputs: the store [answered](Wait::answered), the call [listens](Wait::listens), the call was [told](Wait::told) news or
+//! [woken](Wait::woken), and the time. Its output is the [next](Wait::next) [`Step`] of the call.
 //!
 //! ask -> busy -> listen -> (confirmed) -> ask -> sleep until news, the holder's TTL, the caller's deadline or the poll cap -> ask -> ...
-//! News are a hint to look, never a proof. What is told between an ask and its answer is told to the machine after the answer: the
-//! answer may be older than the news, and its rank is newer.
+//! News are a hint to ask, never a proof. The bid keeps news that come between an ask and its answer, and passes them on after the answer:
+//! the answer may be older than the news, and the answer's rank is the newer one.
 //!
 //! `bid.rs` runs it. So do tests/interleavings, on a scheduler that tries orders of threads, and tests/model.
 
@@ -17,52 +17,52 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// What asking found.
+/// The answer to an ask.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Outcome<T> {
     Won(T),
-    /// Won, but not to be believed: it is asked again at once, for the outage budget.
+    /// Won, but the answer cannot be believed: the call asks again at once, for the outage budget at most.
     Again,
-    /// Not to be had for so long, by what the store knows; `None`: without an end.
+    /// Taken, for this long at most by the store's TTL. `None`: without an end.
     Busy(Option<Duration>),
-    /// Free, but reserved for others for so long.
+    /// Free, but reserved for others for this long.
     Reserved(Duration),
     /// The caller's time ended before the store could answer.
     Late,
 }
 
-/// What a wait does next.
+/// What the call does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Ask,
-    /// Has itself told of changes, as far as somebody tells.
+    /// Subscribes to changes, if the bid can.
     Listen,
-    /// Until then, or until it is woken.
+    /// Sleeps until this moment, or until a wake.
     Sleep(Moment),
-    /// Until then, whoever wakes it.
+    /// Sleeps until this moment; a wake does not end it.
     Rest(Moment),
-    /// It goes without what it waited for.
+    /// The wait is over without the lock.
     Leave,
 }
 
-/// Whether news reach it.
+/// Whether news reach this wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hearing {
-    /// It has not listened yet.
+    /// The call has not subscribed yet.
     NotYet,
-    /// It listens. The server has not confirmed that, or refuses it.
+    /// The call has subscribed. The server has not confirmed that, or refuses it.
     Deaf,
     Open,
-    /// Everyone who could change something is of this process, which tells of each change without being listened to.
+    /// Only threads of this process can change the lock, and they report each change without a subscription.
     Within,
 }
 
-/// What a wait is told.
+/// A message to a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News {
-    /// There is a reason for it to look.
+    /// The message is for this wait alone.
     ForIt,
-    /// The lock became free then. Of all who are told so each has another share of the time in which they look, one of [`SHARES`].
+    /// The lock became free at `at`. The waits that hear this spread their looks: each has its own share of that time, one of [`SHARES`].
     ForAll { at: Moment, share: u32 },
 }
 
@@ -70,12 +70,12 @@ pub(crate) enum News {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Wait {
     poll_cap: Duration,
-    /// The caller's.
+    /// The caller's deadline.
     deadline: Moment,
     state: State,
-    /// So many were before it in a queue of processes when it was last answered.
+    /// Its rank in a queue of processes, by the last answer.
     rank: Option<u32>,
-    /// It was put off once because the lock was left to others.
+    /// The wait was put off once because the lock was reserved.
     gave_way: bool,
     hints: Hints,
 }
@@ -83,7 +83,7 @@ pub(crate) struct Wait {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum State {
     Asks,
-    /// And then sleeps for so long, if it was answered already.
+    /// With the time that the last answer said is left; `None`: not asked yet.
     Listens(Option<Duration>),
     Sleeps(Sleep),
     Leaves,
@@ -91,11 +91,11 @@ enum State {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Sleep {
-    /// When it looks without a hint.
+    /// When the wait asks without a hint.
     until: Moment,
-    /// When it looks because of one.
+    /// When the wait asks because of a hint.
     due: Moment,
-    /// It was told something since it fell asleep.
+    /// News came since this sleep began.
     has_news: bool,
 }
 
@@ -107,14 +107,14 @@ impl Sleep {
 
 /// What comes in.
 impl Wait {
-    /// `None`: it waits for ever. One that expects to wait `listens_first`.
+    /// Without a deadline it waits for ever. `listens_first`: the call expects to wait, so it subscribes before its first ask.
     pub(crate) fn new(poll_cap: Duration, deadline: Option<Moment>, listens_first: bool) -> Self {
         let state = if listens_first { State::Listens(None) } else { State::Asks };
         let deadline = deadline.unwrap_or(Moment::MAX);
         Self { poll_cap, deadline, state, rank: None, gave_way: false, hints: Hints::default() }
     }
 
-    /// The store answered at `now` what it was asked at `asked`; there it has this rank in a queue, if it has one.
+    /// The store was asked at `asked` and answered at `now`. `rank` is the call's rank in the queue, if it has a place.
     pub(crate) fn answered<T>(
         &mut self,
         [asked, now]: [Moment; 2],
@@ -128,7 +128,7 @@ impl Wait {
             // The answer itself may have taken longer than the caller waits.
             _ if now >= self.deadline => State::Leaves,
             Outcome::Again => State::Asks,
-            // Nobody may come: it is not worth listening before that is known.
+            // The others may never come: so sleep once before subscribing.
             Outcome::Reserved(left) if hearing == Hearing::NotYet && !std::mem::replace(&mut self.gave_way, true) => {
                 Sleep::until(now.plus(*left))
             }
@@ -140,10 +140,10 @@ impl Wait {
         };
     }
 
-    /// It listens from now on.
+    /// The call has subscribed.
     pub(crate) fn listens(&mut self, now: Moment, hearing: Hearing) {
         let State::Listens(left) = self.state else { return };
-        // What was told before that was not heard.
+        // Messages published before the subscription was confirmed are lost: so ask once more.
         let looks = hearing == Hearing::Open && !mutant::is(Mutant::NoTryAfterConfirm);
         self.state = match left {
             Some(left) if !looks => self.awaits_news(now, left, hearing),
@@ -151,7 +151,7 @@ impl Wait {
         };
     }
 
-    /// While it sleeps. While it asks, what is told is kept for it.
+    /// Takes effect only during a sleep. While the call asks, its bid keeps the news.
     pub(crate) fn told(&mut self, news: News) {
         let due = match news {
             News::ForIt => Moment(0),
@@ -162,8 +162,8 @@ impl Wait {
         }
     }
 
-    /// Woken. If it was told something during this sleep, that was the reason, and its time counts. Else somebody has another reason (a cancel,
-    /// the unlock of a lock without a queue), and it looks now.
+    /// The call was woken. If news came during this sleep, they were the reason, and their `due` counts. Else the reason is a cancel or the
+    /// unlock of a lock without a queue, so the wait asks now.
     pub(crate) fn woken(&mut self) {
         if let State::Sleeps(sleep) = &mut self.state
             && !sleep.has_news
@@ -182,19 +182,19 @@ impl Wait {
             State::Leaves => return Step::Leave,
             State::Sleeps(sleep) => sleep,
         };
-        // If the time ends while it sleeps, it asks one more time.
+        // If the deadline ends this sleep, the wait asks one more time.
         let wakes = sleep.until.min(sleep.due).min(self.deadline);
         if now < wakes {
             return Step::Sleep(wakes);
         }
         self.state = State::Asks;
         let ahead = if now < sleep.until { self.hints.pay(now) } else { Duration::ZERO };
-        // A few milliseconds, and not to be woken from: the next hint, which this puts off, would end it.
+        // The call cannot be woken from these few milliseconds: the next hint, which they put off, would end them.
         if ahead.is_zero() { Step::Ask } else { Step::Rest(now.plus(ahead + spread(now) / 4)) }
     }
 
-    /// Sleeps until there is a reason to look, at most for what is `left`. With others before it in a queue it looks as often as an offer
-    /// ends: whoever is given the lock and is stopped keeps the others waiting for no longer than that.
+    /// Sleeps until news, and at most for `left`. A wait with others before it in the queue asks at least once an offer: if the process
+    /// that was given the lock is stopped, the others lose one offer and no more.
     fn awaits_news(&self, now: Moment, left: Duration, hearing: Hearing) -> State {
         let is_told = match hearing {
             Hearing::NotYet => return State::Listens(Some(left)),
@@ -210,14 +210,14 @@ impl Wait {
         Sleep::until(now.plus(left.min(self.poll_cap).min(untold).min(behind)))
     }
 
-    /// How much later it looks than others who are told that the lock is free.
+    /// How much later than `at` this wait asks: `share / SHARES` of the time for its rank.
     fn share(&self, share: u32) -> Duration {
         let all = self.rank.filter(|rank| *rank > 0).map_or(0, |rank| rank.saturating_add(1));
         STEP.saturating_mul(all).saturating_mul(all.div_ceil(FEW)) / SHARES * share
     }
 }
 
-/// Another time for each.
+/// A pseudo-random time within [`SPREAD`], so that waits do not ask all at once.
 fn spread(now: Moment) -> Duration {
     let [least, most] = SPREAD;
     least + Duration::from_micros(now.micros() % (most - least).as_micros() as u64)
@@ -225,13 +225,13 @@ fn spread(now: Moment) -> Duration {
 
 /// Which hints are followed at once.
 ///
-/// Those that came with a change of the lock are not counted: else who waits long for a lock in demand would look at fewer of its unlocks
-/// than who has just come.
+/// Hints that came with a change of the lock are not counted. Else a call that waits long for a lock in demand would look at fewer unlocks
+/// than a newcomer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Hints {
-    /// Runs ahead of the clock by [`HINT_EVERY`] for each hint that was followed.
+    /// Each hint that was followed moves this on by [`HINT_EVERY`], ahead of the clock.
     paid: Moment,
-    /// Between which points in time the lease ends that was there at the looks so far, by what the store said.
+    /// The earliest and the latest end of the current lease that all answers so far allow.
     ends: (Moment, Moment),
 }
 
@@ -242,9 +242,8 @@ impl Default for Hints {
 }
 
 impl Hints {
-    /// Finds whether the lock was taken anew, or prolonged, since the looks before: then hints were worth following. The
-    /// lease that was told ends so long after some moment between question and answer, however late the answer came;
-    /// an end that all looks agree on is of one lease.
+    /// Forgives all hints if the lock was taken anew or prolonged since the last answers. A lease with `left` to go ends within `[asked +
+    /// left, answered + left + ROUNDING]`. While all these intervals overlap, the answers may be about one lease.
     fn note_end(&mut self, asked: Moment, answered: Moment, left: Option<Duration>) {
         let left = left.unwrap_or(Duration::MAX);
         let ends = (asked.plus(left), answered.plus(left).plus(ROUNDING));
@@ -252,7 +251,7 @@ impl Hints {
         *self = if agreed.0 > agreed.1 { Self { paid: Moment(0), ends } } else { Self { ends: agreed, ..*self } };
     }
 
-    /// One more hint is followed; how long the look has to be put off.
+    /// Counts one more hint. Returns for how long the ask has to be put off.
     fn pay(&mut self, now: Moment) -> Duration {
         self.paid = self.paid.max(now).plus(HINT_EVERY);
         self.paid.since(now).saturating_sub(HINT_EVERY * HINTS_AT_ONCE)

@@ -1,8 +1,8 @@
--- Runs commands of a caller's, up to the first that fails, while a lock is held; else none.
+-- Runs commands of a caller, up to the first that fails, while a lock is held; else none.
 --
 -- preludes stale, held
 -- KEYS[1]  the lock: hash, owner field -> hold count
--- KEYS[i]  the keys of the commands, so that a server can look at them before any is run
+-- KEYS[i]  the keys of the commands, so that a server checks them before any is run
 -- ARGV[1]  deadline of this attempt, us on the server's clock
 -- ARGV[2]  owner field
 -- ARGV[i]  for each command: how many words it has, and the words
@@ -11,7 +11,7 @@
 local lock = KEYS[1]
 local owner, at, all = ARGV[2], 3, #ARGV
 
--- What a server says of the first write of a script, whatever it is: then the command is as if it had never come.
+-- What a server says of the first write of a script, whatever command it is: then that command was not run.
 local closed = { READONLY = true, MISCONF = true, NOREPLICAS = true, OOM = true }
 local function is_closed(said)
   return closed[string.match(said, '^(%u+) ') or string.match(said, '^@user_script: %d+: %-(%u+) ')]

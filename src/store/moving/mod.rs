@@ -1,7 +1,7 @@
 //! A store whose master moves: what Sentinel groups and replicas have in common (docs/protocol.md, 9 and 10).
 //!
-//! A deployment is a [`Guide`]: it names those who are asked where the master is, and asks one of them. What their answers come
-//! to is said by its [`Council`], which neither waits nor connects.
+//! A deployment is a [`Guide`]: it names the servers that are asked where the master is, and asks one of them. Its [`Council`]
+//! says what follows from their answers; a council neither waits nor connects.
 //!
 //! | file | has |
 //! | --- | --- |
@@ -19,44 +19,44 @@ use std::time::Duration;
 
 pub(super) use watch::{FIRST_PAUSE, LONGEST_PAUSE, URGE_EVERY, Watch};
 
-/// Who knows where the master is: what differs between deployments.
+/// What knows where the master is: what differs between deployments.
 pub(super) trait Guide: Send + Sync + Sized + 'static {
-    /// What those who are asked said so far.
+    /// The answers so far of the servers that are asked.
     type Council: Council;
 
-    /// Who is asked, by a thread of its own.
+    /// A server that is asked, by a thread of its own.
     type Asked: Send + 'static;
 
-    /// What one of them says.
+    /// The answer of one of them.
     type Word;
 
-    /// What its threads are called.
+    /// The name of its threads.
     const THREAD: &'static str;
 
-    /// As the log names the group.
+    /// The group's name in the log.
     fn name(&self) -> String;
 
-    /// As the log names it with those who are asked.
+    /// The group's name in the log, with the servers that are asked.
     fn address(&self) -> String;
 
     /// As of [`Store::identity`].
     fn identity(&self) -> Vec<String>;
 
-    /// Who is asked from the beginning.
+    /// The servers that are asked from the beginning.
     fn asked(&self, common: &Common) -> Vec<Self::Asked>;
 
     /// How a master is reached.
     fn target(&self, master: &Master<Self>) -> Target;
 
-    /// Asks one of them until the watch is closed, and notes what it says. `pause` is how long it will be left alone after a
-    /// failure; an answer makes it short again.
+    /// Asks one server until the watch is closed, and notes its answers. `pause` is how long that server will be left alone
+    /// after a failure; an answer makes it short again.
     ///
     /// # Errors
     /// What went wrong with it.
     fn session(watch: &Arc<Watch<Self>>, asked: &Self::Asked, bell: &Bell, pause: &mut Duration)
     -> Result<(), Failure>;
 
-    /// Notes what came of asking one. Returns those that are to be asked because of that, too.
+    /// Notes the result of asking one server. Returns servers that are to be asked because of it, too.
     fn note(
         &self,
         council: &mut Self::Council,
@@ -65,35 +65,35 @@ pub(super) trait Guide: Send + Sync + Sized + 'static {
         common: &Common,
     ) -> Vec<Self::Asked>;
 
-    /// Whether one need not be asked any more. It is forgotten then.
+    /// Whether a server need not be asked any more. It is forgotten then.
     fn dismiss(_: &mut Self::Council, _: &Self::Asked) -> bool {
         false
     }
 }
 
-/// Who may be followed.
+/// A master that may be followed.
 pub(super) type Master<G> = <<G as Guide>::Council as Council>::Master;
 
 /// What was said of the master so far.
 pub(super) trait Council: Send + 'static {
-    /// Who may be followed. Two that are equal are one generation.
+    /// A master that may be followed. Two that are equal are one generation.
     type Master: Clone + PartialEq + Display + Send;
 
-    /// What to do by it.
+    /// What follows from the answers so far.
     fn course(&mut self, seen: Seen<'_, Self::Master>) -> Course<Self::Master>;
 
-    /// Whether one that was looked at, and says that it is the master, is followed now in place of the one that is.
+    /// Whether a server that says that it is the master is followed now in place of the current one.
     fn accepts(&mut self, current: Option<&Self::Master>, next: &Self::Master) -> bool;
 
-    /// One that was looked at cannot be followed, and why. Whether all are to be asked at once.
+    /// A server that was looked at cannot be followed, for this reason. Returns whether all are to be asked at once.
     fn note_unfit(&mut self, _: &Self::Master, _: &Failure, _: Moment) -> bool {
         false
     }
 
-    /// Why there is no master, by answers since then: nothing as long as there may be others.
+    /// Why there is no master, by the answers since then; `None` as long as there may be others.
     fn failure(&self, since: Moment) -> Option<Failure>;
 
-    /// The same by all that was said.
+    /// Why there is no master, by all answers.
     fn last_failure(&self) -> Failure;
 
     /// All are being asked.
@@ -105,7 +105,7 @@ pub(super) struct Seen<'a, M> {
     pub(super) current: Option<&'a M>,
     /// Calls at the current master fail.
     pub(super) is_in_doubt: bool,
-    /// Who is being asked whether it is the master.
+    /// The server that is being asked whether it is the master.
     pub(super) looked_at: Option<&'a M>,
     pub(super) now: Moment,
 }
@@ -114,9 +114,9 @@ pub(super) struct Seen<'a, M> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Course<M> {
     Stay,
-    /// Another one is the master, if it says so itself.
+    /// This server is the master, if it says so itself.
     Follow(M),
-    /// Nobody is, not even the one that was, and why.
+    /// No server is the master, not even the last one, for this reason.
     Leave(String),
     /// Some answers are too old to tell.
     AskAll,
@@ -135,8 +135,8 @@ impl<G: Guide> Moving<G> {
         Self { watch: Arc::new(Watch::new(guide, council, common)), clock: Clock::Boot, connect_timeout }
     }
 
-    /// Does something at the master. If that is another one before anything was sent, it is done there, if there is time to connect:
-    /// a call is not prolonged by that time once for each master that it meets.
+    /// Runs `act` at the master. If another server became the master before anything was sent, it runs there, if there is time to
+    /// connect: a call does not get that time once more for each master that it meets.
     fn at_master<T>(&self, until: Moment, act: impl Fn(&Backend) -> Result<T, Failure>) -> Result<T, Failure> {
         let until = until.max(self.clock.now().plus(LEAST_TO_CONNECT));
         loop {

@@ -1,5 +1,5 @@
-//! Who looks for the master, and who follows it: a thread for each of those who are asked, since one that is frozen must not
-//! keep the others from telling. They start with the first call, and end with the client.
+//! Looks for the master, and follows it: by a thread for each server that is asked, since a frozen one must not keep the
+//! others from telling. They start with the first call, and end with the client.
 
 use super::{Council, Course, Guide, Master, Seen};
 use crate::base::say::say;
@@ -14,12 +14,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How soon it is looked again while there is no master, doubled each time up to [`LONGEST_PAUSE`]; and how soon one who is
-/// asked is connected to again.
+/// The first pause between looks while there is no master, doubled each time up to [`LONGEST_PAUSE`]; and the first pause
+/// before a server that is asked is connected to again.
 pub(in crate::store) const FIRST_PAUSE: Duration = Duration::from_millis(25);
 pub(in crate::store) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Calls that fail have all asked, at most this often, however many they are.
+/// Failing calls have all servers asked, at most this often, however many calls fail.
 pub(in crate::store) const URGE_EVERY: Duration = Duration::from_millis(100);
 
 /// A node for as long as it is the master.
@@ -43,13 +43,13 @@ pub(in crate::store) struct Watch<G: Guide> {
 struct State<G: Guide> {
     council: G::Council,
     current: Option<Generation<Master<G>>>,
-    /// The last one, while there is none.
+    /// The last master, while there is none.
     left: Option<Master<G>>,
-    /// How often there was said to be none. A node that was being looked at then is not followed by that look.
+    /// How often the answers were that there is no master. A look that began before such an answer leads to no move.
     leaves: u64,
-    /// The node that was named, and is being asked whether it is the master.
+    /// The server that was named, and is being asked whether it is the master.
     looked_at: Option<Master<G>>,
-    /// Why the last one that was named could not be followed, and how many in a row.
+    /// Why the last server that was named could not be followed, and how many in a row could not.
     unfit: Option<(Moment, Failure)>,
     failed_looks: u32,
     /// Of each thread that asks.
@@ -77,12 +77,12 @@ impl<G: Guide> Watch<G> {
         Self { guide, common, clock: Clock::Boot, pubsub, outage, state, changed }
     }
 
-    /// The master as far as it is known; nothing is asked.
+    /// The master as far as it is known, without asking.
     fn known(&self) -> Option<Arc<Backend>> {
         self.state.lock().current.as_ref().map(|current| Arc::clone(&current.node))
     }
 
-    /// How long it has been out of reach.
+    /// How long the master has been out of reach.
     pub(super) fn outage<T>(&self, see: impl FnOnce(&Outage) -> T) -> T {
         match self.known() {
             Some(node) => see(node.outage()),
@@ -97,7 +97,7 @@ impl<G: Guide> Watch<G> {
         }
         let began = self.clock.now();
         self.find(began, until).inspect_err(|failure| {
-            // A call that had less time than an answer may take learned nothing.
+            // A call that had less time than an answer may take learned nothing of the server.
             if self.state.lock().has_failed_since(began) || until.since(began) >= self.common.config.response_timeout {
                 self.outage.note(began, failure);
             }
@@ -118,7 +118,7 @@ impl<G: Guide> Watch<G> {
         state.current.as_ref().map(|current| Arc::clone(&current.node)).ok_or_else(closed)
     }
 
-    /// Has the threads run that ask.
+    /// Starts the threads that ask.
     ///
     /// # Errors
     /// When the system gives none.
@@ -144,7 +144,7 @@ impl<G: Guide> Watch<G> {
         Ok(())
     }
 
-    /// Something went wrong at the master, or it is time to look: it may be none any more.
+    /// Something went wrong at the master, or it is time to look: it may no longer be the master.
     pub(in crate::store) fn urge(&self) {
         let now = self.clock.now();
         self.state.lock().urge(now);
@@ -159,12 +159,12 @@ impl<G: Guide> Watch<G> {
         self.state.lock().patience(every)
     }
 
-    /// Has the council note something that nothing follows from.
+    /// Has the council note something from which nothing follows.
     pub(in crate::store) fn tell<T>(&self, tell: impl FnOnce(&mut G::Council) -> T) -> T {
         tell(&mut self.state.lock().council)
     }
 
-    /// Ends the threads, each as soon as it has the answer that it waits for. The master that is known stays.
+    /// Ends the threads, each as soon as it has the answer that it waits for. The known master stays.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -190,7 +190,7 @@ impl<G: Guide> State<G> {
         self.ring();
     }
 
-    /// Whether a call that began then need not wait for more.
+    /// Whether a call that began then need not wait for more answers.
     fn has_failed_since(&self, began: Moment) -> bool {
         self.unfit.as_ref().is_some_and(|(when, _)| *when >= began) || self.council.failure(began).is_some()
     }
@@ -205,7 +205,7 @@ impl<G: Guide> State<G> {
         if is_settled { every } else { FIRST_PAUSE.saturating_mul(1 << self.failed_looks.min(6)).min(LONGEST_PAUSE) }
     }
 
-    /// One that was looked at says that it is the master. Whether it is followed.
+    /// A server that was looked at says that it is the master. Returns whether it is followed.
     fn accepts(&mut self, next: &Master<G>) -> bool {
         (self.unfit, self.failed_looks) = (None, 0);
         self.council.accepts(self.current.as_ref().map(|current| &current.master), next)
@@ -234,9 +234,9 @@ impl<G: Guide> State<G> {
     }
 }
 
-/// The thread of one who is asked.
+/// The thread of one server that is asked.
 impl<G: Guide> Watch<G> {
-    /// One connection after the other.
+    /// Makes one connection after the other.
     fn watch(self: &Arc<Self>, asked: G::Asked, bell: &Bell) {
         let mut pause = FIRST_PAUSE;
         while !self.is_closed() {
@@ -259,11 +259,11 @@ impl<G: Guide> Watch<G> {
         say!(error, "a thread that asks where the master is panicked and starts again");
     }
 
-    /// Books what came of asking one, and does what follows.
+    /// Books the result of asking one server, and does what follows.
     pub(in crate::store) fn note(self: &Arc<Self>, asked: &G::Asked, said: Result<G::Word, Failure>) {
         let mut state = self.state.lock();
         for new in self.guide.note(&mut state.council, asked, said, &self.common) {
-            // It is not needed as long as others answer.
+            // This server is not needed as long as others answer.
             let _ = self.start_one(&mut state, new);
         }
         let now = self.clock.now();
@@ -279,7 +279,7 @@ impl<G: Guide> Watch<G> {
         self.changed.notify_all();
     }
 
-    /// Follows it if it says itself that it is the master. The connection on which it did is the first of its pool.
+    /// Follows a server if it says itself that it is the master. The connection that said so is the first of its pool.
     fn look_at(&self, state: MutexGuard<'_, State<G>>, master: Master<G>) {
         let leaves = state.leaves;
         drop(state);
@@ -297,8 +297,8 @@ impl<G: Guide> Watch<G> {
         }
     }
 
-    /// Begins a generation. The old node is retired before any call can be made at the new one, and the subscriber is led there
-    /// under the same lock: of two moves the later one counts for both.
+    /// Begins a generation. The old node is retired before any call can be made at the new one. The subscriber moves under the
+    /// same lock: of two moves the later one counts for both.
     fn follow(&self, mut state: MutexGuard<'_, State<G>>, next: Generation<Master<G>>) {
         if state.closed || !state.accepts(&next.master) {
             return;
@@ -326,7 +326,7 @@ impl<G: Guide> Watch<G> {
         }
     }
 
-    /// Ends a generation without another one: the node that was the master is neither written to nor believed.
+    /// Ends a generation without a new one: the old master is neither written to nor believed.
     fn leave(&self, mut state: MutexGuard<'_, State<G>>, why: &str) {
         (state.looked_at, state.unfit, state.leaves) = (None, None, state.leaves + 1);
         let Some(old) = state.current.take() else { return };

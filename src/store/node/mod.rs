@@ -41,7 +41,7 @@ pub(crate) use wire::Wire;
 /// A command once sent gets at least this long for its answer, so that a timed wait ends in a clear answer.
 pub(crate) const GRACE: Duration = Duration::from_millis(200);
 
-/// A connection gets at least this long to be found or made, also for a call whose time is up.
+/// A connection gets at least this long to be found or made, even if the call's time is up.
 pub(crate) const LEAST_TO_CONNECT: Duration = Duration::from_millis(25);
 
 /// Which connections a command may use, and who goes first.
@@ -49,8 +49,8 @@ pub(crate) const LEAST_TO_CONNECT: Duration = Duration::from_millis(25);
 pub(crate) enum Lane {
     /// Those of the pool, in order of arrival.
     Calls,
-    /// The same, before all calls: a lock would be held for longer by as much as its release waits behind those who want others. Who
-    /// releases was in the line of the calls before, so these alone never fill the pool.
+    /// The same, before all calls: behind them a release would keep its lock held for longer. Each caller that releases stood in the
+    /// line of the calls before, so releases alone never fill the pool.
     Releases,
     /// Connections of their own: renewals must not starve behind lock traffic.
     Renewals,
@@ -62,25 +62,25 @@ pub(crate) struct Request<'a> {
     pub(crate) verb: Verb,
     pub(crate) form: Form,
     pub(crate) keys: &'a [&'a str],
-    /// More keys, which are no locks: in a cluster in the slot of the first, or the server refuses all.
+    /// More keys, which are no locks. In a cluster they are in the slot of the first, or the server refuses all.
     pub(crate) beside: &'a [&'a [u8]],
-    /// Those of the wrappers, which go behind the deadline.
+    /// The arguments of the wrappers, which go behind the deadline.
     pub(crate) around: &'a [Arg<'a>],
     pub(crate) args: &'a [Arg<'a>],
-    /// Of one that grants or prolongs: the replicas that the client requires have to confirm what it says.
+    /// For a request that grants or prolongs: whether a reply does. The required replicas have to confirm such a reply.
     pub(crate) grants: Option<Grants>,
     /// In a cluster: its slot is on its way to this node.
     pub(crate) asking: bool,
-    /// Keys beside those that it names may be at another node: each [`Arg::Beside`] is empty.
+    /// Keys that it does not name may be at another node: each [`Arg::Beside`] is empty.
     pub(crate) alone: bool,
-    /// It may be sent to where its slot is on its way: [`Request::without_what_is_beside`].
+    /// It may be sent to the node that its slot is on its way to: [`Request::without_what_is_beside`].
     pub(crate) may_ask: bool,
-    /// Nobody repeats it if it is not answered: so it is not written to a connection that the server has closed meanwhile.
+    /// Nobody repeats it if it is not answered, so it is not written to a connection that the server has closed.
     pub(crate) is_sent_once: bool,
 }
 
 impl<'a> Request<'a> {
-    /// One that grants nothing.
+    /// A request that grants nothing.
     pub(crate) fn new(verb: Verb, keys: &'a [&'a str], args: &'a [Arg<'a>]) -> Self {
         let (form, beside, around, grants) = (Form::default(), &[], &[], None);
         let (asking, alone, may_ask, is_sent_once) = (false, false, true, false);
@@ -91,19 +91,19 @@ impl<'a> Request<'a> {
         Self::new(Verb::Script(script), keys, args)
     }
 
-    /// The same of what grants or prolongs.
+    /// A request that grants or prolongs if its reply says so.
     pub(crate) fn granting(self, grants: Grants) -> Self {
         Self { grants: Some(grants), ..self }
     }
 
-    /// Whether it touches keys that it does not name: those of its wrappers, or such as an argument names.
+    /// Whether it touches keys that it does not name: those of its wrappers, or of an argument.
     pub(crate) fn sees_beside(&self) -> bool {
         let names = |arg: &Arg<'_>| matches!(arg, Arg::Beside(_));
         self.form != Form::default() || (!self.alone && self.args.iter().any(names))
     }
 
-    /// What is left of it where its slot is on its way. A script that made a key there which it does not name would be in the way of the
-    /// one that has still to come, and the move would end with an error.
+    /// The request for the node that its slot is on its way to. If its script made a key there that it does not name, that would be in
+    /// the way of the key that is still to come, and the move would end with an error.
     pub(crate) fn without_what_is_beside(self) -> Self {
         Self { form: Form::default(), around: &[], alone: true, ..self }
     }
@@ -131,7 +131,7 @@ pub(crate) enum Arg<'a> {
     InSlot(&'a str),
     /// The attempt's deadline on the server's clock, known only once a connection is at hand.
     Deadline,
-    /// Of the server's process, asked for in the handshake of a strict client.
+    /// The run id of the server's process, asked for in the handshake of a strict client.
     RunId,
 }
 
@@ -140,19 +140,19 @@ pub(crate) enum Arg<'a> {
 pub(crate) struct Limits<'a> {
     /// When the call gives up; connecting gets [`LEAST_TO_CONNECT`] all the same, and a command once sent [`GRACE`] beyond it.
     pub(crate) answer_by: Moment,
-    /// How long after its sending the server may execute it: the validity of the lease that it asks for.
+    /// How long after it was sent the server may execute it: the validity of the lease that it asks for.
     pub(crate) execute_within: Duration,
     /// What ends the call while it waits for its turn at the pool.
     pub(crate) stop: Option<&'a Stop<'a>>,
 }
 
 impl Limits<'_> {
-    /// Of what takes or prolongs a lease, which nobody could believe in after its validity.
+    /// The limits of a request that takes or prolongs a lease: after its validity nobody could believe in that.
     pub(crate) fn of_lease(lease: Lease, answer_by: Moment) -> Self {
         Self { answer_by, execute_within: lease.validity(), stop: None }
     }
 
-    /// Of a command that does no harm however late it is executed.
+    /// The limits of a command that does no harm however late it is executed.
     pub(crate) fn any_time(answer_by: Moment) -> Self {
         Self { answer_by, execute_within: Duration::MAX, stop: None }
     }
@@ -192,7 +192,7 @@ impl Reply {
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
     pub(crate) sent: Moment,
-    /// How many replicas confirmed what it grants, where some have to.
+    /// How many replicas confirmed the grant, if some have to.
     pub(crate) confirmed: Option<Confirmed>,
     /// In a cluster: by a node that the slot is on its way to, where nobody listens yet.
     pub(crate) on_its_way: bool,
@@ -214,7 +214,7 @@ impl Answer {
 #[derive(Debug, Clone)]
 pub(crate) struct Broken {
     pub(crate) cause: Cause,
-    /// The time was up; otherwise the connection was refused or broke.
+    /// The time was up; else the connection was refused or broke.
     pub(crate) timed_out: bool,
 }
 
@@ -271,7 +271,7 @@ impl Failure {
         matches!(self, Self::Refused { code, .. } if code == "TRYAGAIN" || code == "CROSSSLOT")
     }
 
-    /// Whether it may have taken effect.
+    /// Whether the attempt may have taken effect.
     pub(crate) fn applied(&self) -> Applied {
         match self {
             Self::Unreached(_) | Self::Stale => Applied::No,
@@ -350,7 +350,7 @@ impl Backend {
         &self.server
     }
 
-    /// Makes one attempt. An answer of the server ends an outage; no answer, or one that says "not now", begins
+    /// Makes one attempt. An answer of the server ends an outage; no answer, or an error that says "not now", begins
     /// one. A pool that is in use says nothing about the server.
     pub(crate) fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits<'_>) -> Result<Answer, Failure> {
         let start = self.clock.now();
@@ -420,7 +420,7 @@ impl Backend {
         pool.wire(rank, until, limits).ok_or_else(|| Failure::Unreached(Broken::new(self.all_in_use(pool.size()))))
     }
 
-    /// Of a call whose turn at the pool did not come. More connections are of no use where those that there are wait for the server.
+    /// What a call hears that got no turn at the pool. More connections do not help if all wait for a silent server.
     fn all_in_use(&self, size: u32) -> String {
         let address = self.server.address();
         match self.outage.lasted().and_then(|_| self.outage.last_failure()) {
@@ -435,8 +435,8 @@ impl Backend {
         }
     }
 
-    /// An outage began with the first attempt that failed, not with the end of that attempt. A caller who had less
-    /// time than an answer may take learned nothing of the server.
+    /// An outage begins with the start of the first attempt that failed, not with its end. A caller that had less time
+    /// than an answer may take learned nothing of the server.
     fn note_failure(&self, start: Moment, failure: &Failure) {
         let now = self.clock.now();
         let was_hurried = failure.is_timeout() && now.since(start) < self.server.response_timeout();

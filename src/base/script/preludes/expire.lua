@@ -1,5 +1,4 @@
--- Gives a lock its lease. When that fails, deletes what this script made, the lock alone or a list, and returns
--- the error.
+-- Gives a lock its lease. If that fails, deletes the keys that this script made (the lock, or the list `made`) and returns the error.
 -- Scripts are not rolled back: without its TTL a lock would outlive its holder.
 local function expire(lock, lease, made)
   local expiring = redis.pcall('PEXPIRE', lock, lease)

@@ -1,5 +1,5 @@
--- Gives a free lock to this owner and tells it, if its ear has a listener, or it polls. Returns whether that is so. `mint` may add a token.
--- The message goes last: nobody believes in what failed before it. Who is told no token and needs one asks for it.
+-- Gives a free lock to this owner and tells it, if its ear has a listener or it polls. Returns whether it did. `mint` may add a token. The
+-- message goes last: nobody believes in what failed before it. A client that needs a token and is told none asks for it.
 local function give_to(lock, owner, ms, ear, polls, ticket, mint)
   if not polls and redis.call('PUBSUB', 'NUMSUB', ear)[2] == 0 then
     return false
@@ -11,9 +11,9 @@ local function give_to(lock, owner, ms, ear, polls, ticket, mint)
   return true
 end
 
--- Gives a free lock to the first of its queue: that one has the lock for its offer when it hears of it. Returns the offer in ms, or nil if
--- nobody got it. What is no ticket of ours is removed, as are those whose process is gone: their ear has no listener. Then the next is
--- looked at. A PEXPIRE of 0 ms would delete the lock, and nobody of ours has an offer of more than 1.5 s.
+-- Gives a free lock to the first of its queue, for the offer of that ticket. Returns the offer in ms, or nil if nobody got the lock.
+-- Removes what is no ticket of ours, and tickets of dead processes, whose ear has no listener; then it tries the next, 64 at most. A
+-- PEXPIRE of 0 ms would delete the lock, and no client of ours has an offer above 1.5 s.
 local function give(lock, queue, mint)
   for _ = 1, 64 do
     local ticket, arrival = unpack(redis.call('ZPOPMIN', queue))
@@ -29,7 +29,7 @@ local function give(lock, queue, mint)
       if not done then
         redis.call('DEL', lock)
         redis.call('ZADD', queue, arrival, ticket)
-        -- Of a queue that was empty; who waits in it prolongs that.
+        -- ZADD made the queue anew, without a TTL; waiters that ask prolong this one.
         if redis.call('PTTL', queue) == -1 then
           redis.call('PEXPIRE', queue, 5000)
         end

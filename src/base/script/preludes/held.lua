@@ -1,5 +1,5 @@
--- Whether the owner has the lock, 1 or 0; nil and the error when the server does not tell.
--- A key of another type cannot hold our field: a hold of it is lost, and the other locks of the call are not failed by it.
+-- Whether the owner has the lock, 1 or 0; nil and the error if the server does not tell. A key of another type cannot hold our field: this
+-- hold is lost, and the other locks of the call do not fail.
 local function held(lock, owner)
   local found = redis.pcall('HEXISTS', lock, owner)
   if found == 1 or found == 0 then

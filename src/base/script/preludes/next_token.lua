@@ -1,8 +1,8 @@
--- Counts a lock's tokens on: one more than the last, or the time in us if that is greater, so that they grow though the counter is
--- lost. The token, in digits; nil and an error, with nothing written, when what is stored is no number that leaves another token below
--- 2^53, beyond which numbers here are not exact. `ttl` in ms, 0: for ever; `now` in us on the server's clock.
+-- Counts a lock's tokens on: token = max(last + 1, time in us). So tokens grow even if the counter is lost. Returns the token in digits. If
+-- the stored value is no number below 2^53 - 1, returns nil and an error, and writes nothing: beyond 2^53 numbers here are not exact. `ttl`
+-- in ms, 0: for ever; `now` in us on the server's clock.
 --
--- Its time to live counts from when the clock has come to it: once it is forgotten the time is ahead of it.
+-- The TTL counts from when the clock reaches the token: once the counter is gone, the time is ahead of the token.
 local function next_token(counter, ttl, now)
   local stored = redis.call('GET', counter) or '0'
   local last = string.find(stored, '^%d+$') and tonumber(stored)

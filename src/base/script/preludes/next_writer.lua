@@ -1,5 +1,5 @@
--- Leaves a lock that is free to the writer that has waited longest, for so many ms. Those who do not wait any more are taken out; what
--- comes before all arrivals is of nobody who waits: an old `!`.
+-- Leaves a free lock to the writer that has waited longest, for `span` ms. Writers that wait no more are taken out. A score below all
+-- arrivals is no writer's: it is an old `!`.
 local function leave_to_next_writer(marks, ears, longest, span)
   local time = redis.call('TIME')
   local at = time[1] * 1000 + time[2] / 1000

@@ -3,10 +3,10 @@ local function is_writer(field)
   return string.sub(field, -6) == ':write'
 end
 
--- Until when the holds of a reader keep the lock, in ms; 0: they do not; nil: that is not known here.
+-- For how long a reader's holds keep the lock, ms; 0: not at all; nil: that is not known here.
 local function reader_left(prefix, field, count, trusts)
   local longest = 0
-  -- Nobody has so many; but a hash may say anything.
+  -- No reader has so many holds, but a hash may say any number.
   for hold = 1, math.min(count, 10000) do
     local left = redis.pcall('PTTL', prefix .. field .. ':rwlock_timeout:' .. hold)
     if type(left) == 'table' or left == -1 or (left == -2 and not trusts) then
@@ -17,8 +17,8 @@ local function reader_left(prefix, field, count, trusts)
   return longest
 end
 
--- Leaves the lock to those who read, for as long as they have left; whether there are any. Fields of ours whose holds are over are
--- taken out. Unless it `trusts`, a time-out that is not seen may be at another node: it is taken for one that is there.
+-- Leaves the lock to its readers, for as long as their time-outs last. Returns whether there are any readers. Takes out fields of ours
+-- whose holds are over. Unless it `trusts`, a missing time-out may be at another node: it counts as present.
 local function leave_to_readers(lock, prefix, trusts)
   local longest, known, fields = 0, true, redis.call('HGETALL', lock)
   for i = 1, #fields, 2 do

@@ -1,4 +1,4 @@
--- A server that was stopped must not execute what its caller gave up long ago. `now`: us on the server's clock.
+-- A server that was stopped must not execute what its caller gave up. `now`: us on the server's clock.
 --
 -- ARGV[1]  deadline of this attempt, us on the server's clock
 -- reply    error STALE <server us>; else that of what follows

@@ -1,7 +1,7 @@
--- Tells the first of the queue that the lock is free; whether there is one. Whose ear has no listener is of a process that is gone, unless it
--- polls: it is removed, and the next is told in its place, 64 at most.
+-- Tells the first of the queue that the lock is free; returns whether there is one. An ear without a listener is of a dead process, unless
+-- the ticket polls: the ticket is removed and the next one told, 64 at most.
 --
--- The message names the ticket up to its number. The rest stays secret, because whoever knows it could say that the lock was given.
+-- The message names the ticket up to its number. The rest stays secret: it is what proves that the lock was given.
 local function tell_head(queue)
   for _ = 1, 64 do
     local ticket = redis.call('ZRANGE', queue, 0, 0)[1]

@@ -1,4 +1,4 @@
--- Takes the lock when it is free, with a token greater than each before it; says how long it is still held when it is not.
+-- Takes the lock if it is free, with a token greater than each before it; else says how long it is still held.
 --
 -- preludes stale, expire, next_token
 -- KEYS[1]  the lock: hash, owner field -> hold count
@@ -16,8 +16,8 @@ local left = redis.call('PTTL', lock)
 if left ~= -2 and redis.call('HEXISTS', lock, owner) == 0 then
   return left
 end
--- Also where a copy of this very attempt was here before: it may have taken the lock without its counter, whose last token is then
--- that of another hold.
+-- Also if a copy of this very attempt was here before. That copy may have taken the lock without its counter, whose last token is
+-- then another hold's.
 local token, wrong = next_token(counter, tonumber(ARGV[4]), now)
 if wrong then
   return wrong

@@ -1,4 +1,4 @@
--- Counts the tokens of a lock on, for who has taken the lock without one, because its counter is at another node.
+-- Mints a token for a client that took the lock without one, because the counter is at another node.
 --
 -- preludes stale, next_token
 -- KEYS[1]  the counter of the tokens: string

@@ -1,4 +1,4 @@
-//! What the next calls of a [`LocalRedLock`](super::LocalRedLock) are to meet, for tests of its users' error paths.
+//! What the next calls of a [`LocalRedLock`](super::LocalRedLock) meet: users plan this to test their error paths.
 
 use crate::base::error::{Error, Result};
 use parking_lot::Mutex;

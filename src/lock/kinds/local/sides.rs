@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// There is no server to be spared, so each reader has a tenure of its own: what befalls one befalls no other.
+/// There is no server to be spared, so each reader has a tenure of its own: the loss of one is no loss of another.
 static READ: Kind = Kind {
     passed_on: false,
     shared: true,
@@ -31,13 +31,13 @@ static READ: Kind = Kind {
 static WRITE: Kind =
     Kind { passed_on: false, leaves_marks: true, is_of_this_process: true, ..Kind::new("local write lock") };
 
-/// A [`ReadWriteLock`](crate::ReadWriteLock) without a server: any number may [`read`](Self::read) at the same time, and who has
-/// [`write`](Self::write) is alone.
+/// A [`ReadWriteLock`](crate::ReadWriteLock) without a server: any number of threads may [`read`](Self::read) at the same time,
+/// or one may [`write`](Self::write) alone.
 ///
-/// Its rules are the same: who writes may read and go on with that, who reads and asks to write is told so by an
-/// [`Error::Config`](crate::Error::Config) at once, and neither readers nor writers starve. Each instance is a namespace of its own,
-/// shared by its clones. Each side is a [`LocalRedLock`], which can be told [what goes wrong](LocalRedLock#testing-what-goes-wrong) with
-/// that side; its holds have no tokens.
+/// Its rules are the same. A thread that writes may read, and may go on reading after it unlocked the write side. A thread that reads
+/// and asks to write gets an [`Error::Config`](crate::Error::Config) at once. Neither readers nor writers starve. Each instance is a
+/// namespace of its own, shared by its clones. Each side is a [`LocalRedLock`] without tokens: a test can plan [what goes
+/// wrong](LocalRedLock#testing-what-goes-wrong) with it.
 ///
 /// ```
 /// use redlatch::{LocalReadWriteLock, RedLock, RedLockExt};
@@ -111,14 +111,14 @@ impl Default for LocalReadWriteLock {
 /// How long readers that waited come before the next writer.
 const TURN: Duration = Duration::from_millis(10);
 
-/// The owners who have a side, and until when each.
+/// The owners that have a side, and when the lease of each ends.
 type Holders = HashMap<String, Moment>;
 
 /// One lock: who has it, and who comes next.
 struct Lock {
     readers: Holders,
     writer: Holders,
-    /// A writer that waits for readers: no others come in.
+    /// A writer that waits for readers: it keeps new ones out.
     next_writer: Option<String>,
     readers_wait: bool,
     /// Until when readers that waited for a writer come before the next one.
@@ -151,7 +151,7 @@ impl Lock {
         self.readers.is_empty() && self.writer.is_empty() && self.next_writer.is_none() && self.turn <= now
     }
 
-    /// When a reader that does not write should look again; nothing: it may come in.
+    /// When a reader that does not write should look again; `None`: it may come in.
     fn keeps_reader_out(&mut self, waits: bool, now: Moment) -> Option<Moment> {
         let is_marked = self.next_writer.is_some() && self.turn <= now;
         let of_mark = || is_marked.then(|| self.end_of(Side::Read).unwrap_or(now.plus(TURN)));
@@ -160,7 +160,7 @@ impl Lock {
         until
     }
 
-    /// The same of a writer. It keeps new readers out, unless it is their turn. Tries do neither.
+    /// The same for a writer. One that waits minds the readers' turn, else keeps new readers out. A try does neither.
     fn keeps_writer_out(&mut self, owner: &str, waits: bool, now: Moment) -> Option<Moment> {
         let turn = Some(self.turn).filter(|turn| waits && *turn > now);
         if let Some(until) = self.end_of(Side::Write) {
@@ -173,7 +173,7 @@ impl Lock {
         until.into_iter().chain(turn).min()
     }
 
-    /// An owner gives its side up, or the wait for it. Whether it had it.
+    /// An owner gives its side up, or its wait for it. Returns whether it had it.
     fn free(&mut self, side: Side, owner: &str, now: Moment) -> bool {
         let held = self.of(side).remove(owner).is_some();
         self.next_writer.take_if(|next| *next == owner);
@@ -190,7 +190,7 @@ struct Locks {
 }
 
 impl Locks {
-    /// Runs `act` on a lock whose leases that ran out are gone.
+    /// Runs `act` on a lock after leases that ran out were removed.
     fn with<T>(&self, key: &Key, act: impl FnOnce(&mut Lock, Moment) -> T) -> T {
         let now = Clock::Boot.now();
         let mut locks = self.locks.lock();
@@ -204,7 +204,7 @@ impl Locks {
     }
 }
 
-/// One side of them.
+/// One side of the locks.
 struct OfSide {
     side: Side,
     locks: Arc<Locks>,
@@ -225,7 +225,7 @@ impl OfSide {
         if writes { None } else { lock.keeps_reader_out(waits, now) }
     }
 
-    /// Something may be free: those who wait for either side look.
+    /// Something may be free: the waiters of both sides look.
     fn tell(&self, key: &Key) {
         [false, true].iter().for_each(|shared| registry().wake(self.space.ground(*shared), key.full()));
     }

@@ -1,5 +1,5 @@
-//! What one node is asked, and what its answer says of where a tenure's key is. Each answer is booked on the node's own
-//! thread, so also when nobody waits for it any more.
+//! What one node is asked, and what its answer says of where a tenure's key is. The node's own thread books each
+//! answer, even if nobody waits for it any more.
 
 use super::node::At;
 use crate::base::error::Applied;
@@ -36,7 +36,7 @@ pub(super) fn take_at(
     taken
 }
 
-/// Asks a node that may have the key, and books what it says. One that surely has not is not asked.
+/// Asks a node that may have the key, and books its answer. A node that surely has not is not asked.
 pub(super) fn ask_holder(
     at: &At,
     tenure: &Tenure,
@@ -50,7 +50,7 @@ pub(super) fn ask_holder(
     held
 }
 
-/// A node that lost the key is said once a hold: it came back empty, or evicts what it should keep.
+/// The log says once per hold that a node lost the key: the node came back empty, or evicts what it should keep.
 pub(super) fn note_holder(at: &At, tenure: &Tenure, held: &Result<bool, Failure>) {
     let nodes = tenure.nodes();
     match held {
@@ -67,8 +67,8 @@ pub(super) fn note_holder(at: &At, tenure: &Tenure, held: &Result<bool, Failure>
     }
 }
 
-/// The final release at one node: whether the key was there, or was until an earlier release; and whether it surely
-/// is not there any more.
+/// The final release at one node. Returns whether the key was there, or was until an earlier release; and whether it
+/// surely is there no more.
 pub(super) fn free_at(
     at: &At,
     ready: Result<(), Failure>,
@@ -90,7 +90,7 @@ pub(super) fn free_at(
     (freed.map(|held| held || nodes.may_have_freed(at.node)), done)
 }
 
-/// The final releases of several tenures at one node, by one command; for each whether it surely is not there any more.
+/// The final releases of several tenures at one node, by one command; for each whether its key surely is there no more.
 pub(super) fn free_all_at(
     at: &At,
     ready: Result<(), Failure>,
@@ -126,7 +126,7 @@ pub(super) fn renew_at(at: &At, lane: Lane, tenures: &[Arc<Tenure>], lease: Leas
     Ok(answers.collect())
 }
 
-/// One key may be refused to us: that is no reason to lose the others.
+/// The server may refuse one key to this user: the others must not be lost for that.
 fn renew_all(at: &At, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Held {
     match at.keys.renew(lane, tenures, lease, answer_by) {
         Ok(renewed) => Ok(renewed.into_iter().map(|sent| sent.map(|sent| sent.is_some())).collect()),

@@ -1,4 +1,4 @@
-//! What is owed to nodes when a call has ended: releases that did not reach them.
+//! Releases that nodes are owed after a call has ended, because the releases did not reach them.
 
 use super::node::Node;
 use crate::base::time::Moment;
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(2);
 pub(super) struct Broom {
     pub(super) space: Arc<Space>,
     pub(super) keeper: OnceCell<Weak<dyn Keeper>>,
-    /// When a shutdown does not wait for nodes any more.
+    /// When a shutdown stops waiting for nodes.
     pub(super) settles_by: OnceCell<Moment>,
 }
 
@@ -35,7 +35,7 @@ impl Broom {
         self.keeper.get().and_then(Weak::upgrade)
     }
 
-    /// Once a tenure: the sweeper goes on by itself.
+    /// Sweeps a tenure once: the sweeper goes on by itself.
     pub(super) fn sweep_later(&self, tenure: &Arc<Tenure>, keeper: Option<&Arc<dyn Keeper>>) {
         if let Some(keeper) = keeper.filter(|_| tenure.nodes().sweep_once()) {
             let due = tenure.sweep_due().unwrap_or(Moment(0));
@@ -43,7 +43,7 @@ impl Broom {
         }
     }
 
-    /// While the key may be somewhere, and the client is there, or its shutdown waits.
+    /// Sweeps again while a node may have the key, and the client is open or its shutdown waits.
     pub(super) fn sweep_again(&self, tenure: &Arc<Tenure>) {
         let pause = if self.space.check_not_shut("").is_ok() { SWEEP_AGAIN } else { SWEEP_LAST };
         let due = tenure.now().plus(pause);
@@ -56,15 +56,15 @@ impl Broom {
 
     /// The end of a shutdown: waits until each node has done what is owed to it, for as long as a release may be late.
     ///
-    /// A release is done when a majority has answered, so a node that lags may have hundreds of them before it. A program
-    /// that ends after its shutdown would leave those keys there until their leases end.
+    /// An unlock returns when a majority has answered, so a node that lags may have hundreds of releases before it. If
+    /// the program ended after its shutdown, those keys would stay there until their leases end.
     pub(super) fn settle(&self, nodes: &[Node]) {
         let clock = &self.space.clock;
         let by = *self.settles_by.get_or_init(|| clock.now().plus(LATE_RELEASE + GRACE));
         while clock.now() < by {
             let done = self.space.sweeper.all_done();
             self.await_turns(nodes, by);
-            // A job that failed has left a sweep, and a sweep makes jobs: so no sweep may have come or gone meanwhile.
+            // A job that failed leaves a sweep, and a sweep makes jobs: so no sweep may have come or gone meanwhile.
             if done.is_some() && done == self.space.sweeper.all_done() {
                 return;
             }
@@ -78,7 +78,7 @@ impl Broom {
         let (turn, turns) = bounded::<()>(0);
         nodes.iter().for_each(|node| node.after_calls(&turn, || by.since(clock.now())));
         drop(turn);
-        // Nobody sends: it ends when each of them is dropped.
+        // Nobody sends: this ends when each thread has dropped its clone.
         let _ = turns.recv_timeout(by.since(clock.now()));
     }
 }

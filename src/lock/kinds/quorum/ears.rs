@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// The ears of the waiters, by key. Of one client only one thread contends for a key.
+/// The ears of the waiters, by key. Only one thread of a client contends for a key.
 #[derive(Default)]
 pub(super) struct AllEars {
     by_key: Mutex<HashMap<String, Weak<Ears>>>,
@@ -20,7 +20,7 @@ impl AllEars {
         self.by_key.lock().get(key.full()).and_then(Weak::upgrade)
     }
 
-    /// The ears of a waiter at so many nodes.
+    /// The ears of a waiter at `nodes` nodes.
     pub(super) fn open(self: &Arc<Self>, key: &Key, waiter: &Arc<Semaphore>, nodes: usize) -> Arc<Ears> {
         let ears = Arc::new(Ears {
             key: key.full().to_owned(),
@@ -37,9 +37,9 @@ impl AllEars {
 
 /// The places of one waiter at the subscribers of all nodes.
 ///
-/// It is deaf to the nodes that granted its last round: their next message is of its own release, which would wake it
-/// to take and release them again, without end. Nothing is missed: they did not keep it from the lock, and whoever
-/// gets a majority has at least one of the others.
+/// The waiter ignores the nodes that granted its last round: their next message is of its own release, and would wake
+/// it to take and release them again, without end. It misses nothing: they did not keep it from the lock, and the owner
+/// of a majority has at least one of the others.
 pub(super) struct Ears {
     key: String,
     all: Arc<AllEars>,
@@ -50,13 +50,13 @@ pub(super) struct Ears {
 }
 
 impl Ears {
-    /// What the subscriber of a node tells.
+    /// What the subscriber of a node releases.
     pub(super) fn relay(&self, node: usize) -> &Arc<Semaphore> {
         &self.relays[node]
     }
 
-    /// A node's subscriber has the waiter on its list. The waiter looks again when it will hear of every unlock: a
-    /// message may have come before.
+    /// A node's subscriber has the waiter on its list. Once the waiter hears of every unlock it looks again: a message
+    /// may have come before.
     pub(super) fn add(&self, place: Box<dyn Listening>) {
         let mut places = self.places.lock();
         let confirms = place.is_confirmed();
@@ -70,27 +70,27 @@ impl Ears {
         places.iter().filter(|place| place.is_confirmed()).count()
     }
 
-    /// Any so many nodes have one of every majority among them.
+    /// How many nodes have to be heard: any so many have one of every majority among them.
     fn needed(&self) -> usize {
         self.relays.len() - super::tally::majority(self.relays.len()) + 1
     }
 
-    /// A round begins.
+    /// A round begins: the waiter hears all nodes.
     pub(super) fn hear_all(&self) {
         self.relays.iter().for_each(|relay| relay.set_deaf(false));
     }
 
-    /// A round failed.
+    /// A round failed: the waiter ignores the nodes that granted it.
     pub(super) fn ignore(&self, granted: impl Fn(usize) -> bool) {
         self.relays.iter().enumerate().for_each(|(node, relay)| relay.set_deaf(granted(node)));
     }
 
-    /// The next round waits until then.
+    /// Makes the next round wait until then.
     pub(super) fn rest_until(&self, until: Moment) {
         self.rests_until.store(until.0, SeqCst);
     }
 
-    /// How long the next round has to wait: never beyond the time of its caller.
+    /// How long the next round has to wait: never beyond the deadline of its caller.
     pub(super) fn rest(&self, now: Moment, until: Moment) -> Duration {
         Moment(self.rests_until.load(SeqCst)).min(until).since(now)
     }

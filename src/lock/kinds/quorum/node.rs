@@ -1,12 +1,12 @@
 //! One node of a quorum: its store, and the threads that ask it.
 //!
-//! A thread that waits for several nodes has somebody who waits for each, who also connects to a node that is slow, reads
-//! what is owed after the round was decided, and releases what nobody waits for (docs/stream.md). Each node has a few threads, started with their first job: one for renewals, and one
-//! for each connection that calls may use. Jobs for one key take turns on one thread, in order: a release never
-//! overtakes the acquire whose key it frees.
+//! A round waits for several nodes, so each node has threads of its own that wait for it. They also connect to a slow node, read answers
+//! that come after the round was decided, and send releases that nobody waits for (docs/stream.md). Each starts with its first job: one
+//! thread for renewals, and one for each connection that calls may use. Jobs for one key take turns on one thread, in order: a release
+//! never overtakes the acquire whose key it frees.
 //!
-//! A node that hangs delays nobody else. Its jobs do not pile up either: the queue is short, and a job whose time
-//! has passed when its turn comes is told so and not run.
+//! A node that hangs delays nobody else. Its jobs do not pile up either: the queue is short, and a job whose time is over when its turn
+//! comes is told so and not run.
 
 use crate::base::config::Config;
 use crate::base::say::say;
@@ -25,10 +25,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-/// A node that could not be connected to is left alone for so long: connecting costs more than a command.
+/// How long a node is left alone that could not be connected to: connecting costs more than a command.
 const LEFT_ALONE: Duration = Duration::from_millis(100);
 
-/// More jobs than that are not kept for a thread.
+/// The most jobs that are kept for a thread.
 const QUEUE: usize = 64;
 
 /// What the threads of a node have.
@@ -40,22 +40,22 @@ pub(super) struct At {
     clock: Clock,
     /// Until when it is left alone, and why.
     down: Mutex<Option<(Moment, Failure)>>,
-    /// It is out of reach, and that was said.
+    /// The node is out of reach, and the log says so.
     out: AtomicBool,
 }
 
-/// Told whether its turn came in time on a live connection; whether the node answered.
+/// Is told whether its turn came in time on a live connection; returns whether the node answered.
 type Run = Box<dyn FnOnce(&At, Result<(), Failure>) -> bool + Send>;
 
 pub(super) struct Job {
     /// When nobody waits for it any more.
     pub(super) begin_by: Moment,
-    /// Run it on a thread of the node also while that is left alone.
+    /// Run the job on a thread of the node even while the node is left alone.
     pub(super) whenever: bool,
     pub(super) run: Run,
 }
 
-/// Whose turn it is.
+/// Which thread of a node runs a job.
 #[derive(Clone, Copy)]
 pub(super) enum Turn<'a> {
     Renewals,
@@ -81,7 +81,7 @@ impl Node {
         &*self.at.store
     }
 
-    /// Has a thread of the node run the job. If none can, the job is told so here and now.
+    /// Has a thread of the node run the job. If none can, this thread tells the job so at once.
     pub(super) fn submit(&self, turn: Turn<'_>, job: Job) {
         if let Some(failure) = self.at.down().filter(|_| !job.whenever) {
             (job.run)(&self.at, Err(failure));
@@ -98,8 +98,8 @@ impl Node {
         }
     }
 
-    /// Has each thread that makes calls drop one of these when the jobs before it had their turn. A queue that is full is
-    /// waited for.
+    /// Has each thread that makes calls drop a clone of `turn` after the jobs before it had their turn. Waits for room in
+    /// a full queue.
     pub(super) fn after_calls(&self, turn: &Sender<()>, left: impl Fn() -> Duration) {
         for queue in self.calls.iter().filter_map(OnceCell::get) {
             let turn = turn.clone();
@@ -107,13 +107,13 @@ impl Node {
                 drop(turn);
                 false
             };
-            // Its time is over from the beginning, so that nobody connects for it.
+            // The job's time is over from the beginning, so that nobody connects for it.
             let job = Job { begin_by: Moment(0), whenever: false, run: Box::new(run) };
             let _ = queue.send_timeout(job, left());
         }
     }
 
-    /// Which of its threads has the turn of a key; the same at every node.
+    /// Which of its threads runs the jobs of a key; the same at every node.
     pub(super) fn thread_of(&self, key: &str) -> usize {
         hash(key) as usize % self.calls.len()
     }
@@ -127,7 +127,7 @@ impl Node {
     }
 }
 
-/// The same for the same text in one process.
+/// The same text has the same hash in one process.
 pub(super) fn hash(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
@@ -150,14 +150,14 @@ impl At {
             match catch_unwind(AssertUnwindSafe(|| (job.run)(self, ready))) {
                 Ok(answered) if reached => cold = !answered,
                 Ok(_) => {}
-                // Nobody is told an answer: for the quorum the node did not give one.
+                // No answer is sent: for the quorum the node did not give one.
                 Err(_) => say!(error, "a thread of node {} panicked and goes on", self.store.address()),
             }
         }
     }
 
-    /// After a failure the connection is made anew here, within the connect time-out: a node that is slow to connect
-    /// to would otherwise never be reached in a caller's time.
+    /// After a failure this thread connects anew, within the connect time-out: a node that is slow to connect to would
+    /// otherwise never be reached in a caller's time.
     fn ready(&self, lane: Lane, (until, whenever): (Moment, bool), cold: bool) -> Result<(), Failure> {
         self.in_time(until)?;
         if cold {
@@ -172,13 +172,13 @@ impl At {
         Ok(())
     }
 
-    /// For a while after this failure; without one not any more.
+    /// Leaves the node alone for 100 ms after this failure; `None`: no more.
     fn leave_alone(&self, failure: Option<&Failure>) {
         self.say(failure);
         *self.down.lock() = failure.map(|failure| (self.clock.now().plus(LEFT_ALONE), failure.clone()));
     }
 
-    /// Once an outage of the node, and once when it is over: no call fails while the others are a majority.
+    /// Logs once that the node is out of reach, and once that it is back: no call fails while a majority answers.
     fn say(&self, failure: Option<&Failure>) {
         let node = self.store.address();
         match (failure, self.out.swap(failure.is_some(), SeqCst)) {

@@ -21,7 +21,7 @@ use std::time::Duration;
 /// How long a job that nobody waits for may wait for its turn.
 const WHENEVER: Duration = Duration::from_secs(60);
 
-/// The most that a round waits after one in which several had a part of the lock.
+/// The longest rest before a round, after one in which several clients had a part of the lock.
 const LONGEST_REST: Duration = Duration::from_millis(100);
 
 /// What the nodes of a quorum are asked, and what is made of their answers.
@@ -48,7 +48,7 @@ impl<T> Iterator for Answers<T> {
     }
 }
 
-/// One round: when it began, when answers are not waited for any more, and how long its jobs may wait for a turn.
+/// One round: when it began, when it stops waiting for answers, and how long its jobs may wait for a turn.
 #[derive(Clone, Copy)]
 struct Round {
     sent: Moment,
@@ -62,15 +62,15 @@ impl Round {
         Self { begin_by: self.sent.plus(LATE_RELEASE).max(self.ends), ..self }
     }
 
-    /// The latest time at which a node may execute what it did not answer.
+    /// The latest time at which a node may execute a command that it did not answer.
     fn open_until(self) -> Moment {
         self.begin_by.plus(GRACE)
     }
 }
 
 impl Quorum {
-    /// A node that does not answer in the node time-out is not waited for: unless there was no majority a moment ago.
-    /// Then those that are down are the only hope, and connecting to one that is back may take a while.
+    /// A round does not wait for a node beyond the node time-out, unless there was no majority a moment ago. Then the
+    /// nodes that are down are the only hope, and connecting to one that is back may take a while.
     fn round(&self, answer_by: Moment) -> Round {
         let sent = self.clock.now();
         let down = self.nodes.iter().filter(|node| node.store().outage().is_some()).count();
@@ -118,7 +118,7 @@ impl Quorum {
         tally
     }
 
-    /// Asks all nodes for a sign of life, and waits for each of them until then: how many gave one, if a majority did.
+    /// Asks all nodes for a sign of life, and waits for each until `answer_by`: how many gave one, if a majority did.
     pub(super) fn ping(&self, answer_by: Moment) -> Result<usize, Failure> {
         let round = Round { ends: answer_by, begin_by: answer_by, ..self.round(answer_by) };
         let ping = move |at: &At, ready: Result<(), Failure>| ready.and_then(|()| at.store.ping(answer_by));
@@ -127,8 +127,8 @@ impl Quorum {
         if tally.is_won() { Ok(tally.yes()) } else { Err(tally.failure(answer_by).never_sent()) }
     }
 
-    /// A round failed: its owner id is dead, and what it got is given back everywhere. Nobody waits for that: the
-    /// next round's command takes its turn after the release at each node.
+    /// Ends a round that failed: its owner id is dead, and what it got is given back everywhere. Nobody waits for that:
+    /// at each node the next round's command has its turn after the release.
     fn retreat(&self, tenure: &Arc<Tenure>, lease: Lease, round: Round, ears: Option<Arc<Ears>>) {
         tenure.end();
         tenure.may_last(round.open_until().plus(lease.span()));
@@ -141,18 +141,18 @@ impl Quorum {
         drop(self.free(tenure, round));
     }
 
-    /// A random time of several rounds' length, so that of those who got a part of the lock each, one comes first.
+    /// A random time of several rounds' length, so that of several clients with a part of the lock one comes first.
     fn rest(&self, tenure: &Tenure, round: Round) -> Duration {
         let took = self.clock.now().since(round.sent);
         let most = (took * 4 + Duration::from_millis(2)).min(LONGEST_REST);
-        // No two owner ids are the same, in whichever process.
+        // No two owner ids are the same, in any process.
         Duration::from_nanos(hash(tenure.owner()) % u64::try_from(most.as_nanos()).unwrap_or(u64::MAX).max(1))
     }
 
     /// Sends the final release to every node that may have the key.
     fn free(&self, tenure: &Arc<Tenure>, round: Round) -> Answers<bool> {
         let (round, share, broom) = (round.patient(), Arc::clone(tenure), Arc::clone(&self.broom));
-        // Kept until all had their turn: the client may be dropped meanwhile.
+        // Kept until all nodes had their turn: the client may be dropped meanwhile.
         let keeper = self.broom.keeper();
         self.ask(Turn::Of(tenure.key().full()), round, move |at, ready| {
             let (freed, done) = free_at(at, ready, &share, round.ends);
@@ -181,7 +181,7 @@ impl Quorum {
     fn release_last(&self, tenure: &Arc<Tenure>, answer_by: Moment) -> Result<bool, Failure> {
         let round = self.round(answer_by);
         let tally = self.count(self.free(tenure, round));
-        // Free at a majority, and nothing says that it was not ours until now.
+        // A majority is free, and nothing says that the lock was not ours until now.
         if !tally.is_decided() && tally.is_answered() {
             return Ok(true);
         }
@@ -202,7 +202,7 @@ impl Primitive for Quorum {
         let answer_by = limits.answer_by;
         let ears = self.ears.of(tenure.key());
         if let Some(ears) = &ears {
-            // Not on the waiter's semaphore: the hints that would end it come from those it has to keep apart from.
+            // Not on the waiter's semaphore: hints from the clients that this one has to avoid would end the wait.
             std::thread::sleep(ears.rest(self.clock.now(), answer_by));
             ears.hear_all();
         }
@@ -256,8 +256,8 @@ impl Primitive for Quorum {
         self.count(answers).result(round.open_until()).map(|held| held.then_some(round.sent))
     }
 
-    /// No caller waits for the watchdog: it waits for a majority as long as an answer may take, and for the others for
-    /// the node time-out, so that the hold knows who confirms it.
+    /// No caller waits for the watchdog. It waits for a majority as long as an answer may take, and for the others for
+    /// the node time-out, so that the hold knows which nodes confirm it.
     fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<Renewed, Failure> {
         let (brief, shares): (_, Arc<[_]>) = (self.round(answer_by), tenures.into());
         let round = match lane {
@@ -298,7 +298,7 @@ impl Primitive for Quorum {
         if left > 0 { self.release_level(tenure, left, answer_by) } else { self.release_last(tenure, answer_by) }
     }
 
-    /// It is free when a majority is. The others are asked again, and must not keep the sweeper from other locks.
+    /// Done when a majority is free. The others are asked again later, and must not keep the sweeper from other locks.
     fn sweep(&self, tenure: &Arc<Tenure>, answer_by: Moment) -> Result<(), Failure> {
         if !tenure.nodes().is_anywhere() {
             return Ok(());
@@ -333,7 +333,7 @@ impl Primitive for Quorum {
         if tally.is_answered() { Ok(tally.is_no_a_minority()) } else { Err(tally.failure(round.open_until())) }
     }
 
-    /// Free when a majority is. Otherwise all are waited for: who answers first need not be who is free first.
+    /// Free when a majority is. Otherwise it waits for all: the first to answer need not be the first to be free.
     fn time_to_live(&self, key: &Key, answer_by: Moment) -> Result<Option<Option<Duration>>, Failure> {
         let (round, share) = (self.round(answer_by), key.clone());
         let answers = self.ask(Turn::Of(key.full()), round, move |at, ready| {
@@ -384,7 +384,7 @@ impl Primitive for Quorum {
     }
 }
 
-/// An outage is of a majority: it began when so many nodes were out of reach that none was left.
+/// An outage is of a majority: it began when so many nodes were out of reach that no majority was left.
 impl Health for Quorum {
     fn address(&self) -> String {
         let nodes: Vec<_> = self.nodes.iter().map(|node| node.store().address()).collect();

@@ -49,20 +49,20 @@ impl Tally {
         self.no > self.nodes - self.majority()
     }
 
-    /// Whatever the others say.
+    /// The other nodes' answers can change nothing.
     pub(super) fn is_decided(&self) -> bool {
         self.is_won() || self.is_lost()
     }
 
-    /// A majority said something.
+    /// A majority said yes or no.
     pub(super) fn is_answered(&self) -> bool {
         self.yes + self.no >= self.majority()
     }
 
-    /// The lock is not to be had: so many said no that no majority can say yes, or a majority answered and did not win.
+    /// The lock is busy: so many said no that no majority can say yes, or a majority answered and did not win.
     ///
-    /// Of an even number of nodes one less than a majority can say no to a majority. Then a round ends before a
-    /// majority has answered.
+    /// Half of an even number of nodes is less than a majority, and can refuse one. Then a round ends before a majority
+    /// has answered.
     pub(super) fn is_busy(&self) -> bool {
         self.is_lost() || (self.is_answered() && !self.is_won())
     }
@@ -72,7 +72,7 @@ impl Tally {
         self.no < self.majority()
     }
 
-    /// What won, what is lost, or why neither is known.
+    /// Won or lost, or why neither is known.
     pub(super) fn result(self, open_until: Moment) -> Result<bool, Failure> {
         match (self.is_won(), self.is_lost()) {
             (true, _) => Ok(true),
@@ -81,8 +81,8 @@ impl Tally {
         }
     }
 
-    /// Why there is no majority. Refused for good when no majority can ever say yes; unknown when a majority may
-    /// have been reached by what was not answered; stale when a majority answered, some that it was too late.
+    /// Why there is no majority. Refused for good: none can ever say yes. Unknown: what was not answered may have made
+    /// one. Stale: a majority answered, some that it was too late.
     pub(super) fn failure(&self, open_until: Moment) -> Failure {
         if let Some(refusal) = self.refusal() {
             return refusal.clone();
@@ -97,8 +97,8 @@ impl Tally {
         if self.yes + self.no + stale >= self.majority() { Failure::Stale } else { Failure::Unreached(broken) }
     }
 
-    /// The refusal that keeps a majority from saying yes: one for good, or else a login that may be let in later, so that its caller
-    /// asks on and hears in the end what is wrong.
+    /// The refusal that keeps a majority from saying yes. A final one comes first, else a refused login that may be let in later:
+    /// then the caller asks on and hears in the end what is wrong.
     fn refusal(&self) -> Option<&Failure> {
         let is_enough = |refusals: &Vec<_>| refusals.len() > self.nodes - self.majority();
         let refusals = |counts: fn(&Failure) -> bool| {
@@ -122,8 +122,8 @@ impl Tally {
     }
 }
 
-/// When a majority of nodes will be free if nobody renews, of which so many are free now and the others are locked
-/// for so long; `None`: never.
+/// When a majority of nodes will be free if nobody renews: `free` are free now, and the others are locked for these
+/// times. `None`: never.
 pub(super) fn left(nodes: usize, free: usize, mut locked: Vec<Option<Duration>>) -> Option<Duration> {
     locked.sort_by_key(|left| left.unwrap_or(Duration::MAX));
     let more = majority(nodes).saturating_sub(free).max(1);
@@ -139,7 +139,7 @@ mod tests {
         Failure::Refused { code: code.to_owned(), applied: Applied::No, cause: Cause::new("no") }
     }
 
-    /// May be let in later.
+    /// A login that may be let in later.
     fn kept_out() -> Failure {
         Failure::Refused { code: "WRONGPASS".to_owned(), applied: Applied::No, cause: Cause::new(BY_CALLBACK) }
     }

@@ -1,4 +1,4 @@
-//! The side of readers. A read hold is two keys, the field in the lock and its time-out, which are not always at one node.
+//! The side of readers. A read hold is two keys, the field in the lock and its time-out, which may be at two nodes.
 
 use super::WRITE;
 use super::sides::{Args, Sides, TRUSTS, TURN};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 scripts! {
-    /// Reply: nil (acquired) or for how many ms it is not to be had.
+    /// Reply: nil (acquired) or for how many ms the lock is not to be had.
     ACQUIRE_READ = "reads/acquire.lua", AtLeast(1), Exactly(9), strict: QUARANTINE;
     /// Reply: 1 or 0 (lost) for each key.
     RENEW_READ = "reads/renew.lua", AtLeast(1), AtLeast(3), strict: SERVING;
@@ -32,7 +32,7 @@ pub(super) struct Reads {
     sides: Sides,
 }
 
-/// What one attempt to read asks with.
+/// The parts of one attempt to read.
 struct Asked<'a> {
     tenure: &'a Arc<Tenure>,
     timeout: String,
@@ -47,13 +47,13 @@ impl Reads {
         Self { sides }
     }
 
-    /// The write hold of the current thread, which lets it read. From here on its field may stay for as long as somebody reads under it,
-    /// whatever becomes of its own lease: so it is freed when it is lost, too, and until that is answered.
+    /// The current thread's write hold, which lets it read. From here on the hold's field may outlast its lease, as long as somebody
+    /// reads under it. So a release is sent even if the hold is lost, until the server answers one.
     fn proof(&self, key: &Key) -> Option<Hold> {
         let [alone, _] = self.sides.grounds;
         let write = registry().find(alone, key.full(), current_thread()).filter(|hold| hold.is_of_kind(&WRITE))?;
         write.tenure().may_last(Moment::MAX);
-        // Looked at after that: who finds it lost later knows.
+        // Asked after that: if the hold is lost later, the thread that finds this out sees the mark.
         Some(write).filter(Hold::is_valid)
     }
 
@@ -61,7 +61,7 @@ impl Reads {
         self.sides.ask(&ACQUIRE_READ, keys, asked.own, asked.tenure.key(), asked.manner, asked.limits)
     }
 
-    /// First the time-out, which is nothing by itself, then the lock.
+    /// First makes the time-out, which is nothing by itself, then takes the lock.
     fn ask_in_parts(&self, asked: &Asked<'_>) -> Result<Answer, Failure> {
         let (keys, timeout) = (&self.sides.keys, [asked.timeout.as_str()]);
         let args = [Arg::Deadline, Arg::Number(asked.lease.millis())];
@@ -74,13 +74,13 @@ impl Reads {
             Err(_) => false,
         };
         if !gone {
-            // Swept, with whatever became of the lock.
+            // The sweeper frees it, with whatever became of the lock.
             asked.tenure.leave_open(first.sent, asked.lease);
         }
         answer.map(|answer| Answer { sent: first.sent, ..answer })
     }
 
-    /// Whether a hold was prolonged, by what was said of its two keys.
+    /// Whether a hold was prolonged, by the answers for its two keys.
     fn both(tenure: &Tenure, lock: Result<Answer, Failure>, timeout: Result<Answer, Failure>) -> RenewedOne {
         let no = |answer: &Result<Answer, Failure>| matches!(answer, Ok(Answer { reply: Reply::Number(0), .. }));
         if no(&lock) || no(&timeout) {
@@ -92,7 +92,7 @@ impl Reads {
         Ok(is_done.then_some(lock.sent.min(timeout.sent)))
     }
 
-    /// Of each tenure the lock and its time-out, by one script where they are together.
+    /// Renews the lock and the time-out of each tenure, by one script where both are at one node.
     fn renew_all(
         &self,
         lane: Lane,
@@ -110,7 +110,7 @@ impl Reads {
         Ok(tenures.iter().map(|tenure| Self::both(tenure, next(), next())).collect())
     }
 
-    /// What the release of these holds is told, and of each of its time-out, too, if that goes with it.
+    /// The arguments of a release of these holds; with `timeouts` it releases their time-outs, too.
     fn releasing<'a>(&'a self, tenures: &'a [Arc<Tenure>], timeouts: bool) -> impl Iterator<Item = Arg<'a>> {
         let own = move |tenure: &'a Arc<Tenure>| {
             let key = tenure.key();
@@ -129,7 +129,7 @@ impl Reads {
         self.sides.release(&RELEASE_READ, keys, &args, answer_by)
     }
 
-    /// Out of the lock first: the time-out ends by itself.
+    /// Frees the lock first: the time-out ends by itself.
     fn release_in_parts(&self, tenure: &Arc<Tenure>, timeout: &str, answer_by: Moment) -> Result<Answer, Failure> {
         let answer = self.release_by(&[tenure.key().full()], tenure, answer_by)?;
         self.sides.keys.ask("DEL", timeout, answer_by)?;
@@ -141,7 +141,7 @@ fn timeouts_of(tenures: &[Arc<Tenure>]) -> Vec<String> {
     tenures.iter().map(|tenure| tenure.key().timeout(tenure.owner())).collect()
 }
 
-/// Of each tenure the lock and its time-out.
+/// The keys of each tenure: the lock and its time-out.
 fn keys_of<'a>(tenures: &'a [Arc<Tenure>], timeouts: &'a [String]) -> Vec<&'a str> {
     tenures.iter().zip(timeouts).flat_map(|(tenure, timeout)| [tenure.key().full(), timeout.as_str()]).collect()
 }
@@ -172,7 +172,7 @@ impl Primitive for Reads {
         self.sides.keys.took(tenure, manner, &answer)
     }
 
-    /// The count stays 1: who adds the counts up, looks for as many time-outs.
+    /// The count stays 1: Java adds the counts up and looks for as many time-outs.
     fn reenter(&self, tenure: &Arc<Tenure>, _: usize, lease: Lease, limits: Limits<'_>) -> RenewedOne {
         self.renew_all(Lane::Calls, std::slice::from_ref(tenure), lease, limits).and_then(only)
     }
@@ -181,7 +181,7 @@ impl Primitive for Reads {
         self.renew_all(lane, tenures, lease, Limits::of_lease(lease, answer_by))
     }
 
-    /// An inner level is not told to the store.
+    /// The store does not know inner levels.
     fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
         if left > 0 {
             return Ok(true);

@@ -24,21 +24,21 @@ scripts! {
     TIME_TO_LIVE_SIDE = "sides/time_to_live.lua", Exactly(1), Exactly(1);
 }
 
-/// As many arguments as a script here has at most.
+/// The arguments of a script here, with room for the most.
 pub(super) type Args<'a> = ArrayVec<Arg<'a>, 13>;
 
 /// The store of both sides.
 pub(super) struct Sides {
     pub(super) keys: Keys,
-    /// Where the map of threads has the holds of writers and of readers.
+    /// The ids under which the map of threads keeps the holds of writers and of readers.
     pub(super) grounds: [Uuid; 2],
-    /// For how long it is kept that a call waits, ms: two of the longest times between its looks.
+    /// How long the server keeps that a call waits, ms: twice the longest time between the call's looks.
     pub(super) waits: u64,
-    /// Who listens to its ear, unless it is to listen to nothing but the channels of locks.
+    /// The client that listens to its ear; `None` if it is to listen to nothing but the channels of locks.
     client: Option<Uuid>,
 }
 
-/// Whether a time-out that a script does not see is gone: not where it may be at another node.
+/// Lets a script take a time-out that it does not see for gone. Left out where that may be at another node.
 pub(super) const TRUSTS: Arg<'static> = Arg::Beside(["1", "", ""]);
 
 impl Sides {
@@ -49,7 +49,7 @@ impl Sides {
         Self { keys: Keys::new(store, &space.config), grounds, waits: 2 * waits, client }
     }
 
-    /// Sends the acquire of a side, with the advice that lies beside the lock.
+    /// Sends the acquire of a side, with the keys of advice beside the lock.
     pub(super) fn ask(
         &self,
         by: &'static Script,
@@ -66,13 +66,13 @@ impl Sides {
         self.keys.acquire(by, keys, &args, key, manner, limits)
     }
 
-    /// What the ears of clients begin with. A writer that waits has one as long as its process lives, and counts no longer.
+    /// What the names of clients' ears begin with. While a writer waits, its ear tells that its process lives.
     pub(super) fn ears<'a>(&self, key: &'a Key) -> Arg<'a> {
         let ears = self.client.and_then(|_| self.keys.ears(key));
         ears.map_or(Arg::Text(""), Arg::Parts)
     }
 
-    /// For how long a writer that waits counts at most, ms.
+    /// How long a waiting writer counts at most, ms.
     pub(super) fn longest(&self) -> Arg<'static> {
         Arg::Number(self.waits)
     }
@@ -95,7 +95,7 @@ impl Sides {
         answer.one_each(keys.len())?.swap_remove(0)
     }
 
-    /// What was said of the locks of tenures that are over, by one script for several. What no node has all of is freed `alone`.
+    /// Books the answers of one script for several tenures that are over. If no node has all keys of one, that is freed `alone`.
     pub(super) fn swept(
         &self,
         tenures: &[Arc<Tenure>],
@@ -135,7 +135,7 @@ impl Sides {
     }
 }
 
-/// All that a writer listens to while it waits.
+/// All that a waiting writer listens to.
 struct Alive {
     all: Box<dyn Listening>,
     _ear: Option<Box<dyn Listening>>,
@@ -147,7 +147,7 @@ impl Listening for Alive {
     }
 }
 
-/// For how long a lock that is free is left to those who wait, before others may have it, ms.
+/// How long a free lock is left to waiting calls before others may have it, ms.
 pub(super) const TURN: u64 = 10;
 
 const DAY: u64 = 86_400_000;

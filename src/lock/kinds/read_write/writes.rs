@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 scripts! {
-    /// Reply: nil (acquired) or for how many ms it is not to be had.
+    /// Reply: nil (acquired) or for how many ms the lock is not to be had.
     ACQUIRE_WRITE = "writes/acquire.lua", Exactly(1), Exactly(9), strict: QUARANTINE;
     /// Reply: that of [`Keys::freed`](crate::lock::keys::Keys::freed) for each lock.
     RELEASE_WRITE = "writes/release.lua", AtLeast(1), AtLeast(10);
@@ -31,7 +31,7 @@ impl Writes {
         Self { sides }
     }
 
-    /// What the release of these holds is told.
+    /// The arguments of a release of these holds.
     fn releasing<'a>(&'a self, tenures: &'a [Arc<Tenure>], left: usize) -> impl Iterator<Item = Arg<'a>> {
         let own = move |tenure: &'a Arc<Tenure>| {
             let key = tenure.key();
@@ -45,11 +45,11 @@ impl Writes {
 }
 
 impl Primitive for Writes {
-    /// Readers of this process do not come to what is shared while one of it wants to write.
+    /// While a thread of this process wants to write, no reader of the process joins a tenure that is shared.
     ///
-    /// The mark of a call that waits lasts for longer than a short lease. It is to be taken away for as long: by a release that
-    /// is sent again until it is answered, and once more where a master that did not hear of that takes the place of the one that
-    /// did. Else it would keep readers out there.
+    /// The mark of a call that waits lasts longer than a short lease, and keeps readers out as long. So a release has to take it
+    /// away: it is sent again until it is answered, and once more if a master that did not hear of it takes the place of the one
+    /// that did.
     fn take(
         &self,
         tenure: &Arc<Tenure>,
@@ -117,7 +117,7 @@ impl Primitive for Writes {
         Ok(())
     }
 
-    /// Also on the ear of its client, which says that its process lives.
+    /// Listens also on the ear of its client, which tells that its process lives.
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
         self.sides.listen_as_alive(key, semaphore)
     }

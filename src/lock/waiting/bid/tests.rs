@@ -10,7 +10,7 @@ use std::panic::AssertUnwindSafe;
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Calls `contend` of a call that may wait for so long.
+/// Runs `contend` for a call that waits at most for `limit`.
 fn contend<B: Bid>(bid: &mut B, limit: Duration, token: Option<&CancelToken>) -> Result<Option<B::Won>> {
     contend_within(bid, limit, token, LONG)
 }
@@ -30,7 +30,7 @@ fn contend_within<B: Bid>(
     Call { config: &config, stop: &stop, contention: &contention, semaphore: &semaphore }.contend(bid)
 }
 
-/// Something at a store that changes, and tells those who listen.
+/// A value at a store that reports its changes to listeners.
 #[derive(Default)]
 struct Shared {
     value: Mutex<i64>,
@@ -61,7 +61,7 @@ impl Listening for Heard {
     }
 }
 
-/// So many permits at once, or none.
+/// A bid for this number of permits, all at once or none.
 struct Permits<'a>(&'a Shared, i64);
 
 impl Bid for Permits<'_> {
@@ -81,7 +81,7 @@ impl Bid for Permits<'_> {
     }
 }
 
-/// Whether a count is down, which nobody takes from anybody: so everybody looks, and nobody stands in line.
+/// A bid that ends when a count is down. It takes nothing: all calls look at once, without a line.
 struct Look<'a>(&'a Shared);
 
 impl Bid for Look<'_> {
@@ -96,7 +96,7 @@ impl Bid for Look<'_> {
     }
 }
 
-/// What the store answers to one question after the other; it remembers that it was asked until it is told otherwise.
+/// A store with scripted answers. It remembers the ask until the bid wins or is withdrawn.
 #[derive(Default)]
 struct Scripted {
     answers: Vec<fn() -> Result<Outcome<()>>>,
@@ -217,7 +217,7 @@ fn what_is_never_believed_is_not_asked_for_without_end() {
     assert_eq!((bid.answers.len(), bid.withdrawals), (2, 1));
 }
 
-/// One that tells what it was told, and counts how often it is asked.
+/// A bid that passes its news on, and counts its asks.
 #[derive(Default)]
 struct Noted {
     told: Told,
@@ -228,7 +228,7 @@ struct Noted {
 impl Bid for Noted {
     type Won = ();
 
-    /// Told of something far away while it is asked for the second time, and of a reason of its own the third time.
+    /// The second ask gets news for a far moment, the third one news for this bid alone.
     fn ask(&mut self) -> Result<Outcome<()>> {
         self.asked += 1;
         let news = match self.asked {
@@ -261,7 +261,7 @@ impl Bid for Noted {
     }
 }
 
-/// Woken for news that are not due it sleeps on. With a reason of its own it looks.
+/// A wake for news that are not due does not end the sleep. News for this bid alone do.
 #[test]
 fn what_is_told_while_it_asks_is_heard_after_the_answer() {
     let mut bid = Noted::default();
@@ -282,7 +282,7 @@ fn a_reason_of_its_own_is_kept_and_so_is_the_first_of_all() {
     assert_eq!(told.take(), Some(News::ForIt));
 }
 
-/// Told like everybody while it asks, with the last share of the time, by a call that has one rank before the answer and another after it.
+/// A bid that gets news for all during an ask, with the last share of the time. Its rank before the answer differs from the one after it.
 struct Promoted {
     told: Told,
     ranks: [u32; 2],
@@ -317,7 +317,7 @@ impl Bid for Promoted {
     }
 }
 
-/// Of rank 31 it would look half a second later.
+/// At rank 31 the call asks half a second later.
 #[test]
 fn what_is_told_while_it_asks_is_judged_by_the_rank_of_the_answer() {
     for (ranks, waits) in [([31, 0], false), ([0, 31], true)] {

@@ -1,4 +1,4 @@
-//! Who is in company, and for how long, by moments that are made up.
+//! Which names have company, and for how long, by made-up moments.
 
 use super::*;
 use crate::base::key::Naming;
@@ -12,7 +12,7 @@ fn at(millis: u64) -> Moment {
     Moment(60_000_000_000).plus(Duration::from_millis(millis))
 }
 
-/// When the company of that name is last expected, ms.
+/// The last ms at which company is expected for that name.
 fn lasts(company: &Company, name: &str) -> Option<u64> {
     (0..10_000).rev().find(|millis| company.is_expected(&key(name), at(*millis)))
 }
@@ -54,7 +54,7 @@ fn whoever_told_nobody_is_alone_at_once() {
     assert_eq!(lasts(&company, "m"), Some(1_999));
 }
 
-/// Those who listen and never wait: a release in turn for them now and then, and not each time.
+/// Bystanders listen and never wait: now and then a release in turn looks for foreigners, and not each time.
 #[test]
 fn bystanders_are_no_company() {
     let company = Company::default();
@@ -104,7 +104,7 @@ fn foreigners_who_take_their_turns_get_them_again_soon() {
     assert!(owes(1_000));
 }
 
-/// Fifty who listen and never ask cost no more than one.
+/// Fifty listeners that never ask cost no more than one.
 #[test]
 fn many_foreigners_who_never_take_their_turns_get_no_more_of_them() {
     let company = Company::default();
@@ -116,7 +116,7 @@ fn many_foreigners_who_never_take_their_turns_get_no_more_of_them() {
     assert!(company.owes_foreigners(&key("n"), at(5_002)), "they take them");
 }
 
-/// While none of them is seen to have the lock, the queue has each second turn.
+/// While no foreigner is seen to hold the lock, the queue has every second turn.
 #[test]
 fn as_many_foreigners_as_ours_have_each_turn_that_they_are_seen_to_take() {
     let company = Company::default();
@@ -143,7 +143,7 @@ fn foreigners_who_never_take_their_turns_get_them_ever_more_seldom() {
     }
 }
 
-/// Names of which nothing is expected any more are not kept.
+/// Names without expected company are not kept.
 #[test]
 fn old_names_are_forgotten() {
     let company = Company::default();

@@ -1,4 +1,4 @@
-//! Where a client is told, alone, which of its tickets has the lock or may have it.
+//! Where one client is told which of its tickets has the lock or may take it.
 
 use super::{Channel, Given, Ticket};
 use crate::base::key::Key;
@@ -11,20 +11,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use uuid::Uuid;
 
-/// The ear of a client: the channel on which others tell it, and nobody else, which of its tickets has the lock, or may have it.
+/// The ear of a client: a channel of its own, on which scripts tell which of its tickets has the lock or may take it.
 ///
-/// All tickets of a client by their numbers. It listens while there is any.
+/// It has all tickets of the client by their numbers, and subscribes while there is any.
 ///
-/// Two locks, because the subscriber tells while it keeps its own, under which listening begins and ends: `tickets` is the
-/// one that it takes, and nobody calls the subscriber with it.
+/// Two locks, against a deadlock: the subscriber holds a lock of its own while it calls `hear` and while a subscription begins or ends.
+/// `hear` takes only `tickets`, and no thread calls the subscriber with `tickets` locked.
 #[derive(Default)]
 pub(super) struct Ears {
-    /// What the channel's name ends and each ticket begins with: the client, in a cluster of shards behind the lock, whose slot
-    /// the channel has to share.
+    /// The end of the channel's name and the start of each ticket's: the client. In a cluster of shards the lock stands before it, so that
+    /// the channel is in the lock's slot.
     client: String,
     tickets: Mutex<HashMap<u64, Arc<Ticket>>>,
     subscription: Mutex<Subscription>,
-    /// The server refuses the channel, and that was said.
+    /// The server refuses the channel, and the log says so.
     pub(super) refused: AtomicBool,
 }
 
@@ -34,8 +34,8 @@ struct Subscription {
     listening: Option<Box<dyn Listening>>,
 }
 
-/// A message: the client, the name of the ticket, its number, and whether it was given the lock or is the first of the queue of one that is
-/// free. What nobody of ours published is nothing.
+/// Reads a message: the client, the ticket's name, its number, and whether the lock was given to it, or is free and the ticket is first in
+/// the queue. `None`: no client of ours published this.
 pub(super) fn understood(payload: &[u8]) -> Option<(&str, &str, u64, Option<Given>)> {
     let (ticket, news) = std::str::from_utf8(payload).ok()?.rsplit_once(' ')?;
     let (client, name) = ticket.rsplit_once(':')?;
@@ -53,7 +53,7 @@ impl Ears {
         Self::named(client.hyphenated().to_string())
     }
 
-    /// Those for one lock alone.
+    /// The ears for one lock alone.
     pub(super) fn of(client: Uuid, key: &Key) -> Self {
         Self::named(format!("{}:{}", key.tag_parts().concat(), client.hyphenated()))
     }
@@ -62,12 +62,12 @@ impl Ears {
         Self { client, ..Self::default() }
     }
 
-    /// A ticket of that name as the queue has it.
+    /// The member of the queue for a ticket of this name.
     pub(super) fn member(&self, name: &str) -> String {
         format!("{}:{name}", self.client)
     }
 
-    /// From now on the ticket hears what is told to it.
+    /// From now on the ticket gets its messages.
     pub(super) fn open(self: &Arc<Self>, ticket: &Arc<Ticket>, store: &dyn Store) -> io::Result<()> {
         self.tickets.lock().insert(ticket.number, Arc::clone(ticket));
         let mut subscription = self.subscription.lock();
@@ -91,7 +91,7 @@ impl Ears {
         }
     }
 
-    /// Whether nobody waits.
+    /// Whether no ticket waits here.
     pub(super) fn is_idle(&self) -> bool {
         self.subscription.lock().wanted == 0
     }
@@ -100,19 +100,19 @@ impl Ears {
         self.tickets.lock().values().map(Arc::clone).collect()
     }
 
-    /// Whether the server does not let this client listen.
+    /// Whether the server refuses this client's subscription.
     pub(super) fn are_refused(&self) -> bool {
         self.refused.load(Relaxed) && !self.are_open()
     }
 
-    /// Whether what is told from now on will be heard.
+    /// Whether all messages from now on arrive.
     pub(super) fn are_open(&self) -> bool {
         self.subscription.lock().listening.as_ref().is_some_and(|listening| listening.is_confirmed())
     }
 }
 
 impl Ear for Ears {
-    /// Whoever waits is told with everybody, and so no ticket counts as one of ours. Worth one line for each client.
+    /// The tickets hear the lock's channel alone, as foreigners do: so none is counted as one of ours. One log line a client is enough.
     fn refused(&self) -> Option<&'static str> {
         let is_known = self.refused.swap(true, Relaxed);
         self.all().iter().for_each(|ticket| ticket.count_as(None));

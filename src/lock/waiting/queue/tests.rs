@@ -1,4 +1,4 @@
-//! What a ticket listens to, what it is told, and how it asks, at a store whose subscriptions are confirmed by hand.
+//! Subscriptions, messages and asks of a ticket, at a store whose subscriptions the test confirms.
 
 use super::ears::understood;
 use super::*;
@@ -59,17 +59,17 @@ impl Channels {
         self.of(channel, |channel| channel.confirmed.store(false, SeqCst));
     }
 
-    /// No thread can be started for it.
+    /// Subscriptions fail from now on, as if no thread could be started for them.
     fn refuse(&self, refuses: bool) {
         self.refuses.store(refuses, SeqCst);
     }
 
-    /// How many listen to a channel.
+    /// The number of listeners of a channel.
     fn open(&self, channel: &str) -> usize {
         self.of(channel, |channel| channel.open.load(SeqCst))
     }
 
-    /// How many ever did.
+    /// The number of listeners that the channel ever had.
     fn begun(&self, channel: &str) -> usize {
         self.of(channel, |channel| channel.ears.len())
     }
@@ -153,14 +153,14 @@ fn queue() -> (Queue, Arc<Channels>) {
     (Queue::new(Uuid::from_u128(42), Arc::<Channels>::clone(&store), &config), store)
 }
 
-/// The TTL that the queue has from an ask of this ticket, ms; 0: it does not join.
+/// The queue's TTL in an ask of this ticket, ms; 0: it does not join.
 fn ttl(queue: &Queue, ticket: &Arc<Ticket>) -> u64 {
     let (key, member) = (key(), queue.members_of(ticket.key(), &ticket.names()));
     let [.., Arg::Number(ttl)] = queue.asking(&key, Manner::Queued(ticket), &member) else { panic!("it is a number") };
     ttl
 }
 
-/// It is counted as one of ours until it is refused a place: who has none is told with those who are not.
+/// A ticket is counted as one of ours until it is refused a place: then it hears the lock's channel alone, as foreigners do.
 #[test]
 fn a_ticket_listens_to_three_channels_while_it_can_queue() {
     let (queue, store) = queue();
@@ -177,7 +177,7 @@ fn a_ticket_listens_to_three_channels_while_it_can_queue() {
     assert_eq!(open(), [0, 0, 0]);
 }
 
-/// What is told before that would not be heard.
+/// Messages before that would be lost.
 #[test]
 fn a_ticket_joins_once_it_hears_on_both_channels() {
     for [first, second] in [[0, 2], [2, 0]] {
@@ -195,7 +195,7 @@ fn a_ticket_joins_once_it_hears_on_both_channels() {
     }
 }
 
-/// A subscription that was begun is confirmed soon, if it ever is: so the first answer without a place is no reason yet.
+/// A new subscription is confirmed soon, or never. So the first answer without a place is no reason to poll yet.
 #[test]
 fn a_ticket_that_hears_nothing_polls_from_its_second_ask_on() {
     let (queue, store) = queue();
@@ -214,7 +214,7 @@ fn a_ticket_that_hears_nothing_polls_from_its_second_ask_on() {
     drop(place);
 }
 
-/// However short its calls are. That another lock of its client is heard of is nothing to it.
+/// Even if each call asks only once. That the client hears of another lock makes no difference.
 #[test]
 fn who_hears_nothing_polls_from_the_first_ask_of_the_next_call_on() {
     for (rank, last) in [(-1, false), (-2, true)] {
@@ -238,7 +238,7 @@ fn who_hears_nothing_polls_from_the_first_ask_of_the_next_call_on() {
     }
 }
 
-/// It is counted from its first moment on, and would hide a JVM.
+/// A ticket is counted from its first subscription on. One that polls would hide a JVM.
 #[test]
 fn who_polls_is_not_counted() {
     let (queue, store) = queue();
@@ -250,7 +250,7 @@ fn who_polls_is_not_counted() {
     assert_eq!(CHANNELS.map(|channel| store.open(channel)), [1, 0, 1]);
 }
 
-/// Else it would leave its place whenever the lock's channel is confirmed before the ear.
+/// Else a ticket would leave its place whenever the lock's channel is confirmed before the ear.
 #[test]
 fn ears_are_refused_no_more_once_they_hear() {
     let (queue, store) = queue();
@@ -263,7 +263,8 @@ fn ears_are_refused_no_more_once_they_hear() {
     assert!(!queue.is_told_with_all(&key()));
 }
 
-/// It had a place when it heard nothing at all. Who takes the lock as one without a place must not be given it besides.
+/// The ticket got a place while it heard nothing at all. Now it takes the lock without a place, so the queue must not give it the lock,
+/// too.
 #[test]
 fn who_is_told_with_all_leaves_first() {
     let (queue, store) = queue();
@@ -280,7 +281,7 @@ fn who_is_told_with_all_leaves_first() {
     assert!(!queue.matters(&key, Manner::Queued(&ticket)));
 }
 
-/// No place is left that somebody would have to give up.
+/// So the sweeper has no place to take back.
 #[test]
 fn the_last_ask_of_a_ticket_leaves_the_queue() {
     let (queue, store) = queue();
@@ -296,7 +297,7 @@ fn the_last_ask_of_a_ticket_leaves_the_queue() {
     assert!(!queue.company.was_unheard(&key), "it heard");
 }
 
-/// Whichever of the two subscriptions was there before it: with the last of them it can join, and so it looks.
+/// Whichever subscription was confirmed before the ticket came: with the last one it can join, so it asks.
 #[test]
 fn a_ticket_looks_with_the_last_of_its_subscriptions() {
     for before in [&[][..], &[0], &[2]] {
@@ -369,13 +370,13 @@ fn one_release_in_turn_of_128_is_told_to_all() {
     assert_eq!(to_all, 2);
 }
 
-/// What the ear of a client hears.
+/// The client of the ears in these tests.
 const CLIENT: &str = "00000000-0000-0000-0000-00000000002a";
 fn ears() -> Arc<Ears> {
     Arc::new(Ears::new(Uuid::from_u128(42)))
 }
 
-/// A ticket of that number, and what its call sleeps on.
+/// A ticket of that number, and the semaphore of its call.
 fn of_number(number: u64) -> (Arc<Ticket>, Arc<Semaphore>) {
     let (key, semaphore) = (key(), Arc::<Semaphore>::default());
     (Arc::new(Ticket::new(key, number, Arc::clone(&semaphore), Clock::Boot)), semaphore)
@@ -463,7 +464,7 @@ fn a_client_listens_once_and_while_anybody_waits() {
     ears.close(&tickets[0]);
 }
 
-/// No thread could be started for the subscriber: the place is given back all the same, and the next begins anew.
+/// No thread can be started for the subscriber: the ticket still gives its place back, and the next one tries again.
 #[test]
 fn an_ear_that_cannot_be_opened_is_tried_again() {
     let (ears, store, ticket) = (ears(), Channels::default(), of_number(1).0);
@@ -476,7 +477,7 @@ fn an_ear_that_cannot_be_opened_is_tried_again() {
     assert_eq!(store.open(CHANNELS[2]), 0);
 }
 
-/// One of its two subscriptions is there: it need not be waited for.
+/// One of its two subscriptions is confirmed already, so the ticket does not wait for it.
 #[test]
 fn a_ticket_of_a_client_that_listens_already_looks_with_the_other_subscription() {
     let (ears, store, (ticket, semaphore)) = (ears(), Channels::default(), of_number(1));
@@ -503,13 +504,13 @@ fn all_who_wait_look_when_the_ear_was_cut() {
 
 const GIVEN: Given = Given { token: Some(7) };
 
-/// The name of its last ask.
+/// The name of the ticket's last ask.
 fn name_of(ticket: &Ticket) -> String {
     let [name, _] = ticket.names();
     name
 }
 
-/// It may have the lock, or is no longer where it was in the queue.
+/// The ticket may have the lock, or another rank in the queue.
 #[test]
 fn who_is_told_on_its_own_ear_has_a_reason_to_look() {
     for (name, given) in [("1", None), ("1", Some(GIVEN)), ("1.2.3.4.5", Some(GIVEN))] {
@@ -562,7 +563,7 @@ fn the_names_of_eight_earlier_asks_are_known_if_they_were_sent() {
     assert_eq!(before.split(' ').collect::<Vec<_>>(), names[..8]);
 }
 
-/// It looks once both subscriptions are there, in whatever order they come, and each time one was cut after that.
+/// The ticket asks once both subscriptions are confirmed, in either order, and each time one was cut after that.
 #[test]
 fn it_looks_when_it_may_have_missed_something_on_both_channels() {
     for [first, second] in [[Channel::All, Channel::Own], [Channel::Own, Channel::All]] {
@@ -592,7 +593,7 @@ fn it_may_be_queued_once_it_asked() {
     assert!(ticket.may_be_queued());
 }
 
-/// If the ask was for one: without its subscriptions it asks for none.
+/// Only if it asked for a place: without its subscriptions it asks for none.
 #[test]
 fn who_asked_for_a_place_and_has_none_waits_outside() {
     let (ticket, _) = of_number(1);
@@ -605,7 +606,7 @@ fn who_asked_for_a_place_and_has_none_waits_outside() {
     assert!(ticket.is_outside() && ticket.leaves_a_place());
 }
 
-/// What a release gives by the script is what a call offers, or the ticket would be dropped.
+/// The script accepts each offer that a call makes. Else it would drop the ticket.
 #[test]
 fn the_script_takes_each_offer_that_a_call_makes() {
     let give = include_str!("../../../base/script/preludes/give.lua");

@@ -1,4 +1,4 @@
-//! When a wait looks, by moments that are made up: nobody sleeps here, and nobody is asked.
+//! When a wait asks, by made-up moments: nothing sleeps here, and no server is asked.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn busy() -> Outcome<()> {
 }
 
 impl Wait {
-    /// It asks, and is answered at once.
+    /// An ask with an answer in the same moment.
     fn asks(&mut self, now: Moment, outcome: Outcome<()>, rank: Option<u32>) {
         self.is_answered(now, outcome, rank, Hearing::Open);
     }
@@ -32,7 +32,7 @@ impl Wait {
         self.answered([now, now], &outcome, rank, hearing);
     }
 
-    /// For how long it sleeps from now; zero: it asks.
+    /// For how long the wait sleeps from now; zero: it asks.
     fn sleeps(&mut self, now: Moment) -> Duration {
         match self.clone().next(now) {
             Step::Sleep(until) => until.since(now),
@@ -42,7 +42,7 @@ impl Wait {
     }
 }
 
-/// It asked, saw its rank, and sleeps.
+/// A wait that has asked, got this rank, and sleeps.
 fn asleep(rank: Option<u32>) -> Wait {
     let mut wait = new();
     wait.asks(at(0), busy(), rank);
@@ -60,7 +60,7 @@ fn it_asks_then_listens_then_asks_again() {
     assert_eq!(wait.sleeps(at(1)), CAP);
 }
 
-/// By another wait of its process it is told from the beginning.
+/// Another wait of its process is subscribed, so messages come from the beginning.
 #[test]
 fn one_that_expects_to_wait_listens_first() {
     let mut wait = Wait::new(CAP, None, true);
@@ -69,7 +69,7 @@ fn one_that_expects_to_wait_listens_first() {
     assert_eq!(wait.next(at(0)), Step::Ask);
 }
 
-/// It need not ask again before it sleeps.
+/// No second ask is needed before the sleep.
 #[test]
 fn one_that_is_told_by_its_own_process_misses_nothing() {
     let mut wait = new();
@@ -88,7 +88,7 @@ fn one_that_is_told_nothing_looks_each_second() {
     assert_eq!(wait.sleeps(at(1_000)), UNTOLD);
 }
 
-/// It is given the lock when it is the first, and the others wait until it looks.
+/// A script gives it the lock when it is first, and the others wait until it asks.
 #[test]
 fn one_that_is_told_nothing_and_has_a_place_looks_often() {
     for rank in [0, 5] {
@@ -108,7 +108,7 @@ fn it_looks_when_the_lease_ends_that_it_was_told() {
     assert_eq!(wait.sleeps(at(200)), CAP, "without an end");
 }
 
-/// Nobody may come: then it need not listen.
+/// The others may never come: then no subscription is needed.
 #[test]
 fn what_is_left_to_others_is_waited_out_once_before_it_listens() {
     let mut wait = new();
@@ -159,7 +159,7 @@ fn who_is_told_of_a_reason_of_its_own_looks_at_once() {
     }
 }
 
-/// One of rank 3 is one of four, with 8 ms for all of them; of many it is more for each, so that few look before the first has the lock.
+/// Rank 3 is one of four, which share 8 ms. Many waits share more than 2 ms each, so that few ask before the first has the lock.
 #[test]
 fn told_like_everybody_each_has_its_share_of_the_time() {
     for (rank, span) in [(1, 4), (3, 8), (7, 32), (31, 512)] {
@@ -177,7 +177,7 @@ fn told_like_everybody_each_has_its_share_of_the_time() {
     }
 }
 
-/// Whoever may write the queue can make it long.
+/// Any user who may write the queue can make it long.
 #[test]
 fn no_rank_is_too_great() {
     for rank in [1_000_000, u32::MAX - 1, u32::MAX] {
@@ -189,7 +189,7 @@ fn no_rank_is_too_great() {
     }
 }
 
-/// Whoever was given the lock and is stopped keeps it for an offer: somebody has to look when that ends.
+/// If the process that was given the lock is stopped, it keeps the lock for an offer: the others have to ask when that ends.
 #[test]
 fn one_with_others_before_it_looks_after_an_offer() {
     for rank in [1, 7] {
@@ -224,7 +224,7 @@ fn woken_without_news_it_looks() {
     assert!(!wait.sleeps(at(1)).is_zero(), "there are news");
 }
 
-/// What comes sooner is not put off by what comes later.
+/// A later due time does not replace an earlier one.
 #[test]
 fn the_first_of_several_news_counts() {
     let mut wait = asleep(Some(3));
@@ -234,8 +234,8 @@ fn the_first_of_several_news_counts() {
     assert_eq!(wait.sleeps(at(0)), first);
 }
 
-/// Who waits long for a lock in demand looks at as many of its unlocks as who has just come; what an answer says of an
-/// unchanged lock, however late it comes, is no reason to follow more hints.
+/// A call that waits long for a lock in demand looks at as many of its unlocks as a newcomer. An answer about an unchanged lock, however
+/// late it comes, is no reason to follow more hints.
 #[test]
 fn only_hints_without_a_change_of_the_lock_are_put_off() {
     let (began, minute) = (Moment(1), Duration::from_secs(60));
@@ -256,7 +256,7 @@ fn only_hints_without_a_change_of_the_lock_are_put_off() {
     assert!(!is_forgiven(began, late, None));
 }
 
-/// The lock stays as it is, whatever is said.
+/// The lock does not change, whatever the hints say.
 #[test]
 fn a_row_of_hints_is_followed_at_once_and_more_in_their_time() {
     let mut wait = new();

@@ -1,4 +1,4 @@
--- Takes a share of the lock when nobody writes and no writer of ours waits; says how long it is not to be had when it is not.
+-- Takes a share of the lock if nobody writes and no writer of ours waits; else says for how long it is not to be had.
 --
 -- preludes stale, expire, readers_turn, writer_left
 -- KEYS[1]  the lock: hash, mode -> read or write, owner field -> hold count
@@ -9,23 +9,23 @@
 -- ARGV[4]  field of the write hold of the same thread; empty: it has none
 -- ARGV[5]  the mark of writers: zset, as in the prelude writer_left; empty: it is left out
 -- ARGV[6]  the turn of readers: string, 'waiting' or 'turn'
--- ARGV[7]  what the ears of clients begin with; empty: it is not counted here who listens
--- ARGV[8]  for how long it is kept that somebody waits, and for how long it counts at most, ms
--- ARGV[9]  1: it waits; 0: it does not
+-- ARGV[7]  what the names of clients' ears begin with; empty: listeners are not counted here
+-- ARGV[8]  how long it is kept that a call waits, and how long that counts at most, ms
+-- ARGV[9]  1: this call waits; 0: it does not
 -- reply    nil: acquired; integer: for how many ms it is not to be had (-1: no end); error STALE <server us>
 local lock, timeout = KEYS[1], KEYS[2]
 local lease, owner, proof = tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local marks, turn, ears = ARGV[5], ARGV[6], ARGV[7]
 local span, waits = tonumber(ARGV[8]), ARGV[9] == '1'
 
--- The next writer that leaves gives this one a turn.
+-- The next writer that leaves gives this reader a turn.
 local function waits_for_writer()
   if waits then
     redis.call('SET', turn, 'waiting', 'PX', span)
   end
 end
 
--- For how many ms a writer that waits is to be let in first: the last that counts. What `!` and arrivals say keeps nobody out.
+-- For how many ms a waiting writer comes first, by the last entry that counts. Arrivals and `!` keep no reader out.
 local function left_to_writers()
   if left_to_readers(turn) > 0 then
     return 0
@@ -59,7 +59,7 @@ if not is_in and marks ~= '' then
   end
 end
 
--- First, so that no share is there without it.
+-- The time-out comes first, so that no share is there without it.
 if timeout then
   redis.call('SET', timeout, 1, 'PX', math.max(lease, redis.call('PTTL', timeout)))
 end

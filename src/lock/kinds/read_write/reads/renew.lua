@@ -1,6 +1,6 @@
--- Prolongs any number of read holds of one slot: of each the lock and its time-out, which may go by a command each. Never creates
--- one, never shortens one. A lock is not prolonged for a reader whose time-out stands beside it here and is gone: it would outlive
--- its readers.
+-- Prolongs any number of read holds of one slot: the lock and the time-out of each, which may go by a command each. Never creates
+-- one, never shortens one. If a reader's time-out stands beside its lock here and is gone, the lock is not prolonged: it would
+-- outlive its readers.
 --
 -- preludes stale, held
 -- KEYS[i]  a lock: hash, owner field -> hold count; or the time-out of a hold: string
@@ -30,7 +30,7 @@ for i, key in ipairs(KEYS) do
   if owner ~= '' and is_over(owner, KEYS[i + 1]) then
     ours = 0
   end
-  -- Always a write: a master that was demoted answers reads, and must not confirm a hold. 0: a time-out that is gone.
+  -- Always a write: a demoted master answers reads, and must not confirm a hold. 0: a time-out that is gone.
   renewed[i] = ours == 1 and redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), lease)) or 0
 end
 return renewed

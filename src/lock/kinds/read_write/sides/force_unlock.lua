@@ -10,7 +10,7 @@
 local lock = KEYS[1]
 local side, channel, prefix, trusts = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
 
--- Takes its fields out; whether there were any.
+-- Takes the fields of the side out; returns whether there were any.
 local function taken_out()
   local found = false
   for _, field in ipairs(redis.call('HKEYS', lock)) do

@@ -1,4 +1,4 @@
--- Takes the lock alone when it is free; says how long it is still held when it is not.
+-- Takes the lock alone if it is free; else says how long it is still held.
 --
 -- preludes stale, expire, readers_turn, writer_left
 -- KEYS[1]  the lock: hash, mode -> read or write, owner field -> hold count
@@ -8,9 +8,9 @@
 -- ARGV[4]  hold count, absolute
 -- ARGV[5]  the mark of writers: zset, as in the prelude writer_left; empty: it is left out
 -- ARGV[6]  the turn of readers: string, 'waiting' or 'turn'
--- ARGV[7]  what the ears of clients begin with; empty: it is not counted here who listens
--- ARGV[8]  for how long it is kept that somebody waits, and for how long it counts at most, ms
--- ARGV[9]  1: it waits; 0: it does not
+-- ARGV[7]  what the names of clients' ears begin with; empty: listeners are not counted here
+-- ARGV[8]  how long it is kept that a call waits, and how long that counts at most, ms
+-- ARGV[9]  1: this call waits; 0: it does not
 -- reply    nil: acquired; integer: for how many ms it is not to be had (-1: no end); error STALE <server us>
 local lock = KEYS[1]
 local lease, owner, count = tonumber(ARGV[2]), ARGV[3], ARGV[4]
@@ -18,8 +18,8 @@ local marks, turn, ears = ARGV[5], ARGV[6], ARGV[7]
 local span, minds = tonumber(ARGV[8]), marks ~= '' and ARGV[9] == '1'
 local at = now / 1000
 
--- Waits for its turn among writers, and keeps new readers out, unless it is theirs, for how many ms. An arrival in the future is of
--- before the clock was put back: all who come until it is reached would pass it.
+-- Enters this writer in the mark, which keeps new readers out; but in the readers' turn it only returns the ms left of that.
+-- An arrival in the future is of before the clock was put back: all that come until then would pass this writer, so it is set anew.
 local function mark()
   local others = left_to_readers(turn)
   if others > 0 then
@@ -42,7 +42,7 @@ local function mark()
   return 0
 end
 
--- For how many ms the lock is left to another writer, that waits for longer.
+-- For how many ms the lock is left to another writer, which has waited longer.
 local function left_to_first()
   local left = (redis.call('ZSCORE', marks, '!') or 0) - at
   if left <= 0 or left > 1000 then

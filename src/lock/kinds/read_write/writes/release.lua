@@ -1,19 +1,19 @@
--- Gives up one level of any number of write holds of one slot, as if by a call each; with the last level a lock is freed, or left to the
--- readers of the same thread, and its waiters are told. It uses only commands that work when the server is out of memory, but for
--- advice.
+-- Gives up one level of any number of write holds of one slot, as if by a call each. With the last level a lock is freed, or left to the
+-- readers of the same thread, and its waiters are told. Except for advice, it uses only commands that work when the server is out of
+-- memory.
 --
 -- preludes held, tell, readers, writer_left, next_writer
 -- KEYS[i]  a lock: hash, mode -> read or write, owner field -> hold count
 -- ARGV[1]  1: a time-out that is not seen is gone; 0: it may be at another node
 -- ARGV[2]  how long a lock is left to readers that waited, or else to the writer that has waited longest, ms
 -- ARGV[3]  hold count that is left, absolute; 0 frees the locks
--- ARGV[4]  for how long a writer that waits counts at most, ms
+-- ARGV[4]  how long a waiting writer counts at most, ms
 -- ARGV[5]  field of the write hold of KEYS[1]
 -- ARGV[6]  channel of that lock
 -- ARGV[7]  what its time-outs begin with
 -- ARGV[8]  its mark of writers: zset; empty: it is left out
 -- ARGV[9]  its turn of readers: string, 'waiting' or 'turn'
--- ARGV[10] what the ears of clients begin with; empty: it is not counted here who listens. And so on: six from ARGV[6i - 1] for KEYS[i]
+-- ARGV[10] what the names of clients' ears begin with; empty: listeners are not counted here. And so on: six from ARGV[6i - 1] for KEYS[i]
 -- reply    array: 1: a level was given up; 0: not held by this owner; else what tell returns
 local trusts, span, left, longest = ARGV[1] == '1', ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local first, each = 5, 6
@@ -26,7 +26,7 @@ local function leave_turn(marks, turn, ears)
   end
 end
 
--- It may have waited, and kept readers out. What was left to it, and to nobody after it, goes with it.
+-- Takes out what a waiting writer left, which keeps readers out; `!`, too, if it is before all arrivals then.
 local function is_out(marks, owner)
   local left = redis.pcall('ZREM', marks, owner, '+' .. owner, '@' .. owner)
   if type(left) ~= 'number' or left == 0 then
@@ -60,7 +60,7 @@ for i, lock in ipairs(KEYS) do
   end
   released[i] = ours
   if ours == 0 then
-    -- A key of another type has no mode: those who wait are told, and hear from it that it is no lock.
+    -- A key of another type has no mode: the waiters are told, look, and find that it is no lock.
     if marks ~= '' and is_out(marks, owner) and redis.pcall('HGET', lock, 'mode') ~= 'write' then
       tell(channel, '1')
     end
