@@ -35,4 +35,5 @@ pages! {
     jepsen: "jepsen.md";
     interop: "interop.md";
     performance: "performance.md";
+    architecture: "architecture.md";
 }

@@ -117,6 +117,7 @@
 //! | understand a line of the log, or end an outage | [`docs::on_call`] |
 //! | give a Redis user its permissions | [`docs::permissions`] |
 //! | understand why the lock is safe | [`docs::protocol`], [`docs::faults`], [`docs::model`], [`docs::torture`] |
+//! | work on redlatch itself | [`docs::architecture`] |
 //!
 //! # Logs
 //!
@@ -131,59 +132,6 @@
 //!
 //! [`docs::on_call`] explains each line. If a server is unreachable, calls return an [`Error`], and [`Client::stats`] shows the
 //! [`outage`](Stats::outage). The log reports an outage only if no caller can get that error. An example is a renewal that fails.
-
-// # Rooms: each knows only those above it, which a test watches
-//
-// | room | has |
-// | --- | --- |
-// | `base/` | errors, time, names, settings, threads, scripts, the zero-permit semaphore (`signal.rs`) |
-// | `store/` | the `Store` that kinds talk to and the table of deployments; below it a node: the r2d2 pool (`node/`), and the subscriber's thread |
-// | `lease/` | tenure and hold: belief; watchdog (the scheduled thread pool) and sweeper, which keep it true |
-// | `registry/` | the process-wide `ThreadEntry` map: who of this process has a lock, and who waits |
-// | `client/` | what a user makes, and what its locks share |
-// | `lock/` | the trait `RedLock`, `execute_in_lock`, and what is the same for all kinds |
-// | `lock/kinds/` | the kinds, a file each, which do not know each other |
-//
-// # Words, for those who work on it: one for each thing, and each for one thing
-//
-// | word | means |
-// | --- | --- |
-// | client, space | what a user makes; the namespace behind it, with its id, settings, counters and background threads |
-// | kind, primitive, engine | a sort of lock; what one command of it does at a store; what is believed after each answer |
-// | store, node, address | where keys are; one server of it; how the log names it |
-// | group, generation | in `store`: a master with its replicas, and sentinels if it has them; the time for which a client takes one node for the master |
-// | slot, place, guest | a part of a cluster's keys, which one master has; where a process is; a node that is asked for keys of a slot on its way there |
-// | attempt, answer, failure | one command, sent once; what the server said; why it said nothing. *Unknown*: it may have been executed |
-// | open attempt | one that was not answered and that the server may still execute, until its own deadline |
-// | tenure, owner id | from the acquire that took the key to the release that freed it; its field in the lock's hash |
-// | hold, level | one thread's possession, on a tenure that others may have had before; one acquire inside of another |
-// | word | the one atomic number of a tenure that all belief rests on; `tenure.rs` has its table |
-// | side, proof, time-out | readers or writer of one lock; the write hold of who asks to read, too; a key that keeps one read hold |
-// | ground, open | where the map of threads has holds that are shared, or those that are not; who comes may share the tenure |
-// | token, counter, mint | a number for one hold, greater than all before; where the last is kept; make the next |
-// | command, word | what a caller has run while a lock is held; its name, a key or an argument. Of our own scripts it is a plain word |
-// | lease, validity, deadline | what the server keeps; what its holder may believe of that; when that belief ends |
-// | held, suspect, lost, ended | surely ours; a renewal failed; it ended under its holder; its holder ended it. `ending.rs` has the table |
-// | renew, watch, cap | prolong a tenure; want that, by a level; how long one hold is renewed at most |
-// | holders, kept, shared | who of this process has a lock; released, for the next thread of it; several threads have it. `holders.rs` has the table |
-// | line, head, parked | the `Waiters` of this process; the one that contends at the store; the others, in order of arrival |
-// | queue, ticket, rank | the processes that wait, in order of arrival, at the store; one wait in it; how many are before it |
-// | offer, name, give | for how long a waiting call may have the lock before it asks again; what it is in the queue since its last ask; write the first of the queue into a free lock, and tell it |
-// | ear, members | the channel on which a client alone is told; that on which ours are counted. *Foreigners* listen to a lock and are not among them |
-// | mark, promise | says that a free lock is left to foreigners for some ms; how many are left. Read-write locks have marks of their own |
-// | company, bystanders | others that may wait for a lock, as far as this client saw; who listens and never waits |
-// | grant | in memory: give the first parked one the tenure. Of a server it is a plain word |
-// | pass on, give way | hand a tenure to another thread in memory; let other processes ask first |
-// | bid, call, stop | what a wait is for; who waits; what ends its wait |
-// | wait, step | one call's waiting at a store, as a machine; what it does next |
-// | hint, news, poll | a message that says: look again; what a wait was told; a look without one |
-// | answer_by, begin_by, connect_by, execute_within | when an answer, a turn, a connection is not waited for any more; how long after its sending the server may execute an attempt |
-// | patience, outage, budget | how long a call goes on asking; no answers from a store; how long that is borne |
-// | sweep | free the key of a tenure that is over, in the background, until its last lease has ended |
-// | audience | the other clients that were told of a release |
-// | quarantine, epoch | strict mode grants nothing for one lease; the key that says which process of the server granted before |
-// | round, ballot, tally | of a quorum: all nodes asked at once; one node's answer; what the answers add up to |
-// | group, member | of a `MultiLock`: several locks taken as one; one of them |
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -4,8 +4,8 @@
 //! [woken](Wait::woken), and the time. Its output is the [next](Wait::next) [`Step`] of the call.
 //!
 //! ask -> busy -> listen -> (confirmed) -> ask -> sleep until news, the holder's TTL, the caller's deadline or the poll cap -> ask -> ...
-//! News are a hint to ask, never a proof. The bid keeps news that come between an ask and its answer, and passes them on after the answer:
-//! the answer may be older than the news, and the answer's rank is the newer one.
+//! News are a hint to ask, never a proof. To ask without a hint is to poll. The bid keeps news that come between an ask and its
+//! answer, and passes them on after the answer: the answer may be older than the news, and the answer's rank is the newer one.
 //!
 //! `bid.rs` runs it. So do tests/interleavings, on a scheduler that tries orders of threads, and tests/model.
 

@@ -1,4 +1,5 @@
 //! The master of a group, wherever it is: found and followed by what sentinels say (docs/protocol.md, 9).
+//! A group is a master, its replicas and its sentinels.
 //!
 //! | file | has |
 //! | --- | --- |

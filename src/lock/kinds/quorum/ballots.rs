@@ -1,5 +1,5 @@
-//! What one node is asked, and what its answer says of where a tenure's key is. The node's own thread books each
-//! answer, even if nobody waits for it any more.
+//! What one node is asked, and what its answer, the ballot, says of where a tenure's key is. The node's own thread books each
+//! ballot, even if nobody waits for it any more.
 
 use super::node::At;
 use crate::base::error::Applied;
