@@ -8,7 +8,7 @@
 //! | `forward.rs` | the verbs of what asks another: a kind its engine, a pointer what it points to |
 //! | `patience.rs` | [`Terms`], and how long a call goes on asking |
 //! | `acquire.rs` | how a thread acquires a lock: in the line of its process, then with a bid for a tenure |
-//! | `waiting.rs` and `waiting/` | how a call waits for what is taken, whatever that is: one wait as a machine, the loop around it, the line of this process, the queue of processes |
+//! | `waiting.rs` and `waiting/` | how a call waits for what is taken, whatever that is |
 //! | `engine.rs` | the accounting of acquire and re-entry |
 //! | `ending.rs` | how a hold is given up, and how its tenure ends: a table |
 //! | `keeping.rs` | what background threads do to what is held |
@@ -33,9 +33,9 @@
 //! * A `Kind`: what it is to the parts that all kinds share.
 //! * Its commands as a `Primitive`. A kind whose locks are keys as those of [`keys`] hands on to `Keys` what it does not do by itself.
 //!   Its acquire goes by `Keys::acquire` with a script of its own, and `Keys::took` reads what that says. If it names a key beside the
-//!   lock, no node of a cluster may have both (`Failure::is_apart`): then it acquires in parts, as `fenced.rs` does. It hands on `sweep_all` too, or a shutdown
-//!   frees one lock a round trip; but not `group`, if its acquire does anything that the script of groups does not do. What an acquire
-//!   brings back besides the time of sending is noted at the tenure, in a field of its own there, as a quorum notes its nodes.
+//!   lock, no node of a cluster may have both (`Failure::is_apart`): then it acquires in parts, as `fenced.rs` does. Its `sweep_all` frees
+//!   many locks by one command, or a shutdown frees one lock a round trip. Its `group` is `None` if its acquire does anything that the script
+//!   of groups does not do. What an acquire brings back besides the time of sending is noted at the tenure (`lease/tenure/notes.rs`).
 //! * Its scripts, declared there (`scripts!`), in a folder of its name beside it. Tests find them. An acquire is one Lua file: its
 //!   `ARGV[1]` to `[3]` are deadline, lease and owner. It answers an integer if it grants nothing, else nil or text. What goes around a
 //!   script is declared with it: `queued: IN_TURN` around an acquire that may wait among processes, `strict: QUARANTINE` around what

@@ -5,7 +5,7 @@
 //! | `wait.rs` | one wait as a machine: what happened goes in, what to do next comes out |
 //! | `bid.rs` | the loop that does what the machine says |
 //! | `line.rs` | the threads of this process, one behind the other: the first of them contends for all |
-//! | `queue.rs` | the processes, one behind the other, at the server |
+//! | `queue.rs` and `queue/` | the processes, one behind the other, at the server; how a client is told of its turn |
 //! | `company.rs` | which locks others want, as far as this client has seen |
 //! | `policy.rs` | how often, how long, how many |
 
