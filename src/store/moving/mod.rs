@@ -17,7 +17,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use watch::{FIRST_PAUSE, LONGEST_PAUSE, URGE_EVERY, Watch};
+pub(super) use watch::{FIRST_PAUSE, LONGEST_PAUSE, Watch};
 
 /// What knows where the master is: what differs between deployments.
 pub(super) trait Guide: Send + Sync + Sized + 'static {
@@ -48,11 +48,12 @@ pub(super) trait Guide: Send + Sync + Sized + 'static {
     /// How a master is reached.
     fn target(&self, master: &Master<Self>) -> Target;
 
-    /// Asks one server until the watch is closed, and notes its answers. `pause` is how long that server will be left alone
-    /// after a failure; an answer makes it short again.
+    /// Asks one server until the watch is closed, and hands each answer to [`Watch::note`]. Between two answers it sleeps on the
+    /// bell, for [`Watch::patience`]. `pause` is how long the watch will leave that server alone after a failure; an answer sets it to
+    /// [`FIRST_PAUSE`].
     ///
     /// # Errors
-    /// What went wrong with it.
+    /// What went wrong with it. The watch notes that, sleeps, and calls this again.
     fn session(watch: &Arc<Watch<Self>>, asked: &Self::Asked, bell: &Bell, pause: &mut Duration)
     -> Result<(), Failure>;
 
@@ -116,7 +117,8 @@ pub(super) enum Course<M> {
     Stay,
     /// This server is the master, if it says so itself.
     Follow(M),
-    /// No server is the master, not even the last one, for this reason.
+    /// No server is the master, not even the last one, for this reason. It may follow again and again, and also without a master:
+    /// then the watch forgets that another server could not be followed.
     Leave(String),
     /// Some answers are too old to tell.
     AskAll,

@@ -20,7 +20,7 @@ pub(in crate::store) const FIRST_PAUSE: Duration = Duration::from_millis(25);
 pub(in crate::store) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Failing calls have all servers asked, at most this often, however many calls fail.
-pub(in crate::store) const URGE_EVERY: Duration = Duration::from_millis(100);
+const URGE_EVERY: Duration = Duration::from_millis(100);
 
 /// A node for as long as it is the master.
 struct Generation<M> {
@@ -98,7 +98,9 @@ impl<G: Guide> Watch<G> {
         let began = self.clock.now();
         self.find(began, until).inspect_err(|failure| {
             // A call that had less time than an answer may take learned nothing of the server.
-            if self.state.lock().has_failed_since(began) || until.since(began) >= self.common.config.response_timeout {
+            if self.state.lock().failure_since(began).is_some()
+                || until.since(began) >= self.common.config.response_timeout
+            {
                 self.outage.note(began, failure);
             }
         })
@@ -110,8 +112,11 @@ impl<G: Guide> Watch<G> {
         state.urge(began);
         while state.current.is_none() && !state.closed {
             let left = until.since(self.clock.now());
-            if state.has_failed_since(began) || self.changed.wait_for(&mut state, left).timed_out() {
-                return Err(state.failure());
+            if let Some(failure) = state.failure_since(began) {
+                return Err(failure);
+            }
+            if self.changed.wait_for(&mut state, left).timed_out() {
+                return Err(state.failure_since(began).unwrap_or_else(|| state.last_failure()));
             }
         }
         let closed = || Failure::Unreached(Broken::new("the client is closed"));
@@ -190,12 +195,16 @@ impl<G: Guide> State<G> {
         self.ring();
     }
 
-    /// Whether a call that began then need not wait for more answers.
-    fn has_failed_since(&self, began: Moment) -> bool {
-        self.unfit.as_ref().is_some_and(|(when, _)| *when >= began) || self.council.failure(began).is_some()
+    /// Why a call that began then need not wait for more answers. Answers up to [`URGE_EVERY`] older count, too: the servers that gave
+    /// them are not asked again so soon.
+    fn failure_since(&self, began: Moment) -> Option<Failure> {
+        let since = Moment(began.0.saturating_sub(URGE_EVERY.as_nanos() as u64));
+        let unfit = self.unfit.as_ref().filter(|(when, _)| *when >= since).map(|(_, failure)| failure.clone());
+        unfit.or_else(|| self.council.failure(since))
     }
 
-    fn failure(&self) -> Failure {
+    /// What to tell a call whose time is over.
+    fn last_failure(&self) -> Failure {
         let unfit = self.unfit.as_ref().map(|(_, failure)| failure.clone());
         unfit.unwrap_or_else(|| self.council.last_failure())
     }

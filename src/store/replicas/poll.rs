@@ -6,7 +6,7 @@
 
 use crate::base::error::Cause;
 use crate::base::time::Moment;
-use crate::store::moving::{Council, Course, FIRST_PAUSE, LONGEST_PAUSE, Seen, URGE_EVERY};
+use crate::store::moving::{Council, Course, FIRST_PAUSE, LONGEST_PAUSE, Seen};
 use crate::store::node::{Broken, Failure};
 use std::fmt;
 use std::time::Duration;
@@ -192,12 +192,9 @@ impl Council for Poll {
         current != Some(next)
     }
 
-    /// Once all have answered otherwise. What was said just before the call counts: they are not asked again so soon.
+    /// Once all have answered otherwise.
     fn failure(&self, since: Moment) -> Option<Failure> {
-        let is_none = |candidate: &Candidate| {
-            !candidate.says(Role::Master)
-                && candidate.said.as_ref().is_some_and(|(said, _)| said.plus(URGE_EVERY) >= since)
-        };
+        let is_none = |candidate: &Candidate| !candidate.says(Role::Master) && candidate.has_said_since(since);
         (self.is_split || self.candidates.iter().all(is_none)).then(|| self.last_failure())
     }
 

@@ -36,7 +36,7 @@ struct Sentinel {
     said: Option<(Moment, Result<Word, Failure>)>,
 }
 
-pub(super) struct Council {
+pub(super) struct Sentinels {
     sentinels: Vec<Sentinel>,
     /// The highest that was ever named, since epochs began anew.
     best: Option<Named>,
@@ -51,7 +51,7 @@ pub(super) struct Council {
     first_heard: Option<Moment>,
 }
 
-impl Council {
+impl Sentinels {
     pub(super) fn new(given: &[HostPort]) -> Self {
         let sentinel = |address: &HostPort| Sentinel { address: address.clone(), given: true, said: None };
         let sentinels = given.iter().map(sentinel).collect();
@@ -190,7 +190,7 @@ impl Council {
     }
 }
 
-impl moving::Council for Council {
+impl moving::Council for Sentinels {
     type Master = Named;
 
     fn course(&mut self, seen: Seen<'_, Named>) -> Course<Named> {

@@ -1,6 +1,6 @@
 //! How a sentinel is asked where the master is, by a thread of its own.
 
-use super::council::Council;
+use super::council::Sentinels;
 use super::link::{Link, Named, Word};
 use super::url::Group;
 use crate::base::say::say;
@@ -33,7 +33,7 @@ impl Group {
 }
 
 impl Guide for Group {
-    type Council = Council;
+    type Council = Sentinels;
     type Asked = Asked;
     type Word = Word;
 
@@ -73,7 +73,7 @@ impl Guide for Group {
         Ok(())
     }
 
-    fn note(&self, council: &mut Council, asked: &Asked, said: Result<Word, Failure>, common: &Common) -> Vec<Asked> {
+    fn note(&self, council: &mut Sentinels, asked: &Asked, said: Result<Word, Failure>, common: &Common) -> Vec<Asked> {
         let address = &asked.address;
         if let Err(failure) = &said {
             say!(debug, "sentinel {address} does not tell where the master is: {failure:?}");
@@ -82,7 +82,7 @@ impl Guide for Group {
         new.iter().map(|address| self.sentinel(address, common)).collect()
     }
 
-    fn dismiss(council: &mut Council, asked: &Asked) -> bool {
+    fn dismiss(council: &mut Sentinels, asked: &Asked) -> bool {
         council.dismiss(&asked.address)
     }
 }

@@ -16,11 +16,11 @@ mod url;
 use super::moving::Moving;
 use super::{Common, Store};
 use crate::base::error;
-use council::Council;
+use council::Sentinels;
 use std::sync::Arc;
 
 pub(super) fn open(url: &str, common: &Common) -> error::Result<Arc<dyn Store>> {
     let group = url::parse(url)?;
-    let council = Council::new(&group.sentinels);
+    let council = Sentinels::new(&group.sentinels);
     Ok(Arc::new(Moving::new(group, council, common)))
 }

@@ -94,6 +94,19 @@ fn nobody_who_answers_is_said_with_the_number_of_those_who_were_asked() {
     assert!(error.is_retryable() && error.to_string().contains("none of 3 sentinels names the master"), "{error}");
 }
 
+/// A node that could not be followed in an earlier part of the outage is not what keeps callers from the master now.
+#[test]
+fn an_error_names_who_is_out_of_reach_now() {
+    let mut group = Group::start();
+    let locks = locks_of(group.builder().response_timeout(ms(200)));
+    let fails = |part: &str| locks.try_lock("n").is_err_and(|error| error.to_string().contains(part));
+    group.nodes.iter_mut().for_each(|node| node.kill());
+    let master = group.nodes[0].address();
+    eventually(LONG, "the node is named", || fails(&master));
+    group.sentinels.iter_mut().for_each(|sentinel| sentinel.kill());
+    eventually(LONG, "the sentinels are named", || fails("none of 3 sentinels names the master"));
+}
+
 #[test]
 fn sentinels_have_users_and_passwords_of_their_own() {
     let group = Group::start();

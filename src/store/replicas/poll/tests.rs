@@ -102,7 +102,7 @@ fn that_there_is_none_is_said_when_all_have_answered_and_with_each_reason() {
     let told = poll.failure(NOW).expect("all have answered").into_error("n").to_string();
     let words = "none of 3 nodes says that it is the master: a is a replica; b is a replica; x: no answer";
     assert!(told.contains(words), "{told}");
-    assert!(poll.failure(NOW.plus(2 * URGE_EVERY)).is_none(), "they are asked again");
+    assert!(poll.failure(NOW.plus(Duration::from_millis(1))).is_none(), "they are asked again");
 }
 
 #[test]

@@ -27,8 +27,8 @@ fn named(epoch: u64, master: &str) -> Named {
     Named { epoch, master: address(master) }
 }
 
-fn council() -> Council {
-    Council::new(&["s1", "s2", "s3"].map(address))
+fn council() -> Sentinels {
+    Sentinels::new(&["s1", "s2", "s3"].map(address))
 }
 
 const NOW: Moment = Moment(1_000_000_000);
@@ -118,7 +118,7 @@ fn a_new_client_believes_a_majority_too_when_the_one_of_the_highest_epoch_says_t
 #[test]
 fn epochs_of_a_master_that_is_monitored_anew_count_from_there_for_a_majority() {
     let mut council = council();
-    let all = |council: &mut Council, said: [(u64, &str); 3]| {
+    let all = |council: &mut Sentinels, said: [(u64, &str); 3]| {
         ["s1", "s2", "s3"].iter().zip(said).for_each(|(sentinel, (epoch, master))| {
             council.note(&address(sentinel), word(epoch, master, &[]), NOW);
         });
@@ -185,7 +185,7 @@ fn sentinels_that_others_name_are_asked_until_nobody_does_and_they_are_silent() 
 #[test]
 fn a_failure_is_said_when_all_have_failed_and_the_one_that_says_most() {
     let (mut council, later) = (council(), Moment(NOW.0 + 1));
-    let text = |council: &Council| council.failure(NOW).map(|failure| failure.into_error("n").to_string());
+    let text = |council: &Sentinels| council.failure(NOW).map(|failure| failure.into_error("n").to_string());
     council.note(&address("s1"), silent(), NOW);
     council.note(&address("s2"), silent(), NOW);
     assert_eq!(text(&council), None);

@@ -26,7 +26,7 @@ struct World {
     known: [(u64, usize); SENTINELS],
     /// By which epoch each node became the master that it says to be.
     masters: [Option<u64>; NODES],
-    council: Council,
+    council: Sentinels,
     current: Option<Named>,
     /// What a sentinel said that the client has not heard yet.
     words: [Option<Word>; SENTINELS],
@@ -53,7 +53,7 @@ impl World {
             now: Moment(0),
             known: [(1, 0); SENTINELS],
             masters: [Some(1), None, None, None],
-            council: Council::new(&addresses),
+            council: Sentinels::new(&addresses),
             current: None,
             words: [const { None }; SENTINELS],
             look: None,
