@@ -135,7 +135,7 @@ impl Key {
     /// The channel of unlock messages, in parts: a sender that writes them one after the other need not join them.
     pub(crate) fn channel_parts(&self) -> [&str; 3] {
         if self.side != Side::Whole {
-            return self.beside("redisson_rwlock:{");
+            return self.as_redisson("redisson_rwlock:{");
         }
         let (before, after) = self.naming.around(self.has_brace);
         [before, &self.full, after]
@@ -158,7 +158,7 @@ impl Key {
 
     /// The counter of a fenced lock's tokens: Redisson's name, with any [`Naming`].
     pub(crate) fn token_parts(&self) -> [&str; 3] {
-        self.beside("redisson_lock_token:{")
+        self.as_redisson("redisson_lock_token:{")
     }
 
     /// The end of an owner's field, after the owner id.
@@ -202,24 +202,24 @@ impl Key {
 
     /// The start of the ears' names in a cluster of shards, where each lock has its own ears in its slot.
     pub(crate) fn ears_parts(&self) -> [&str; 3] {
-        self.beside("redlatch_ear:{")
+        self.as_redisson("redlatch_ear:{")
     }
 
     /// A tag at the end of a name: it says the lock, and its slot.
     pub(crate) fn tag_parts(&self) -> [&str; 3] {
-        self.beside("{")
+        self.as_redisson("{")
     }
 
-    /// A name of ours alone: in the lock's slot wherever the brace rule puts it there, and of this lock alone. `}` follows a name without a
+    /// How each new key of this library is named, of ours alone: in the lock's slot wherever the brace rule puts it there, and of this lock alone. `}` follows a name without a
     /// brace, and `:` one with a brace, so no two names are equal. `x` and `{x}` are two locks: a reader of one must not wait for a writer
     /// of the other.
     fn ours(&self, before: &'static str) -> [&str; 3] {
-        let [before, name, after] = self.beside(before);
+        let [before, name, after] = self.as_redisson(before);
         [before, name, if self.has_brace { ":" } else { after }]
     }
 
     /// A name by Redisson's brace rule: it shares the lock's slot. As in Redisson, `x` and `{x}` share such names.
-    fn beside(&self, before: &'static str) -> [&str; 3] {
+    fn as_redisson(&self, before: &'static str) -> [&str; 3] {
         match self.has_brace {
             true => [before.trim_end_matches('{'), &self.full, ""],
             false => [before, &self.full, "}"],

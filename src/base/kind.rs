@@ -28,7 +28,7 @@ pub(crate) struct Kind {
     pub(crate) touches: &'static [Touched],
 }
 
-/// A key that the scripts of a kind touch, and how: each command, with arguments that change nothing.
+/// A key that the scripts and commands of a kind touch, and how: each command, with arguments that change nothing.
 #[derive(Debug)]
 pub(crate) struct Touched {
     pub(crate) key: fn(&Key) -> String,

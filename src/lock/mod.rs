@@ -32,15 +32,20 @@
 //!
 //! * A `Kind`: what it is to the parts that all kinds share.
 //! * Its commands as a `Primitive`. A kind whose locks are keys as those of [`keys`] hands on to `Keys` what it does not do by itself.
-//!   Its acquire goes by `Keys::acquire` with a script of its own, and `Keys::took` reads what that says. If it names a key beside the
-//!   lock, no node of a cluster may have both (`Failure::is_apart`): then it acquires in parts, as `fenced.rs` does. Its `sweep_all` frees
-//!   many locks by one command, or a shutdown frees one lock a round trip. Its `group` is `None` if its acquire does anything that the script
-//!   of groups does not do. What an acquire brings back besides the time of sending is noted at the tenure (`lease/tenure/notes.rs`).
+//!   Its acquire goes by `Keys::acquire` with a script of its own, and `Keys::took` reads what that says. Its `sweep_all` frees many locks
+//!   by one command, or a shutdown frees one lock a round trip: it may be that of `Keys` only if its release does what the script of
+//!   groups does. Its `group` is `None` if its acquire does anything that the script of groups does not do. What an acquire
+//!   brings back besides the time of sending is noted at the tenure (`lease/tenure/notes.rs`).
 //! * Its scripts, declared there (`scripts!`), in a folder of its name beside it. Tests find them. An acquire is one Lua file: its
 //!   `ARGV[1]` to `[3]` are deadline, lease and owner. It answers an integer if it grants nothing, else nil or text. What goes around a
 //!   script is declared with it: `queued: IN_TURN` around an acquire that may wait among processes, `strict: QUARANTINE` around what
-//!   grants, `strict: SERVING` around what prolongs. An argument that names a key which is not in KEYS is an `Arg::Beside`: the
-//!   script does without it where that is empty.
+//!   grants, `strict: SERVING` around what prolongs.
+//! * A key beside the lock, named by `Key::ours`. If the kind promises something by it, it goes into KEYS. While its slot is half moved, no
+//!   node of a cluster may have both keys (`Failure::is_apart`), and then the kind acts in parts, as `fenced.rs` and `reads.rs` do: what
+//!   an acquire makes by itself comes first if it means nothing without the lock, and what a release takes away besides the lock goes
+//!   while the lock is still held, by a script with a deadline. If the key is only advice, its name is an `Arg::Beside`: the script does
+//!   without it where that is empty. A script touches such a key inside `pcall`, or before its first write: at a half moved slot the server
+//!   raises an error in the middle of the script, and the command is sent again.
 //! * The public type, which asks its client for the engine of its kind (`Client::of_kind`) and has it answer the verbs by
 //!   one line (`answered_by!`). A kind that adds to the answers writes its verbs out, as `local.rs` does.
 //!
@@ -48,7 +53,7 @@
 //! nobody takes anything away) has a `Bid` of its own and no `Line`.
 //!
 //! What its scripts do to keys besides what those of each lock do goes into its `Kind` (`touches`): a handshake asks whether the user
-//! may. Where else a kind is named is found by `tests/it/tidy/kinds.rs`, which says in one line each what is missing. What those lines do
+//! may. Where else a kind is named is found by `tests/it/tidy/named.rs`, which says in one line each what is missing. What those lines do
 //! not see: its rules in `docs/protocol.md`, its rows in `tests/faults/rows.txt` and `tests/permissions/rows.rs`, its place in `tests/torture` or
 //! `tests/model` with mutants, and, if it leaves a key on a server by design, a word in `tests/harness/server.rs`.
 //!

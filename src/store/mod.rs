@@ -1,11 +1,13 @@
 //! Where locks are kept: the servers behind one URL, whatever they are to each other.
 //!
-//! Kinds of locks talk to a [`Store`] and know nothing below it. A new deployment is a file here that implements the
-//! trait, and a line in [`SCHEMES`]. What it builds on are *nodes* ([`Backend`](crate::store::node::Backend), the pools of one
-//! server) and their subscribers ([`PubSub`](crate::store::subscriber::PubSub)); [`fixed::Fixed`] has one of each. Where the master
-//! moves, a store has a node for each *generation*, the time between two moves. When the next one begins, it retires the node, which
-//! closes every connection to it, and leads its subscriber to the new one: [`moving`] does that for [`sentinel`] and [`replicas`],
-//! which say who is to be followed.
+//! Kinds of locks talk to a [`Store`] and know nothing below it. A new deployment is a file here, and a line in [`SCHEMES`]. It implements
+//! the trait; if its master moves, [`moving`] does that for it. What it builds on are *nodes*
+//! ([`Backend`](crate::store::node::Backend), the pools of one server) and their subscribers
+//! ([`PubSub`](crate::store::subscriber::PubSub)); [`fixed::Fixed`] has one of each.
+//!
+//! Where the master moves, a store has a node for each *generation*, the time between two moves. When the next one begins, it retires the
+//! node, which closes every connection to it, and leads its subscriber to the new one. [`moving`] does that for [`sentinel`] and
+//! [`replicas`], which say which server is to be followed.
 
 mod cluster;
 mod fixed;
@@ -163,7 +165,7 @@ use Scheme::{Opens, Refused, Sealed, Server};
 const A_SOCKET: &str = "is that of a socket: write unix:// before its path";
 const NOT_REDIS: &str = "is not that of a Redis server: write redis:// before the host";
 
-/// The deployments, by the schemes of their URLs.
+/// The deployments, by the schemes of their URLs. Those that are refused come last.
 const SCHEMES: &[(&str, Scheme)] = &[
     ("redis", Server),
     ("valkey", Server),

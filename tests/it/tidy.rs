@@ -1,7 +1,7 @@
 //! The shape of the source: layers, file lengths, function lengths, nothing left undone.
 
-mod kinds;
 mod layers;
+mod named;
 
 use crate::lua;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Where a kind of lock is named besides its own file: each place that lacks it says so in one line.
+//! Where kinds, names of keys and deployments are named besides their own files: each place that lacks one says so in one line.
 
 use super::{files, root};
 
@@ -49,4 +49,37 @@ fn each_kind_is_named_wherever_kinds_are() {
     let away = away.flat_map(|kind| WITH_A_SERVER.iter().map(move |place| (kind, place)));
     let lacking: Vec<_> = here.chain(away).filter_map(|(kind, place)| lacks(kind, place)).collect();
     assert!(lacking.is_empty(), "\n{}", lacking.join("\n"));
+}
+
+/// The text of a file between a mark and the first `];` behind it.
+fn list(path: &str, mark: &str) -> String {
+    let text = std::fs::read_to_string(root().join(path)).unwrap();
+    let (_, behind) = text.split_once(mark).unwrap_or_else(|| panic!("{path} has no {mark}"));
+    behind.split("];").next().unwrap().to_owned()
+}
+
+/// Nobody names a lock so, and a user sees which names these are.
+#[test]
+fn each_name_that_is_taken_is_in_the_docs() {
+    let names = list("src/base/key.rs", "const BESIDE");
+    let names: Vec<_> = names.split('"').skip(1).step_by(2).collect();
+    assert!(names.len() >= 5, "{names:?}");
+    for page in ["docs/calls.md", "docs/protocol.md"] {
+        let text = std::fs::read_to_string(root().join(page)).unwrap();
+        let missing = names.iter().find(|name| !text.contains(**name));
+        assert_eq!(missing, None, "{page} does not say that such names are taken");
+    }
+}
+
+#[test]
+fn each_deployment_is_in_the_docs() {
+    let schemes = list("src/store/mod.rs", "const SCHEMES");
+    let schemes: Vec<_> = schemes.lines().filter(|line| line.contains(", Opens(")).collect();
+    let schemes: Vec<_> = schemes.iter().map(|line| line.split('"').nth(1).unwrap()).collect();
+    assert!(schemes.len() >= 6, "{schemes:?}");
+    let text = std::fs::read_to_string(root().join("docs/deployments.md")).unwrap();
+    // The page says once that other spellings are the same.
+    let usual = |scheme: &str| scheme.replace("valkey", "redis").replace('-', "+");
+    let missing = schemes.iter().find(|scheme| !text.contains(&usual(scheme)));
+    assert_eq!(missing, None, "docs/deployments.md does not have this scheme");
 }
