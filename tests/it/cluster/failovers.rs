@@ -226,3 +226,33 @@ fn a_dead_or_frozen_node_of_the_url_costs_a_new_client_little() {
     }
     cluster.nodes[5].thaw();
 }
+
+/// The silent node is a master for as long as nobody replaces it. The subscriber goes to another node all the same.
+#[test]
+fn a_waiter_whose_node_is_silent_hears_of_unlocks_at_another() {
+    let cluster = Cluster::of(Shape::STEADY);
+    let (holder, other) = (patient(&cluster, ShardedPubsub::Off), patient(&cluster, ShardedPubsub::Off));
+    let names: Vec<_> = (0..3).map(|node| cluster.name_at(node, 0)).collect();
+    names.iter().for_each(|name| holder.lock(name).unwrap());
+    let listens =
+        |node: usize, name: &str| cluster.nodes[node].subscribers(&format!("redisson_lock__channel:{{{name}}}")) == 1;
+    std::thread::scope(|scope| {
+        let waits = |name| other.try_lock_for(name, 3 * LONG).map(|has| has && other.unlock(name).is_ok());
+        let waiters: Vec<_> = names.iter().map(|name| scope.spawn(move || waits(name))).collect();
+        let all_listen = |node: usize| names.iter().all(|name| listens(node, name));
+        eventually(LONG, "all listen at one node", || (0..3).any(all_listen));
+        let silent = (0..3).find(|node| all_listen(*node)).unwrap();
+        cluster.nodes[silent].freeze();
+        let next = || (0..3).any(|node| node != silent && all_listen(node));
+        eventually(LONG, "all listen at another node", next);
+        let well = (0..3).filter(|node| *node != silent);
+        well.for_each(|node| holder.unlock(&names[node]).unwrap());
+        for (node, waiter) in waiters.into_iter().enumerate() {
+            if node == silent {
+                cluster.nodes[node].thaw();
+                holder.unlock(&names[node]).unwrap();
+            }
+            assert!(finish(waiter).unwrap(), "nobody told it");
+        }
+    });
+}
