@@ -466,7 +466,9 @@ impl GroupPrimitive for Keys {
         let args: Vec<_> = args.collect();
         let request = Request::of(&RELEASE_GROUP, &keys, &args);
         let answers = self.attempt_all(Lane::Releases, request, 0, Limits::any_time(answer_by))?;
-        tenures.iter().zip(answers).map(|(tenure, answer)| self.released(tenure, 0, &answer?)).collect()
+        // Each before the first error is returned: waiters of a lock that was freed may have to be told by a command of its own.
+        let released = tenures.iter().zip(answers).map(|(tenure, answer)| self.released(tenure, 0, &answer?));
+        released.collect::<Vec<_>>().into_iter().collect()
     }
 }
 

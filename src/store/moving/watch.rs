@@ -96,9 +96,12 @@ impl<G: Guide> Watch<G> {
             return Ok(node);
         }
         let began = self.clock.now();
-        self.find(began, until).inspect_err(|failure| {
+        let mut state = self.state.lock();
+        self.start(&mut state).map_err(|error| Failure::Unreached(Broken::new(format!("no thread: {error}"))))?;
+        let asked = state.urge(began);
+        self.find(state, asked, until).inspect_err(|failure| {
             // A call that had less time than an answer may take learned nothing of the server.
-            if self.state.lock().failure_since(began).is_some()
+            if self.state.lock().failure_since(asked).is_some()
                 || until.since(began) >= self.common.config.response_timeout
             {
                 self.outage.note(began, failure);
@@ -106,17 +109,15 @@ impl<G: Guide> Watch<G> {
         })
     }
 
-    fn find(self: &Arc<Self>, began: Moment, until: Moment) -> Result<Arc<Backend>, Failure> {
-        let mut state = self.state.lock();
-        self.start(&mut state).map_err(|error| Failure::Unreached(Broken::new(format!("no thread: {error}"))))?;
-        state.urge(began);
+    /// Waits until there is a master, or until each server has failed since `asked`.
+    fn find(&self, mut state: MutexGuard<'_, State<G>>, asked: Moment, until: Moment) -> Result<Arc<Backend>, Failure> {
         while state.current.is_none() && !state.closed {
             let left = until.since(self.clock.now());
-            if let Some(failure) = state.failure_since(began) {
+            if let Some(failure) = state.failure_since(asked) {
                 return Err(failure);
             }
             if self.changed.wait_for(&mut state, left).timed_out() {
-                return Err(state.failure_since(began).unwrap_or_else(|| state.last_failure()));
+                return Err(state.failure_since(asked).unwrap_or_else(|| state.last_failure()));
             }
         }
         let closed = || Failure::Unreached(Broken::new("the client is closed"));
@@ -183,9 +184,14 @@ impl<G: Guide> State<G> {
         self.bells.iter().for_each(|bell| bell.ring());
     }
 
-    fn urge(&mut self, now: Moment) {
-        if self.urged.is_none_or(|urged| now.since(urged) >= URGE_EVERY) {
-            self.ask_all(now);
+    /// Has all servers asked, unless that was done within [`URGE_EVERY`]. Returns when it was done.
+    fn urge(&mut self, now: Moment) -> Moment {
+        match self.urged.filter(|urged| now.since(*urged) < URGE_EVERY) {
+            Some(urged) => urged,
+            None => {
+                self.ask_all(now);
+                now
+            }
         }
     }
 
@@ -195,10 +201,8 @@ impl<G: Guide> State<G> {
         self.ring();
     }
 
-    /// Why a call that began then need not wait for more answers. Answers up to [`URGE_EVERY`] older count, too: the servers that gave
-    /// them are not asked again so soon.
-    fn failure_since(&self, began: Moment) -> Option<Failure> {
-        let since = Moment(began.0.saturating_sub(URGE_EVERY.as_nanos() as u64));
+    /// Why a call need not wait for more answers, if all servers were asked at `since`.
+    fn failure_since(&self, since: Moment) -> Option<Failure> {
         let unfit = self.unfit.as_ref().filter(|(when, _)| *when >= since).map(|(_, failure)| failure.clone());
         unfit.or_else(|| self.council.failure(since))
     }

@@ -102,14 +102,16 @@ impl Sides {
         answers: impl IntoIterator<Item = Result<Answer, Failure>>,
         alone: impl Fn(&Arc<Tenure>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        tenures.iter().zip(answers).try_for_each(|(tenure, answer)| match answer {
+        let swept = tenures.iter().zip(answers).map(|(tenure, answer)| match answer {
             Err(failure) if failure.is_apart() => alone(tenure),
             answer => {
                 let answer = answer?;
                 self.keys.freed(tenure.key(), &answer, answer.reply.number()?);
                 Ok(())
             }
-        })
+        });
+        // To the end: those that a lock was freed for may have to be told by a command of its own.
+        swept.fold(Ok(()), Result::and)
     }
 
     pub(super) fn force_unlock(&self, side: Side, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
