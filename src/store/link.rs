@@ -1,4 +1,4 @@
-//! A connection to a server that is asked where masters are.
+//! A connection on which a server is asked where masters are.
 
 use crate::base::time::{Clock, Moment};
 use crate::store::node::{Bell, Server, Stream};
@@ -17,7 +17,7 @@ impl Link {
         Ok(Self { stream, response_timeout: server.response_timeout() })
     }
 
-    /// Sends commands and reads so many answers, in one response time-out.
+    /// Sends commands and reads this number of answers, all in one response time-out.
     pub(super) fn exchange(&mut self, packed: &[u8], answers: usize) -> Result<Vec<Value>, RedisError> {
         let now = Clock::Boot.now();
         self.stream.ends_by(now.plus(self.response_timeout), now);
@@ -25,7 +25,7 @@ impl Link {
         (0..answers).map(|_| self.stream.answer()).collect()
     }
 
-    /// Waits until it tells something, the bell rings, or it is time.
+    /// Waits until the server sends a message, the bell rings, or the time is up.
     pub(super) fn wait(&mut self, bell: &Bell, until: Moment) -> Result<(), RedisError> {
         self.stream.ends_by(until, Clock::Boot.now());
         loop {

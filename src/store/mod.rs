@@ -1,13 +1,13 @@
-//! Where locks are kept: the servers behind one URL, whatever they are to each other.
+//! Where locks are kept: the servers behind one URL.
 //!
 //! Kinds of locks talk to a [`Store`] and know nothing below it. A new deployment is a file here, and a line in [`SCHEMES`]. It implements
-//! the trait; if its master moves, [`moving`] does that for it. What it builds on are *nodes*
+//! the trait; if its master moves, [`moving`] does that for it. It is built of *nodes*
 //! ([`Backend`](crate::store::node::Backend), the pools of one server) and their subscribers
 //! ([`PubSub`](crate::store::subscriber::PubSub)); [`fixed::Fixed`] has one of each.
 //!
-//! Where the master moves, a store has a node for each *generation*, the time between two moves. When the next one begins, it retires the
-//! node, which closes every connection to it, and leads its subscriber to the new one. [`moving`] does that for [`sentinel`] and
-//! [`replicas`], which say which server is to be followed.
+//! If the master moves, a store has one node for each *generation*, the time between two moves. At a move the store retires the old node,
+//! which closes every connection to it, and leads its subscriber to the new one. [`moving`] does that for [`sentinel`] and
+//! [`replicas`], which tell it the server to follow.
 
 mod cluster;
 mod fixed;
@@ -32,58 +32,58 @@ use crate::store::node::{Answer, Failure, Lane, Limits, Request, Worker, wrong_s
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is known of a store without asking it: where it is, and since when it has been out of reach.
+/// What is known of a store without asking a server: its address, and since when it has been out of reach.
 pub(crate) trait Health: Send + Sync {
-    /// Where it is, as the log names it.
+    /// The store's address, as the log names it.
     fn address(&self) -> String;
 
-    /// Where a lock is, as far as that is known, as the log names it.
+    /// The address of the server that has a lock, as the log names it, as far as it is known.
     fn address_of(&self, _resource: &str) -> String {
         self.address()
     }
 
-    /// Whether other servers may take the place of those that it has.
+    /// Whether other servers may take the place of the present ones.
     fn moves(&self) -> bool {
         false
     }
 
-    /// How long it has been out of reach, as far as anyone tried.
+    /// How long the store has been out of reach, as far as any thread tried.
     fn outage(&self) -> Option<Duration>;
 
-    /// When calls for a lock without a deadline of their own give up: as long as what has this lock is out of reach.
+    /// When calls for a lock give up that have no deadline of their own: one budget after the outage of the lock's server began.
     fn outage_ends(&self, resource: &str, now: Moment) -> Moment;
 
-    /// What the last attempt there that failed met, whoever made it.
+    /// The failure of the last attempt that failed at the server that has a lock, whichever thread made it.
     fn last_failure(&self, resource: &str) -> Option<Failure>;
 
-    /// Which keys are at one server each, those of servers that do not answer last.
+    /// The indexes of these keys, one list for each server. Servers that do not answer come last.
     fn apart(&self, keys: &[&str]) -> Vec<Vec<usize>> {
         vec![(0..keys.len()).collect()]
     }
 
-    /// Which of its servers has a lock, as far as that is known: what one does not answer says nothing of the others.
+    /// The number of the server that has a lock, as far as it is known. The silence of one server says nothing of the others.
     fn server_of(&self, _: &str) -> usize {
         0
     }
 }
 
-/// For each key of a script for several what was said of it, and when it was asked.
+/// For each key of a script for several keys: the answer, and when the question was sent.
 pub(crate) type Answers = Vec<Result<Answer, Failure>>;
 
 /// The servers behind one URL.
 ///
-/// It makes single attempts and repeats none: that is for those who know what a second one would do.
+/// It makes single attempts and repeats none: only its callers know what a second one would do.
 pub(crate) trait Store: Health {
-    /// By what it is known, whoever is its client: two stores that have one of these in common are the same servers.
+    /// Names that do not depend on the client: two stores that have one of them in common are the same servers.
     fn identity(&self) -> Vec<String>;
 
     /// Makes one attempt at the server that has its keys.
     fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits<'_>) -> Result<Answer, Failure>;
 
-    /// The same for a script that does to each of its keys what it would do to it alone, and so may go to several servers
-    /// by several commands. Its first `shared` arguments are for all keys; of the others each key has as many.
+    /// The same for a script that treats each of its keys as if it were the only one. So it may go to several servers by
+    /// several commands. Its first `shared` arguments are for all keys; the others are shared out equally among the keys.
     ///
-    /// `Err`: of no key is anything known.
+    /// `Err`: nothing is known of any key.
     fn attempt_all(
         &self,
         lane: Lane,
@@ -98,13 +98,13 @@ pub(crate) trait Store: Health {
     /// When the subscriber's thread cannot be started.
     fn listen(&self, channel: &str, ear: Arc<dyn Ear>) -> std::io::Result<Box<dyn Listening>>;
 
-    /// Whether this client itself is told what is published on a channel.
+    /// Whether this client's own subscription to a channel is confirmed.
     fn hears(&self, channel: &str) -> bool;
 
-    /// Whether a script of this lock is told how many listen for it. In a cluster without sharded pub/sub it is told of one node's.
+    /// Whether a script can count all listeners of this lock. In a cluster without sharded pub/sub it counts those at one node.
     fn counts_listeners(&self, key: &str) -> bool;
 
-    /// Whether scripts tell unlocks by sharded pub/sub: every channel has to be in the lock's slot.
+    /// Whether scripts publish by sharded pub/sub. If so, every channel has to be in the lock's slot.
     fn is_sharded(&self) -> bool {
         false
     }
@@ -114,26 +114,26 @@ pub(crate) trait Store: Health {
         Vec::new()
     }
 
-    /// One round trip that asks for nothing, answered by then: how long its answer took.
+    /// Makes one round trip that asks for nothing, by `until`. Returns how long its answer took.
     fn ping(&self, until: Moment) -> Result<Duration, Failure>;
 
     /// Makes a connection ready for later attempts, within the connect time-out.
     fn warm(&self, lane: Lane) -> Result<(), Failure>;
 
-    /// Ends the subscriber. Attempts can still be made: what a shutdown left is released by whoever has it.
+    /// Ends the subscriber. Attempts can still be made: the owner of a hold that a shutdown left releases it later.
     fn close(&self);
 }
 
-/// What the stores that a client opens have in common. A store whose servers change keeps it, to open the next.
+/// What all stores of a client have in common. A store whose servers change keeps it, to open the next server.
 #[derive(Clone)]
 pub(crate) struct Common {
     pub(crate) config: Config,
     pub(crate) counters: Arc<Counters>,
     pub(crate) worker: Worker,
-    /// Called when servers behind a store have changed, and may not know every lock that was held, or freed: has those of them
-    /// asked for at once whose keys are theirs, and freed again.
+    /// Called when servers of a store have changed: the new ones may not know every lock that was held or freed. The client then
+    /// asks for the holds on their keys at once, and frees again what was freed.
     pub(crate) moved: Moved,
-    /// Whether the client holds or waits for anything: then it has to hear of servers that change, though it asks for nothing.
+    /// Whether the client holds or waits for a lock. If so, it has to hear of servers that change even while it sends no command.
     pub(crate) in_use: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -144,7 +144,7 @@ impl Common {
     }
 }
 
-/// Told which keys are on other servers now.
+/// Called with a test that says which keys are on other servers now.
 pub(crate) type Moved = Arc<dyn Fn(&dyn Fn(&str) -> bool) + Send + Sync>;
 
 /// Makes the store of a URL. Nothing is connected yet.
@@ -155,9 +155,9 @@ enum Scheme {
     /// A server's address.
     Server,
     Opens(OpenStore),
-    /// The same with TLS as that of another scheme.
+    /// The same as another scheme, with TLS.
     Sealed(&'static str),
-    /// Other programs know it; what its user is told.
+    /// A scheme of other programs, and the error for it.
     Refused(&'static str),
 }
 use Scheme::{Opens, Refused, Sealed, Server};
@@ -218,7 +218,7 @@ pub(crate) fn is_cluster(url: &str) -> bool {
     matches!(scheme_of(url.trim()), Ok(Opens(open)) if std::ptr::fn_addr_eq(*open, cluster::open as OpenStore))
 }
 
-/// The store of a URL without TLS in it: that is in the configuration. Nothing is connected yet.
+/// The store of a URL. TLS is in the configuration and not in the URL. Nothing is connected yet.
 ///
 /// # Errors
 /// `Config` for a URL that is not understood.
@@ -227,7 +227,7 @@ pub(crate) fn open(url: &str, common: &Common) -> error::Result<Arc<dyn Store>> 
     match scheme_of(url)? {
         Server => fixed::open(url, common),
         Opens(open) => open(url, common),
-        // The caller takes the TLS out of the URL before.
+        // Callers take TLS out of the URL first, by `unsealed`.
         Sealed(_) => Err(wrong_scheme(url)),
         Refused(what) => Err(wrong_url(what)),
     }

@@ -1,7 +1,7 @@
 //! The subscriber: one thread and one connection for all waiters of a client.
 //!
-//! The thread alone writes and reads its connection: a TLS session cannot be shared, and no waiter is held up by a slow server.
-//! A bell makes the thread look at which channels are wanted. It never blocks on a listener: see [`Ear`].
+//! Only the thread writes and reads the connection: a TLS session cannot be shared, and a slow server must hold up no waiter.
+//! A bell makes the thread look which channels are wanted. The thread never blocks on a listener: see [`Ear`].
 
 use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
@@ -27,10 +27,10 @@ mod connection;
 use channel::ChannelState;
 use connection::{Connection, Told, is_elsewhere};
 
-/// A quiet connection is asked for a sign of life this often; a half-open one is noticed no other way.
+/// A quiet connection is pinged this often. Nothing else notices a half-open one.
 const PING_EVERY: Duration = Duration::from_secs(3);
 
-/// A channel that is refused is asked for again this often: its user may have been given permission.
+/// A refused channel is asked for again this often: the user may have got the permission meanwhile.
 const ASK_AGAIN: Duration = PING_EVERY;
 
 /// How long a channel stays subscribed without a waiter: the next one often comes soon.
@@ -40,11 +40,11 @@ const LINGER: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// An unlock's message is one digit. After a longer one than this the connection is dropped, and with it the memory that the message
-/// took. It has been read by then: its bound is the server's limit for the output of subscribers, 32 MB unless configured.
+/// An unlock's message is one digit. After a message of more bytes than this the connection is dropped, and with it the memory of the
+/// message, which has been read by then. The server's output limit for subscribers bounds it: 32 MB unless configured.
 const LONGEST_PAYLOAD: usize = 64 * 1024;
 
-/// The subscriber of a node, or of one after the other where the master moves. Its thread starts with the first waiter.
+/// The subscriber of a node, or of one node after the other if the master moves. Its thread starts with the first waiter.
 pub(crate) struct PubSub {
     shared: Arc<Shared>,
 }
@@ -52,32 +52,32 @@ pub(crate) struct PubSub {
 struct Shared {
     clock: Clock,
     dialect: Dialect,
-    /// Called whenever there is no connection where there was to be one.
+    /// Called if the connection breaks or cannot be made, and if the server says that a channel's slot is elsewhere.
     on_loss: Option<Box<dyn Fn() + Send + Sync>>,
-    /// Made with the thread.
+    /// Made when the thread is started.
     bell: OnceCell<Bell>,
     state: Mutex<State>,
-    /// The thread sleeps on it between two connections, and is woken by a waiter or the end.
+    /// The thread sleeps on it between two connections. A waiter, a move or the end wakes it.
     stirred: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// Where it is told what is published; `None`: not known yet.
+    /// The node to subscribe at; `None`: not known yet.
     node: Option<Arc<Backend>>,
     channels: HashMap<String, ChannelState>,
     numbers: u64,
     running: bool,
-    /// The thread was rung for and has not looked yet: once is enough for any number of waiters.
+    /// The bell was rung and the thread has not looked yet: one ring is enough for any number of waiters.
     rung: bool,
-    /// The meanings of refusals that were logged and have not ended: one line in the log is enough for any number of channels.
+    /// The meanings of refusals that were logged and still last: one line in the log is enough for any number of channels.
     said: HashSet<&'static str>,
     closed: bool,
 }
 
 /// An ear's subscription to a channel, until it is dropped.
 ///
-/// The ear is told that it may have missed something by each confirmation of the server, also after a reconnect. So a waiter that looks
+/// At each confirmation of the server, also after a reconnect, the ear is told that it may have missed something. So a waiter that looks
 /// at the lock whenever its ear is told anything has looked after the confirmation.
 pub(crate) struct Subscription {
     shared: Arc<Shared>,
@@ -106,17 +106,17 @@ impl Drop for Subscription {
 }
 
 impl PubSub {
-    /// Of no node, until it is led to one.
+    /// A subscriber without a node, until it is led to one.
     pub(crate) fn new() -> Self {
         Self::with(Dialect::Plain, None)
     }
 
-    /// One whose losses somebody wants to know of.
+    /// The same, which calls `on_loss` at each loss of its connection or of a slot.
     pub(crate) fn watched(on_loss: impl Fn() + Send + Sync + 'static) -> Self {
         Self::with(Dialect::Plain, Some(Box::new(on_loss)))
     }
 
-    /// The same for channels of the node's shard.
+    /// The same, by sharded pub/sub.
     pub(crate) fn sharded(on_loss: impl Fn() + Send + Sync + 'static) -> Self {
         Self::with(Dialect::Sharded, Some(Box::new(on_loss)))
     }
@@ -126,8 +126,8 @@ impl PubSub {
         Self { shared: Arc::new(Shared { clock: Clock::Boot, dialect, on_loss, bell, state, stirred }) }
     }
 
-    /// From now on it listens at this node. It misses what is published elsewhere: ears are told so now, and again with each
-    /// confirmation. Channels are subscribed in the order in which they were first wanted, there too.
+    /// From now on the subscriber listens at this node. It misses what is published elsewhere: ears are told so now, and again at
+    /// each confirmation. Channels are subscribed there in the order in which they were first wanted.
     pub(crate) fn lead_to(&self, node: Arc<Backend>) {
         self.shared.state.lock().lead_to(node);
         self.shared.stirred.notify_all();
@@ -150,7 +150,7 @@ impl PubSub {
         Ok(Subscription { shared: Arc::clone(&self.shared), channel: name.to_owned(), ear, confirmed })
     }
 
-    /// Whether it is confirmed already.
+    /// Adds the ear to the channel. Returns the flag that says whether the channel is confirmed.
     fn register(&self, name: &str, ear: &Arc<dyn Ear>) -> std::io::Result<Arc<AtomicBool>> {
         let mut state = self.shared.state.lock();
         if !state.running && !state.closed {
@@ -173,7 +173,7 @@ impl PubSub {
         Ok(confirmed)
     }
 
-    /// Whether this client itself is told what is published on a channel.
+    /// Whether this subscriber's subscription to a channel is confirmed.
     pub(crate) fn hears(&self, name: &str) -> bool {
         self.shared.state.lock().channels.get(name).is_some_and(|channel| channel.confirmed.load(SeqCst))
     }
@@ -201,12 +201,12 @@ impl State {
         self.node.as_ref().is_some_and(|known| Arc::ptr_eq(known, node))
     }
 
-    /// A channel, while this is where it is listened to.
+    /// A channel, if the subscriber still listens at this node.
     fn channel_at(&mut self, node: &Arc<Backend>, name: &str) -> Option<&mut ChannelState> {
         if self.is_led_to(node) { self.channels.get_mut(name) } else { None }
     }
 
-    /// After a lost connection nothing is subscribed. Waiters that relied on it poll faster until it is again.
+    /// After a lost connection nothing is subscribed. Waiters that relied on a channel poll faster until it is subscribed again.
     fn forget_confirmations(&mut self) {
         for channel in self.channels.values_mut() {
             channel.asked = false;
@@ -224,7 +224,7 @@ impl Shared {
         state.closed || !state.is_led_to(node)
     }
 
-    /// Where to connect to, as soon as that is known; `None`: closed.
+    /// Waits until the node to connect to is known; `None`: closed.
     fn next_node(&self) -> Option<Arc<Backend>> {
         let mut state = self.state.lock();
         while !state.closed && state.node.is_none() {
@@ -241,12 +241,12 @@ impl Shared {
         self.bell.get_or_try_init(Bell::new)
     }
 
-    /// Makes the thread look at what is wanted, if there is one.
+    /// Makes the thread, if it runs, look which channels are wanted.
     fn ring(&self) {
         self.bell.get().into_iter().for_each(Bell::ring);
     }
 
-    /// One connection after the other, as long as somebody waits.
+    /// The thread: makes one connection after the other until the subscriber is closed.
     fn run(&self) {
         let mut pause = FIRST_PAUSE;
         let mut lost = false;
@@ -270,7 +270,7 @@ impl Shared {
         }
     }
 
-    /// Pauses, and then sleeps on while nobody waits for anything. Ends at once when it is led elsewhere.
+    /// Pauses, and then sleeps on while there is no waiter. A move to another node ends both at once.
     fn rest(&self, node: &Arc<Backend>, pause: Duration) {
         let mut state = self.state.lock();
         let until = std::time::Instant::now() + pause;
@@ -282,7 +282,7 @@ impl Shared {
         }
     }
 
-    /// Lives as long as one connection does. `Ok`: closed, or led elsewhere.
+    /// Serves one connection until it breaks. `Ok`: the subscriber was closed, or led elsewhere.
     fn session(&self, node: &Arc<Backend>, pause: &mut Duration, lost: bool) -> Result<(), RedisError> {
         let mut connection = Connection::open(self, node)?;
         if lost {
@@ -303,14 +303,14 @@ impl Shared {
         Ok(())
     }
 
-    /// When the first of the refused channels is to be asked for again. The ping may come sooner, and the next one is too late.
+    /// When the first of the refused channels is asked for again. The next ping may come sooner, and the one after it is too late.
     fn asks_again_at(&self) -> Moment {
         let state = self.state.lock();
         let refused = state.channels.values().filter_map(|channel| channel.refused_at);
         refused.min().map_or(Moment::MAX, |refused| refused.plus(ASK_AGAIN))
     }
 
-    /// Subscribes what is wanted and unsubscribes what nobody wanted for a while.
+    /// Subscribes the wanted channels, and unsubscribes those that had no waiter for [`LINGER`].
     fn update(&self, connection: &mut Connection<'_>) -> Result<(), RedisError> {
         let (wanted, unwanted) = self.changes();
         for name in unwanted {
@@ -346,8 +346,8 @@ impl Shared {
         (wanted.into_iter().map(ask).collect(), unwanted.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// Notes the server's answer and tells the ears, by a refusal too: no later message would. The answer of a node that the subscriber
-    /// was led away from counts for nothing.
+    /// Notes the server's answer and tells the ears. After a refusal they are told too, since no message will come. If the subscriber was
+    /// led away from the node meanwhile, the answer counts for nothing.
     fn answered(&self, node: &Arc<Backend>, name: &str, confirmed: bool) {
         let mut state = self.state.lock();
         if let Some(channel) = state.channel_at(node, name) {
@@ -376,8 +376,8 @@ impl Shared {
         self.tell_lost();
     }
 
-    /// The server ended the subscription: the slot has left the node, or the node was told once more that it has it (seen: Valkey 8.1,
-    /// 9.1). The answer to the next SSUBSCRIBE tells them apart.
+    /// The server ended the subscription. Either the slot has left the node, or the node was told once more that it has the slot (seen:
+    /// Valkey 8.1, 9.1). The answer to the next SSUBSCRIBE says which.
     fn sent_away(&self, node: &Arc<Backend>, name: &str) {
         if let Some(channel) = self.state.lock().channel_at(node, name) {
             channel.asked = false;
@@ -389,8 +389,8 @@ impl Shared {
         self.tell_lost();
     }
 
-    /// Logged once for all channels, until one of them is refused no more. The state is not locked while ears are told: an ear may
-    /// drop its subscription to another channel then.
+    /// Logs a refusal once for all channels, until one of them is accepted. The state is not locked while ears are told: an ear may
+    /// drop its subscription to another channel meanwhile.
     fn refused(&self, node: &Arc<Backend>, name: &str, why: &str) {
         let mut state = self.state.lock();
         let Some(channel) = state.channel_at(node, name) else { return };
@@ -415,7 +415,7 @@ impl Shared {
         if payload.len() > LONGEST_PAYLOAD {
             return Err(std::io::Error::new(ErrorKind::InvalidData, "a message of more than 64 KiB").into());
         }
-        // A message may name the holder of a lock, which a retired node does not decide any more. Waiters are told of the move.
+        // A message may give a lock to a waiter, and a retired node does not decide that any more. The move itself wakes waiters.
         if node.server().is_retired() {
             return Ok(());
         }
@@ -426,10 +426,10 @@ impl Shared {
     }
 }
 
-/// Once an outage: a server that is away for an hour need not fill the log.
+/// Warns once in each outage: a server that is away for an hour need not fill the log.
 fn log_loss(node: &Backend, error: &RedisError, pause: Duration) {
     let server = node.server().address();
-    // The system's words for a time-out are of a lack of resources.
+    // The system's words for a time-out speak of a lack of resources.
     let why = if error.is_timeout() { "no answer in time".to_owned() } else { error.to_string() };
     if pause == FIRST_PAUSE {
         say!(warn, "the subscriber has no connection to {server}, waiters poll until it has one: {why}");

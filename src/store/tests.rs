@@ -1,4 +1,4 @@
-//! The store of one server, at a server that plays a part.
+//! The store of one server, at a server whose answers are scripted below.
 
 use super::*;
 use crate::base::config::Settings;
@@ -18,7 +18,7 @@ static EACH: Script = Script::new("EACH", "return { 1, 0 }", AtLeast(1), AtLeast
 /// Whether a request has come that is not answered.
 static SILENT: AtomicBool = AtomicBool::new(false);
 
-/// How long whatever must happen may take.
+/// How long an event that must happen may take.
 const LONG: Duration = Duration::from_secs(20);
 
 /// What an ear was told; `None`: that it may have missed something.
@@ -40,7 +40,7 @@ fn noting() -> (Arc<dyn Ear>, Receiver<Option<Vec<u8>>>) {
 }
 
 fn common() -> Common {
-    // The server below tells whoever subscribes something at once, which a self-test does not expect.
+    // The server below sends a message behind each subscription, which a self-test does not expect.
     let config = Settings { skips_self_test: true, ..Settings::default() }.derive().unwrap();
     let (moved, in_use) = (Arc::new(|_: &dyn Fn(&str) -> bool| ()), Arc::new(|| true));
     Common { config, counters: Arc::default(), worker: pool_worker().unwrap(), moved, in_use }
@@ -55,7 +55,7 @@ fn message(channel: &[u8], payload: &[u8]) -> Vec<u8> {
     [b"*3\r\n".to_vec(), bulk(b"message"), bulk(channel), bulk(payload)].concat()
 }
 
-/// What is read by a client that sends this. Who subscribes to a channel gets a message there.
+/// The server's answer to a command. Behind a subscription comes a message on its channel.
 fn answer(command: &[Vec<u8>]) -> Vec<u8> {
     let subscribed =
         |channel: &[u8]| [b"*3\r\n".to_vec(), bulk(b"subscribe"), bulk(channel), b":1\r\n".to_vec()].concat();
@@ -164,7 +164,7 @@ fn what_is_under_way_at_a_node_that_is_retired_ends_at_once_and_nothing_more_is_
     assert!(node.outage().lasted().is_none(), "it is nobody's node any more");
 }
 
-/// The answer that follows would else be taken for that to the next request on the connection.
+/// A second answer follows that to ASKING. If it is left, the next request on the connection takes it for its own.
 #[test]
 fn a_node_that_refuses_to_be_asked_answers_each_request_once() {
     let (node, limits) = (node(), Limits { execute_within: LONG, ..Limits::any_time(Moment::MAX) });
@@ -176,7 +176,7 @@ fn a_node_that_refuses_to_be_asked_answers_each_request_once() {
     assert!(ask(&Request { verb: Verb::Command("OTHER"), args: &[], ..asking }).is_ok(), "it has the slot by now");
 }
 
-/// A new one replaces a line, or comes before those that are refused.
+/// A new scheme replaces its refused line, or comes before all refused ones.
 #[test]
 fn a_scheme_has_one_line() {
     for (at, (scheme, _)) in SCHEMES.iter().enumerate() {

@@ -21,20 +21,20 @@ impl Bell {
         Ok(Self { rope, sound })
     }
 
-    /// Never blocks: if the sound does not fit any more it is to be heard already.
+    /// Never blocks: if the buffer is full, there is a ring to hear already.
     pub(crate) fn ring(&self) {
         let _ = (&self.rope).write(&[0]);
     }
 
-    /// Sleeps until it rings, or for so long.
+    /// Sleeps until the bell rings, at most for `patience`.
     pub(crate) fn sleep(&self, patience: Duration) {
         let patience = Timespec::try_from(patience).ok();
-        // A signal ends it early, which is no harm: the caller looks and sleeps again.
+        // A signal ends the sleep early. That does no harm: the caller looks and sleeps again.
         let _ = poll(&mut [PollFd::new(&self.sound, PollFlags::IN)], patience.as_ref());
         let _ = (&self.sound).read(&mut [0; 64]);
     }
 
-    /// Waits for data. False when the bell rang first, or when neither came in time.
+    /// Waits for data. False if the bell rang, also together with data, or if neither came in time.
     pub(super) fn is_quiet_until(&self, data: &impl AsFd, patience: Duration) -> io::Result<bool> {
         let mut both = [PollFd::new(&self.sound, PollFlags::IN), PollFd::new(data, PollFlags::IN)];
         let patience = Timespec::try_from(patience).ok();

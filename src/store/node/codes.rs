@@ -1,14 +1,14 @@
-//! The code of a refusal, which says what a caller knows of its command.
+//! The code of a refusal, which says whether the command may have written.
 
 use redis::RedisError;
 
-/// Errors that a script passes on from inside after it may have written, so their effect is not known.
-/// Every other code is raised before anything is done, by the server or by a script's first command.
+/// Whether a script may have written before it passed this error on: then its effect is not known.
+/// The server, or a script's first command, raises every other code before anything is done.
 pub(super) fn may_have_written(code: &str) -> bool {
     matches!(code, "NOPERM" | "ERR")
 }
 
-/// The code of an error, also of one that a server words anew because it happened inside of a script:
+/// The code of an error. If the error happened inside of a script, the server words it anew:
 ///
 /// | server | `redis.call` | `redis.pcall` |
 /// | --- | --- | --- |
@@ -20,7 +20,7 @@ pub(super) fn code_of(error: &RedisError) -> Option<String> {
     Some(worded(error.code()?, error.detail().unwrap_or_default()).to_owned())
 }
 
-/// The same of the words of an error that a script caught.
+/// The code in the words of an error that a script caught.
 pub(crate) fn code_in(said: &str) -> String {
     let (code, detail) = said.split_once(' ').unwrap_or((said, ""));
     worded(code, detail).to_owned()
@@ -54,8 +54,8 @@ fn worded<'a>(code: &'a str, detail: &str) -> &'a str {
     WORDED.iter().find(|(sign, _)| said.starts_with(sign)).map_or("ERR", |(_, inner)| inner)
 }
 
-/// What was said inside of a script, without the lines that it came through. No further than its beginning, which is the server's own:
-/// behind that it may repeat names that the caller chose.
+/// What was said inside of a script, without the script's lines before it. Only the beginning of this is the server's own:
+/// behind it there may be names that the caller chose.
 fn inside<'a>(code: &str, detail: &'a str) -> &'a str {
     let behind = |words: &'a str| words.split_once(": ").map_or("", |(_, said)| said);
     let is_wrapped = code == "@user_script:" || detail.starts_with("Error running script");
@@ -75,7 +75,7 @@ mod tests {
         redis::parse_redis_value(format!("-{words}\r\n").as_bytes()).unwrap().extract_error().unwrap_err()
     }
 
-    /// What servers of 6.0.9 to 9.1.2 answered, and how the code reads that a caller gets.
+    /// What servers of 6.0.9 to 9.1.2 answered, and the code that a caller gets.
     const WORDED: [(&str, &str); 14] = [
         ("ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command not allowed", "OOM"),
         ("ERR Error running script (call to f_1): @user_script:1: WRONGTYPE Operation against a key", "WRONGTYPE"),

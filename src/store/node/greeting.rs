@@ -1,38 +1,38 @@
-//! What a server answers to the first words on a connection.
+//! A server's answers to the handshake.
 
 use super::rights::Rights;
 use super::stream::Stream;
 use crate::base::error::says_full;
 use redis::{Arg, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
-/// What all answers come to.
+/// What the answers say together.
 #[derive(Default)]
 pub(super) struct Greeting {
     /// The server's clock, in microseconds.
     pub(super) time: u64,
-    /// Of its process, where that was asked for.
+    /// The run id of the server's process, if it was asked for.
     pub(super) run_id: String,
-    /// A connection cannot do without it.
+    /// The connection cannot do without the run id.
     strict: bool,
     /// The rules that the user lacks, by the self-test and by what was refused beside it.
     pub(super) missing: Vec<String>,
-    /// Why the client cannot give itself its name, if not for want of permission.
+    /// Why the server refused the client's name, if not for want of permission.
     pub(super) nameless: Option<RedisError>,
-    /// What the connection cannot do without was refused. What else is missing is answered behind it.
+    /// The refusal of a command that the connection needs. The answers behind it are read too: they say what else is missing.
     pub(super) refused: Option<RedisError>,
-    /// The self-test was made: a server that is not ready yet refuses it.
+    /// Whether the self-test was made. A server that is not ready yet refuses it.
     pub(super) tested: bool,
-    /// It began to listen,
+    /// Whether a subscription of the self-test began.
     began: bool,
-    /// and may not stop doing so.
+    /// Whether the user may not end that subscription: the connection is then of no use for locks.
     pub(super) listens_on: bool,
 }
 
 impl Greeting {
-    /// Reads the answers to these commands, with a self-test or without. Only a strict client cannot do without the run id.
+    /// Reads the answers to these commands; `test`: a self-test is among them. Only a strict client needs the run id.
     ///
     /// # Errors
-    /// For a connection that broke, and a refusal after which no answer counts.
+    /// If the connection breaks, or after a refusal that makes all other answers worthless.
     pub(super) fn read(
         stream: &mut Stream,
         commands: &[Cmd],
@@ -65,8 +65,8 @@ impl Greeting {
         Ok(())
     }
 
-    /// What no caller asked for may be refused: the library's name, which only shows in CLIENT LIST and came with Redis 7.2, and
-    /// the self-test.
+    /// A refusal of what no caller asked for does no harm. That is the self-test, and the library's name, which came with Redis 7.2
+    /// and shows in CLIENT LIST alone.
     fn hear_refusal(&mut self, command: &Cmd, error: RedisError, test: Option<&Rights>) -> Result<(), RedisError> {
         if is_farewell(&error) {
             return Err(error);
@@ -82,9 +82,9 @@ impl Greeting {
             b"CLIENT" if lack.is_none() && is_of_caller(command) => self.nameless = Some(error),
             b"CLIENT" | b"ASKING" | b"EVAL" | b"EVALSHA" | b"PING" | b"SUBSCRIBE" | b"SSUBSCRIBE" => {}
             b"UNSUBSCRIBE" | b"SUNSUBSCRIBE" => self.listens_on |= self.began,
-            // Whoever listens may ask for nothing else.
+            // A connection that listens may send no other commands.
             _ if self.listens_on => {}
-            // In no other words does a server that is a replica refuse it.
+            // A replica refuses WAIT in these words, without a code of its own.
             b"WAIT" if error.to_string().contains("replica instances") => return Err(no_master()),
             _ if lack.is_some() => self.refused = self.refused.take().or(Some(error)),
             _ => return Err(error),
@@ -95,7 +95,7 @@ impl Greeting {
     }
 }
 
-/// Whether it is the name that the caller chose.
+/// Whether the command sets the name that the caller chose.
 fn is_of_caller(command: &Cmd) -> bool {
     matches!(command.args_iter().nth(1), Some(Arg::Simple(b"SETNAME")))
 }
@@ -113,7 +113,7 @@ fn micros_in(time: Value) -> Result<u64, RedisError> {
 }
 
 /// # Errors
-/// As a replica answers a command that writes, for a server that is none but a master.
+/// `READONLY`, as a replica answers a write, if the server says that it is not a master.
 fn check_role(role: &Value) -> Result<(), RedisError> {
     if says_master(role)? { Ok(()) } else { Err(no_master()) }
 }
@@ -129,13 +129,13 @@ pub(crate) fn says_master(role: &Value) -> Result<bool, RedisError> {
     Ok(matches!(said.first(), Some(Value::BulkString(name)) if name == b"master"))
 }
 
-/// What a node of a quorum is told whose server is another node, too.
+/// The error if two nodes of a quorum are one server.
 pub(super) fn twice(other: String) -> RedisError {
     let what = format!("it is the same server as {other}, which is in the quorum already");
     redis::make_extension_error("TWICE".to_owned(), Some(what))
 }
 
-/// The run id in the reply to INFO server: another one means that the process was started anew.
+/// The run id in the reply to INFO server. If it changes, the process was started anew.
 fn run_id_in(info: Value) -> Result<String, RedisError> {
     let info: String = redis::from_redis_value(info)?;
     let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
@@ -145,13 +145,13 @@ fn run_id_in(info: Value) -> Result<String, RedisError> {
     run_id.map(str::to_owned).ok_or_else(missing)
 }
 
-/// What a server says instead of any answer before it closes a new connection: it is full, or lets nobody in from
-/// there. Whatever was sent first seems to be refused by it.
+/// Whether the server says that it is full, or lets nobody in from this address. It says so once, before it closes the
+/// connection, and that reads like the answer to the first command.
 fn is_farewell(error: &RedisError) -> bool {
     error.code() == Some("DENIED") || says_full(&error.to_string())
 }
 
-/// A server that knows no AUTH, or not under that name, repeats what it was given; a long password not to its end.
+/// Hides the password: a server without AUTH, or with another name for it, repeats the words, and cuts a long password.
 fn discreet(command: &Cmd, error: RedisError) -> RedisError {
     let (words, said) = (command.args_iter().collect::<Vec<_>>(), error.detail().unwrap_or_default());
     let repeats = |word: &[u8]| said.contains("with args") || said.contains(&*String::from_utf8_lossy(word));
@@ -164,8 +164,8 @@ fn discreet(command: &Cmd, error: RedisError) -> RedisError {
     }
 }
 
-/// Whether nobody has logged in. A server may take the many words of the self-test for an attack then, and close the connection: of
-/// somebody who has not logged in it takes ten.
+/// Whether the server refuses because nobody has logged in. It takes ten words at most then, so it may take the many words of the
+/// self-test for an attack, and close the connection.
 fn is_of_nobody(error: &RedisError) -> bool {
     error.code() == Some("NOAUTH") || error.to_string().contains("unauthenticated")
 }

@@ -4,7 +4,7 @@ use crate::base::tls::Connector;
 use redis::RedisError;
 use std::io::{self, Read, Write};
 
-/// There is none.
+/// No value of this type exists.
 pub(super) enum Seal {}
 
 impl Seal {

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(crate) struct Outage {
     clock: Clock,
     budget: Duration,
-    /// A failure says something of the server for so long: as long as one more attempt may take, and a second.
+    /// How long a failure says something of the server: the longest time of one more attempt, plus 1 s.
     telling: Duration,
     since: AtomicU64,
     failed_at: AtomicU64,
@@ -31,7 +31,7 @@ impl Outage {
         }
     }
 
-    /// An attempt that began at `start` failed.
+    /// Notes that an attempt failed which began at `start`.
     pub(crate) fn note(&self, start: Moment, failure: &Failure) {
         let now = self.clock.now();
         let since = self.since(now).unwrap_or(start);
@@ -40,14 +40,14 @@ impl Outage {
         *self.last_failure.lock() = Some(failure.clone());
     }
 
-    /// There was an answer.
+    /// Ends the outage, since there was an answer.
     pub(crate) fn end(&self) {
         if self.since.load(SeqCst) != 0 {
             self.since.store(0, SeqCst);
         }
     }
 
-    /// What an attempt last met, when it was not an answer.
+    /// The failure of the last attempt that failed.
     pub(crate) fn last_failure(&self) -> Option<Failure> {
         self.last_failure.lock().clone()
     }
@@ -57,14 +57,14 @@ impl Outage {
         self.since(now).map(|since| now.since(since))
     }
 
-    /// When the outage that is still going on began. One that nobody has met for a while is not known to go on.
+    /// When the present outage began. If no attempt has failed for `telling`, nobody knows that it goes on.
     fn since(&self, now: Moment) -> Option<Moment> {
         let since = self.since.load(SeqCst);
         let failed_at = Moment(self.failed_at.load(SeqCst));
         (since != 0 && now.since(failed_at) <= self.telling).then_some(Moment(since))
     }
 
-    /// When calls without a deadline of their own give up: one budget after it began, or from now.
+    /// When calls without a deadline of their own give up: one budget after the outage began, or after `now` if there is none.
     pub(crate) fn ends(&self, now: Moment) -> Moment {
         self.since(now).unwrap_or(now).plus(self.budget)
     }

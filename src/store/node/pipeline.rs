@@ -1,4 +1,4 @@
-//! Several requests in one write: what is to be asked in many slots of a cluster costs one round trip a node.
+//! Several requests in one write: requests for many slots of a cluster cost one round trip for each node.
 
 use super::server::Server;
 use super::wire::{Live, Wire, reply_of};
@@ -6,14 +6,14 @@ use super::{Answer, Failure, Limits, Reply, Request};
 use crate::base::time::Moment;
 use redis::{RedisError, Value};
 
-/// For each request what was said to it.
+/// The outcome of each request.
 pub(super) type Each = Vec<Result<Answer, Failure>>;
 
 impl Wire {
-    /// Sends all, and reads what is said to each. One that the server found stale, or whose script it does not know yet, is not
-    /// repeated here: nothing was done, so it can be tried alone.
+    /// Sends all requests, and reads the answer to each. If the server found one too old, or does not know its script, nothing was
+    /// done. That request is not repeated here: it can be tried alone.
     ///
-    /// Where replicas have to confirm, one WAIT stands for all: they have what was written before it.
+    /// If replicas have to confirm, one WAIT covers all requests: it counts replicas that have every write before it.
     pub(super) fn attempt_each(
         &mut self,
         requests: &[Request<'_>],
@@ -44,7 +44,7 @@ impl Wire {
     }
 }
 
-/// Of what grants or prolongs nothing stays that too few have confirmed.
+/// Notes on each grant how many replicas confirmed it. If they are too few, each grant becomes a failure.
 fn confirm_each(
     live: &mut Live,
     server: &Server,

@@ -1,8 +1,8 @@
 //! The connections of a node that its calls share.
 //!
-//! The pool hands out a [`Wire`] before it is connected: it connects on the thread that uses it, inside that call's own time, and its error
-//! keeps its type. So r2d2's background connecting, its back-off of several seconds and its untyped errors never come into play.
-//! r2d2 keeps no order among the threads that wait for a wire, so each thread takes a turn before.
+//! The pool hands out a [`Wire`] before it is connected. The wire connects on the thread that uses it, in that call's own time, and its
+//! error keeps its type. r2d2 would connect in the background, back off for several seconds, and lose the type of errors.
+//! r2d2 keeps no order among the threads that wait for a wire, so each thread takes a turn first: [`Turns`].
 
 use super::{GRACE, Limits, Server, Wire};
 use crate::base::error::{Error, Result};
@@ -36,10 +36,10 @@ impl r2d2::ManageConnection for Manager {
     }
 }
 
-/// The thread that r2d2 makes wires on, which takes no time: one is enough for all pools of a client.
+/// The thread on which r2d2 makes wires. A wire takes no time to make, so all pools of a client share one thread.
 pub(crate) type Worker = Arc<ScheduledThreadPool>;
 
-/// Starts it. The crate panics when the system gives it none.
+/// Starts the thread. The crate `scheduled_thread_pool` panics if the system gives it none.
 pub(crate) fn pool_worker() -> Result<Worker> {
     let build = || ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("redlatch-pool").build();
     let unable = |_| Error::config("the system gives no thread for the connection pool: raise its limits");
@@ -51,14 +51,14 @@ pub(super) struct Pool {
     wires: r2d2::Pool<Manager>,
 }
 
-/// A wire of the pool, and the turn that gives a thread the right to it. The wire goes back first, so that it is there for the next turn.
+/// A wire, and the turn that gives a thread the right to it. The wire is dropped first: it is back before the next thread has its turn.
 pub(super) struct PooledWire<'p> {
     wire: r2d2::PooledConnection<Manager>,
     _turn: Turn<'p>,
 }
 
 impl Pool {
-    /// Its wires are made when they are first asked for: all at once would take a third of the time to a client's first lock.
+    /// Wires are made at their first use. Making all at once would take a third of the time to a client's first lock.
     pub(super) fn new(server: &Arc<Server>, size: u32, worker: &Worker) -> Self {
         let wires = r2d2::Pool::builder()
             .max_size(size)
@@ -75,10 +75,10 @@ impl Pool {
         self.wires.max_size()
     }
 
-    /// A wire, in turn; `None` if that did not come in time.
+    /// A wire, in turn; `None` if the turn did not come in time.
     pub(super) fn wire(&self, rank: Rank, until: Moment, limits: Limits<'_>) -> Option<PooledWire<'_>> {
         let turn = self.turns.take(rank, until, limits.stop)?;
-        // Others have no more wires than turns, so one is idle or being made: on a busy machine its thread may take longer than a call
+        // There are as many wires as turns, so a wire is idle or being made. On a busy machine making it may take longer than the call
         // has to connect.
         let wire = self.wires.try_get().or_else(|| self.wires.get_timeout(GRACE).ok())?;
         Some(PooledWire { wire, _turn: turn })
@@ -106,7 +106,7 @@ mod tests {
     use crate::store::node::{LEAST_TO_CONNECT, Target};
     use std::sync::mpsc::channel;
 
-    /// With one wire.
+    /// A pool of one wire.
     fn pool(worker: &Worker) -> Pool {
         let (target, config) = (Target::of("redis://127.0.0.1/").unwrap(), Settings::default().derive().unwrap());
         Pool::new(&Arc::new(Server::new(target, &config, Arc::default())), 1, worker)
@@ -127,11 +127,11 @@ mod tests {
             assert!(other.is_none(), "it is in use");
             taken.is_some()
         };
-        // It is waited for 200 ms longer, within which a machine that is late does not always make it.
+        // The pool waits 200 ms more for the wire. A late machine may not make it by then, so one try of ten is enough.
         assert!((0..10).any(|_| is_waited_for()));
     }
 
-    /// A thread that runs asks again before the one that it woke can.
+    /// The thread that gives a wire back runs already, so it asks again before the thread that it woke can.
     #[test]
     fn a_wire_that_comes_back_is_that_of_the_thread_that_waits() {
         let pool = &pool(&pool_worker().unwrap());

@@ -1,6 +1,6 @@
 //! A command as it goes over the wire: an array of bulk strings, written once, into a buffer that is kept.
 //!
-//! redis-rs collects a command's arguments before it writes them, which copies each twice.
+//! redis-rs collects a command's arguments before it writes them, so it copies each of them twice.
 
 use super::{Arg, Request, Verb};
 use crate::base::script::{Dialect, Form, Script};
@@ -15,8 +15,8 @@ pub(super) struct Known<'a> {
     pub(super) dialect: Dialect,
 }
 
-/// Writes the request in the place of whatever is in the buffer. A script goes by its hash, or `whole` to a server
-/// that does not know it yet.
+/// Replaces the content of the buffer by the request. A script goes by its hash, or `whole` if the server does not
+/// know it yet.
 pub(super) fn pack(packed: &mut Vec<u8>, request: &Request<'_>, whole: bool, known: Known<'_>) {
     packed.clear();
     pack_more(packed, request, whole, known);
@@ -62,12 +62,12 @@ fn argument(packed: &mut Vec<u8>, arg: &Arg<'_>, request: &Request<'_>, known: K
     }
 }
 
-/// Adds a wait for so many replicas.
+/// Adds a WAIT for this number of replicas.
 pub(super) fn pack_wait(packed: &mut Vec<u8>, replicas: usize, timeout: Duration) {
     line(packed, b'*', 3);
     text(packed, "WAIT");
     number(packed, replicas as u64);
-    // Zero would be without an end.
+    // A time-out of 0 ms would never end.
     number(packed, u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1));
 }
 
@@ -88,12 +88,12 @@ fn text(packed: &mut Vec<u8>, text: &str) {
     parts(packed, [text.as_bytes()]);
 }
 
-/// Behind what says its slot by itself, as a prefix with braces, the tag says nothing: both keys have that prefix.
+/// If both keys have a prefix with braces, the prefix decides their slot, and the tag behind it has no effect.
 fn in_slot(packed: &mut Vec<u8>, beginning: &str, key: &str) {
     parts(packed, [beginning, ":{", tag_of(slot_of(key)), "}"].map(str::as_bytes));
 }
 
-/// One string.
+/// One bulk string, from its parts.
 fn parts<const N: usize>(packed: &mut Vec<u8>, parts: [&[u8]; N]) {
     line(packed, b'$', parts.iter().map(|part| part.len()).sum());
     parts.iter().for_each(|part| packed.extend_from_slice(part));
@@ -160,7 +160,7 @@ mod tests {
         Known { deadline, run_id: RUN_ID, dialect: Dialect::Plain }
     }
 
-    /// Up to 40 characters, half of them such as mean something on the wire.
+    /// Up to 40 characters, half of them ASCII: the characters that mean something on the wire are among those.
     fn text(random: &mut Rng) -> String {
         let length = random.usize(..=40);
         (0..length).map(|_| if random.bool() { random.char(..) } else { random.char('\0'..='\x7f') }).collect()
@@ -170,7 +170,7 @@ mod tests {
         (0..random.usize(least..12)).map(|_| text(random)).collect()
     }
 
-    /// proptest would be built by whoever runs an example; each command is small enough to be looked at as it is.
+    /// Without proptest, which everyone who runs an example would have to build. A failing command is short as it is.
     #[test]
     fn commands_are_those_of_redis_rs() {
         for seed in 0..256 {

@@ -1,9 +1,9 @@
-//! What a user may not do that locks need, found by one script when a server is first connected to: else the first call that
-//! needs it would say so, which may be the one that takes a lock over months later.
+//! The self-test. At the first connection to a server one script finds the permissions that its user lacks. Without it the first call
+//! that needs such a permission would fail, perhaps the call that takes a lock over months later.
 //!
-//! A server looks at permissions before it looks at what a command is to do. So each command is asked for with words that are
-//! wrong, or on a key that is not there, and nothing is written. What no script may run is asked for beside the script, in the
-//! same round trip.
+//! A server checks permissions before it looks at what a command is to do. So each command is sent with words that are wrong, or for
+//! a key that does not exist, and nothing is written. Commands that no script may run are sent beside the script, in the same round
+//! trip.
 
 use crate::base::config::Config;
 use crate::base::key::{EPOCH, Key, Naming, Side};
@@ -16,30 +16,30 @@ use uuid::Uuid;
 
 const SCRIPT: &str = include_str!("rights/probe.lua");
 
-/// What the name of the lock begins with that is asked for. It goes on with what nobody can have chosen for a lock, because some of
-/// the commands would end a lock that is there.
+/// The beginning of the name of the lock that the self-test uses. A random UUID follows it, so that no real lock has that name:
+/// some of the commands would end it.
 const PROBE: &str = "redlatch_probe";
 
-/// So many words of the script's command stand before its first argument, whose number is 1.
+/// The words of EVAL before the script's first argument, `ARGV[1]`: the command, the script and the number of keys.
 const BEFORE_ARGV: usize = 3;
 
-/// The name of the lock whose channels are listened to for a moment; nobody publishes there.
+/// The name of a lock. The self-test subscribes its channels for a moment; nobody publishes there.
 const HEARD: &str = "redlatch_heard";
 
-/// A command and its words, and the rules that a user needs for its key or channel.
+/// The words of a command, and the ACL rule that a user needs for its key or channel.
 struct Probe {
     words: Vec<String>,
     place: String,
 }
 
-/// What all of them come to, for one client.
+/// All probes of one client.
 pub(super) struct Rights {
     probes: Vec<Probe>,
-    /// What kinds of locks there are by now. Some need more.
+    /// The kinds of locks that the client has made so far. Some need more permissions.
     kinds: Arc<Mutex<Vec<&'static Kind>>>,
     key: Key,
     dialect: Dialect,
-    /// Those that no script may run.
+    /// The probes that no script may run.
     outside: Vec<Probe>,
 }
 
@@ -58,7 +58,7 @@ impl Rights {
         Self { probes, kinds: Arc::clone(&config.kinds), key, dialect, outside: outside(config, dialect) }
     }
 
-    /// What asks for all of it.
+    /// The commands of the self-test: the script, and the probes that no script may run.
     pub(super) fn commands(&self) -> impl Iterator<Item = Cmd> {
         let mut script = redis::cmd("EVAL").arg(SCRIPT).arg(0).take();
         for probe in self.probes.iter().chain(&self.of_kinds()) {
@@ -68,19 +68,19 @@ impl Rights {
         std::iter::once(script).chain(outside)
     }
 
-    /// What some kinds of locks need besides.
+    /// The probes of those kinds of locks that need more.
     fn of_kinds(&self) -> Vec<Probe> {
         self.kinds.lock().iter().flat_map(|kind| of_kind(kind, &self.key, self.dialect)).collect()
     }
 
-    /// The rules that are missing by what the script found, which was called so, in words for `ACL SETUSER`.
+    /// The missing rules, in words for `ACL SETUSER`. `command` is the call of the script and `reply` its reply.
     pub(super) fn missing(&self, command: &Cmd, reply: &Value) -> Vec<String> {
         let Value::Array(errors) = reply else { return Vec::new() };
         let words = words_of(command);
         errors.iter().filter_map(|error| self.rule_for(&words, error)).collect()
     }
 
-    /// The rule that is missing where the server refuses a command for want of permission.
+    /// The missing rule, if the server refuses a command with NOPERM.
     pub(super) fn lack(&self, command: &Cmd, error: &RedisError) -> Option<String> {
         let is_place = !error.to_string().contains("permissions to run");
         let words = words_of(command);
@@ -96,7 +96,7 @@ impl Rights {
 
     fn rule_for(&self, words: &[String], error: &Value) -> Option<String> {
         let (at, text): (usize, String) = redis::from_redis_value_ref(error).ok()?;
-        // Behind the name of the command, the script and the number of its keys.
+        // `at` is the place of the number of words in ARGV, counted from 1: the words stand behind it.
         let asked = words.get(at + BEFORE_ARGV..)?;
         let of_kinds = self.of_kinds();
         let probe = self.probes.iter().chain(&of_kinds).find(|probe| asked.starts_with(&probe.words))?;
@@ -107,7 +107,7 @@ impl Rights {
     }
 }
 
-/// The rule for a command that a server refuses, by its words; those of Redis 6 name no subcommand.
+/// The rule for a refused command, from the words of the refusal. Those of Redis 6 name no subcommand.
 pub(super) fn rule_in(refusal: &str) -> Option<String> {
     let (_, rest) = refusal.rsplit_once("permissions to run the '")?;
     rest.split_once('\'').map(|(command, _)| format!("+{command}"))
@@ -121,7 +121,7 @@ fn words_of(command: &Cmd) -> Vec<String> {
     command.args_iter().filter_map(word).collect()
 }
 
-/// What is refused of a command.
+/// What the user may not use: the command itself, or what it works on.
 enum Lack {
     Command,
     /// Its key or its channel.
@@ -129,7 +129,7 @@ enum Lack {
 }
 
 impl Lack {
-    /// Of a refusal, in the words of any server; none for what is an error for another reason.
+    /// Reads a refusal, in the words of any server; `None` if the error has another reason.
     ///
     /// | server | command | key | channel |
     /// | --- | --- | --- | --- |
@@ -144,8 +144,8 @@ impl Lack {
     }
 }
 
-/// The rule for all keys that begin so, to be pasted as one word: what has a meaning in a pattern is escaped, and what divides
-/// words, or begins a quoted one in redis-cli, is left open.
+/// The rule for all keys with this beginning, as one word to paste. Characters of patterns are escaped. Quotes, white space and
+/// control characters become `?`: they would begin a quoted word in redis-cli, or divide the word.
 fn rule_for_all(beginning: &str) -> String {
     let mut rule = "~".to_owned();
     for character in beginning.chars() {
@@ -171,7 +171,7 @@ fn listened(naming: Naming) -> &'static str {
     }
 }
 
-/// The commands that run scripts, and those of whoever listens.
+/// The probes that no script may run: the commands that run scripts, and those of the subscriber.
 fn outside(config: &Config, dialect: Dialect) -> Vec<Probe> {
     let key = Key::new(config.naming, &config.key_prefix, HEARD);
     let mut channels = vec![(key.channel(), listened(config.naming))];
@@ -184,13 +184,13 @@ fn outside(config: &Config, dialect: Dialect) -> Vec<Probe> {
     };
     let each = |command| channels.iter().map(move |(channel, rule)| probe(&[command, channel], rule));
     let nothing = "0".repeat(40);
-    // What is asked for behind it has no slot: it would be needed when one is moved, some day.
+    // ASKING is needed once a slot moves. The next command here has no slot, so ASKING changes nothing for it.
     let asking = config.in_cluster.then(|| probe(&["ASKING"], ""));
     let before = [probe(&["EVALSHA", &nothing, "0"], ""), probe(&["PING"], "")];
     asking.into_iter().chain(before).chain(each(listen)).chain(each(leave)).collect()
 }
 
-/// Whether processes queue: not where one node of many cannot count who listens.
+/// Whether processes queue. In a cluster without sharded pub/sub they do not: no node can count all listeners.
 fn queues(config: &Config, dialect: Dialect) -> bool {
     config.hand_off.queues && (!config.in_cluster || dialect == Dialect::Sharded)
 }
@@ -211,12 +211,12 @@ fn locking(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
     ]
 }
 
-/// The rule for the keys that are named as this one is.
+/// The rule for all keys that begin as this one does before the lock's name.
 fn rule_of(whole: &str) -> String {
     rule_for_all(whole.rsplit_once(PROBE).map_or("", |(before, _)| before))
 }
 
-/// What a kind of lock needs besides: a side of a lock has a channel of its own.
+/// What a kind of lock needs besides. If it is one side of a lock, it has a channel of its own.
 fn of_kind(kind: &Kind, key: &Key, dialect: Dialect) -> Vec<Probe> {
     let key = key.clone().of_side(kind.side);
     let channel = key.channel();

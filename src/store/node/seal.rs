@@ -5,20 +5,20 @@ use redis::RedisError;
 use rustls::{AlertDescription, CertificateError, ClientConnection, Error, OtherError};
 use std::io::{self, Read, Write};
 
-/// The code of an error that TLS raised, where a server's has its own.
+/// The code of an error that TLS raised. A server's error has a code of its own.
 const CODE: &str = "TLS";
 
 pub(super) struct Seal {
     session: Box<ClientConnection>,
-    /// Why it ended, which the parser of answers would not pass on.
+    /// Why the session ended. The parser of answers does not pass that on.
     ended: Option<Error>,
 }
 
 impl Seal {
-    /// Shakes hands, in the time that the socket has.
+    /// Makes the handshake, in the time that the socket has.
     pub(super) fn on(connector: &Connector, host: &str, socket: &mut (impl Read + Write)) -> Result<Self, RedisError> {
         let mut session = connector.session(host).map_err(|error| worded(&error))?;
-        // It would take 64 KiB at a time. What is written is in memory as it is, and is sent before more is written.
+        // By default 64 KiB fit at a time. A command is in memory anyway, and is sent before the next is written.
         session.set_buffer_limit(None);
         while session.is_handshaking() {
             session.complete_io(socket).map_err(|error| explained(silent_is_said(error)))?;
@@ -26,7 +26,7 @@ impl Seal {
         Ok(Self { session: Box::new(session), ended: None })
     }
 
-    /// What is said of an error: why the session ended, if it did.
+    /// The reason why the session ended, if it did, in the place of this error.
     pub(super) fn why(&mut self, error: RedisError) -> RedisError {
         self.ended.take().map_or(error, |ended| worded(&ended))
     }
@@ -43,7 +43,7 @@ impl Seal {
         Ok(())
     }
 
-    /// What there is, or else what comes next.
+    /// Reads bytes that are decrypted already, or else the next ones.
     pub(super) fn read(&mut self, buffer: &mut [u8], from: &mut (impl Read + Write)) -> io::Result<usize> {
         loop {
             match self.session.reader().read(buffer) {
@@ -56,13 +56,13 @@ impl Seal {
                 self.ended = Some(error.clone());
                 return Err(io::Error::other(error));
             }
-            // An answer to a change of keys, mostly nothing.
+            // Sends the answer to a change of keys. Mostly there is none.
             self.flush(from)?;
         }
     }
 }
 
-/// A server without TLS mostly waits for more.
+/// A server without TLS mostly says nothing and waits for more.
 fn silent_is_said(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
@@ -72,7 +72,7 @@ fn silent_is_said(error: io::Error) -> io::Error {
     }
 }
 
-/// An error of the socket, or what TLS has against the other side, or that against us.
+/// Words an error of TLS for people, one of ours or of the other side's. An error of the socket stays as it is.
 pub(super) fn explained(error: io::Error) -> RedisError {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(inner) => worded(inner),

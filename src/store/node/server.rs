@@ -26,10 +26,10 @@ use std::sync::Arc;
 use std::time::Duration;
 pub(crate) use target::{Purpose, Target, show};
 
-/// The code of what too few replicas confirmed, which is that of a server that wants more of them for any write.
+/// The code of a grant that too few replicas confirmed. A server that wants more replicas for any write uses the same code.
 pub(crate) const UNCONFIRMED: &str = "NOREPLICAS";
 
-/// A server, and how patient to be with it. Its `Debug` shows no secret.
+/// A server, and how long to wait for it. Its `Debug` shows no secret.
 pub(crate) struct Server {
     target: Target,
     pub(super) clock: Clock,
@@ -41,37 +41,37 @@ pub(crate) struct Server {
     tls: Option<Connector>,
     credentials: Option<Source>,
     app_name: Option<String>,
-    /// Whose confirmation a grant needs.
+    /// How many replicas have to confirm a grant, and how long that may take.
     pub(super) replicas: Option<SyncReplicas>,
     sockets: Sockets,
     rights: Option<Rights>,
     login: Mutex<Login>,
 }
 
-/// As whom the last connection logged in: a callback may give other users after a while.
+/// The user of the last login. A callback may give another user for the next one.
 #[derive(Default)]
 struct Login {
     user: Option<String>,
     is_tested: bool,
-    /// The rules that the user lacked who was tested last.
+    /// The rules that the user of the last self-test lacked.
     missing: Option<String>,
 }
 
 impl Login {
     fn advice(&self, rules: &str) -> String {
         let user = self.user.as_deref().unwrap_or("default");
-        // redis-cli takes them for the beginning of a quoted word, wherever they are.
+        // redis-cli begins a quoted word at a quote, wherever the quote stands.
         let is_quoted = user.contains(['"', '\'']);
         if is_quoted { format!("ACL SETUSER {user:?} {rules}") } else { format!("ACL SETUSER {user} {rules}") }
     }
 }
 
-/// A new connection that is logged in, and what its server said of itself.
+/// A new connection that is logged in, and what the server said of itself.
 pub(crate) struct Greeted {
     pub(crate) stream: Stream,
-    /// Its clock, in microseconds.
+    /// The server's clock, in microseconds.
     pub(super) time: u64,
-    /// Of its process; empty unless that was asked for and answered.
+    /// The run id of the server's process; empty unless it was asked for and answered.
     pub(super) run_id: String,
 }
 
@@ -108,7 +108,7 @@ impl Server {
         }
     }
 
-    /// How scripts tell those who listen to it.
+    /// Whether scripts publish by plain or by sharded pub/sub.
     pub(super) fn dialect(&self) -> Dialect {
         self.target.purpose.dialect()
     }
@@ -117,19 +117,19 @@ impl Server {
         self.target.purpose.has_locks()
     }
 
-    /// From now on nothing is sent to it, and no answer of it is believed: each connection to it is closed.
+    /// Closes each connection to the server. From now on nothing is sent to it, and no answer of it is believed.
     pub(crate) fn retire(&self) {
         if !mutant::is(Mutant::BelievesRetired) {
             self.sockets.close();
         }
     }
 
-    /// Whether it was the master, and is it no more.
+    /// Whether the server was the master and is not any more.
     pub(crate) fn is_retired(&self) -> bool {
         self.sockets.are_closed()
     }
 
-    /// What is said of an attempt at it then.
+    /// The error of an attempt at a retired server.
     pub(super) fn retired(&self) -> Broken {
         Broken::new(format!("{}: it is not the master any more", self.target))
     }
@@ -144,13 +144,13 @@ impl Server {
         }
     }
 
-    /// Of a refused login, if a callback gave the credentials: then the refusal may pass.
+    /// Marks a refused login whose credentials a callback gave: such a refusal may pass.
     fn source_of(&self, error: &RedisError) -> &'static str {
         if self.credentials.is_some() && is_of_login(error) { BY_CALLBACK } else { "" }
     }
 
-    /// How to grant what is missing, for a refusal for want of permission: all of it where that was asked for, or else what the server
-    /// names.
+    /// For a NOPERM: the command that grants what is missing. It grants all rules that the self-test found missing, or else the one
+    /// that the server names.
     pub(crate) fn advice_on(&self, error: &RedisError) -> String {
         let login = self.login.lock();
         let known = || login.missing.clone().filter(|missing| login.is_tested && !missing.is_empty());
@@ -159,7 +159,7 @@ impl Server {
         rules.map_or_else(String::new, |rules| format!("; {} grants what is missing", login.advice(&rules)))
     }
 
-    /// Whether the self-test is to be made as this user.
+    /// Whether this user still needs the self-test. Notes a change of the user.
     fn is_untested(&self, user: &str) -> bool {
         let mut login = self.login.lock();
         if login.user.as_deref() != Some(user) {
@@ -168,10 +168,10 @@ impl Server {
         !login.is_tested
     }
 
-    /// What the server said when it was asked for all that locks need. Said once, and again of a user who lacks something else.
+    /// Keeps and logs what the self-test found missing. It is logged once, and again if a user lacks something else.
     fn note_rights(&self, greeting: &Greeting, user: &str) {
         let missing: BTreeSet<_> = greeting.missing.iter().map(String::as_str).collect();
-        // Only the prefix tells what all locks are called.
+        // Without a prefix, no narrower rule covers the names of all locks.
         let any =
             if missing.contains("~*") { " (~* is for locks of any name, since there is no key_prefix)" } else { "" };
         let missing = missing.into_iter().collect::<Vec<_>>().join(" ");
@@ -194,7 +194,7 @@ impl Server {
         }
     }
 
-    /// Of a grant that fewer confirmed than have to. It was applied at the master.
+    /// The failure of a grant that too few replicas confirmed. The master has applied it.
     pub(super) fn unconfirmed(&self, confirmed: i64, required: usize) -> Failure {
         let address = &self.target;
         let cause = Cause::new(format!("{address}: {confirmed} of {required} replicas confirmed it in time"));
@@ -211,7 +211,7 @@ impl Server {
         }
     }
 
-    /// What a caller knows who heard this in the place of an answer. A master that is demoted answers a WAIT so, with an error.
+    /// The failure if this error came in the place of an answer. A master that is demoted answers WAIT with an error.
     pub(super) fn unanswered(&self, error: &RedisError, open_until: Moment) -> Failure {
         let broken = Broken { cause: self.cause(error), timed_out: error.is_timeout() };
         Failure::Unknown { open_until, broken }
@@ -226,7 +226,7 @@ impl Server {
         self.connect_timeout
     }
 
-    /// Where it is, whoever logs in to which database.
+    /// The server's address, without user and database.
     pub(crate) fn address(&self) -> String {
         self.target.to_string()
     }
@@ -235,7 +235,7 @@ impl Server {
         self.response_timeout
     }
 
-    /// Connects and logs in, by then and within the connect time-out. Nothing of a caller's request is sent here.
+    /// Connects and logs in, by `until` and within the connect time-out. Nothing of a caller's request is sent here.
     ///
     /// The look-up of a host name is not bounded: the system offers no way.
     pub(crate) fn connect(&self, until: Moment) -> Result<Greeted, RedisError> {
@@ -249,7 +249,7 @@ impl Server {
             Err(error) if is_of_login(error) => {
                 credentials.note_refused(&address, said(error), self.clock.now(), pause)
             }
-            // One without an answer leaves the pause as it is: hurried calls would else have every thread log in at once.
+            // A login without an answer leaves the pause as it is. Else short calls would have every thread log in at once.
             Err(error) if error.code().is_none() => {}
             _ => credentials.forget_refused(&address),
         }
@@ -276,7 +276,7 @@ impl Server {
             self.note_rights(&greeting, &user);
         }
         match greeting {
-            // It is of no use for anything else. The next one does not ask again.
+            // A connection that cannot stop listening is of no use for locks. The next one makes no self-test.
             Greeting { listens_on: true, .. } => self.connect_as(who, until),
             Greeting { refused: Some(error), .. } => Err(error),
             Greeting { time, run_id, .. } => {
@@ -286,7 +286,7 @@ impl Server {
         }
     }
 
-    /// One write, one round trip.
+    /// The commands of the handshake: one write, one round trip.
     fn handshake(&self, who: Option<&Credentials>, tests: bool) -> Vec<Cmd> {
         let mut commands = Vec::new();
         let login = &self.target.login;
@@ -304,20 +304,20 @@ impl Server {
         if let Some(name) = &self.app_name {
             commands.push(redis::cmd("CLIENT").arg("SETNAME").arg(name).take());
         }
-        // Before all that may be refused: the refusal says what else is missing.
+        // The self-test goes before all that may be refused: the error of a refusal then names all that is missing.
         commands.extend(self.rights.iter().filter(|_| tests).flat_map(Rights::commands));
         if (self.strict || self.vote.is_some()) && self.has_locks() {
             commands.push(redis::cmd("INFO").arg("server").take());
         }
         commands.extend(self.asked_by_purpose());
         if self.replicas.is_some() && self.has_locks() {
-            // Who may not wait for replicas, or has none of that command, is to hear of it now and not with a lock.
+            // If the server has no WAIT, or the user may not call it, this fails the connection, and no lock later.
             commands.push(redis::cmd("WAIT").arg(0).arg(0).take());
         }
         commands
     }
 
-    /// A sentinel, which has no clock to ask for, is asked and heard on one connection: that came with protocol 3.
+    /// A sentinel has no TIME. It is asked and listened to on one connection, which needs protocol 3.
     fn asked_by_purpose(&self) -> Vec<Cmd> {
         match self.target.purpose {
             Purpose::Any | Purpose::Shard => vec![redis::cmd("TIME")],
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(server.classify(&kind(redis::ServerErrorKind::NoPerm), Moment(5)).applied(), Applied::Unknown);
     }
 
-    /// Its session is being agreed on with somebody who says nothing.
+    /// The other side accepts the connection and never answers the handshake of TLS.
     #[cfg(feature = "tls")]
     #[test]
     fn a_server_that_is_retired_ends_the_handshake_that_is_under_way() {

@@ -1,4 +1,4 @@
-//! The sockets that are open to a server, so that all can be closed at once, whoever uses them.
+//! The open sockets of a server, so that all can be closed at once while other threads use them.
 
 use parking_lot::Mutex;
 use std::net::{Shutdown, TcpStream};
@@ -8,12 +8,12 @@ use std::sync::{Arc, Weak};
 #[derive(Default)]
 pub(super) struct Sockets {
     open: Mutex<Vec<Weak<TcpStream>>>,
-    /// Written under the lock, and looked at without it for each command.
+    /// Written under the lock, and read without it at each command.
     closed: AtomicBool,
 }
 
 impl Sockets {
-    /// One that comes too late is closed at once.
+    /// Adds a socket. After [`close`](Self::close) it is shut at once.
     pub(super) fn add(&self, socket: &Arc<TcpStream>) {
         let mut open = self.open.lock();
         if self.are_closed() {
@@ -23,7 +23,7 @@ impl Sockets {
         open.push(Arc::downgrade(socket));
     }
 
-    /// Whoever waits for data is told that there will be none, and nothing more can be sent.
+    /// Shuts all sockets: a thread that waits for data reads their end, and nothing more can be sent.
     pub(super) fn close(&self) {
         let mut open = self.open.lock();
         self.closed.store(true, SeqCst);
@@ -36,7 +36,7 @@ impl Sockets {
 }
 
 fn shut(socket: &TcpStream) {
-    // One that is not connected any more is as good as shut.
+    // An error means that the socket is not connected any more, which is as good.
     let _ = socket.shutdown(Shutdown::Both);
 }
 

@@ -1,7 +1,7 @@
-//! One socket, TCP or Unix, sealed by TLS or not: whatever is sent or read on it ends by one point in time, in however many pieces it comes.
+//! One socket, TCP or Unix, with TLS or without. Each exchange on it ends by one point in time, in however many pieces it comes.
 //!
-//! The socket is ours, and redis-rs gives only the parser: its own connection hides the socket, its time-outs are those
-//! of each system call, and nothing but a message ends its read early. `docs/stream.md` has the measurements.
+//! The socket is ours, and redis-rs gives only the parser. Its own connection hides the socket, and has time-outs for each system
+//! call alone. Nothing but a message ends its read early. `docs/stream.md` has the measurements.
 
 use super::LEAST_TO_CONNECT;
 use super::bell::Bell;
@@ -21,7 +21,7 @@ use std::time::Duration;
 /// An answer is looked for at least this long: it may be there already when the time is up.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The first byte of a record by which a server that speaks TLS ends a connection. No answer of Redis begins with it.
+/// The first byte of a TLS alert, with which a server ends a connection without TLS. No answer of Redis begins with it.
 const TLS_ALERT: u8 = 21;
 
 /// A connection, and what was read of the next answer.
@@ -32,10 +32,10 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Connects by then, TLS included. The look-up of a host name is not bounded: the system offers no way.
+    /// Connects, and agrees on TLS, by `until`. The look-up of a host name is not bounded: the system offers no way.
     ///
-    /// `user_timeout` is how long sent data may stay unacknowledged. Its socket is among the `open` ones before anything is said on
-    /// it, so that whoever closes those ends its handshake, too.
+    /// `user_timeout` is how long sent data may stay unacknowledged. The socket is added to `open` before the first byte is sent:
+    /// closing those ends a handshake that is under way, too.
     pub(super) fn connect(
         address: &ConnectionAddr,
         tls: Option<&Connector>,
@@ -47,8 +47,8 @@ impl Stream {
         let socket = match address {
             ConnectionAddr::Tcp(host, port) => {
                 let addresses = look_up(host, *port)?;
-                // What the look-up took is not taken from the time to connect: else a program whose calls all have
-                // little time would never connect through a slow resolver.
+                // Connecting gets its least time whatever the look-up took. Else a program whose calls are all short would
+                // never connect through a slow resolver.
                 let until = until.max(clock.now().plus(LEAST_TO_CONNECT));
                 let socket = dial(&addresses, || until.since(clock.now()))?;
                 keep_alive(&socket, user_timeout)?;
@@ -66,7 +66,7 @@ impl Stream {
         Ok(Self { socket, seal, parser: Parser::new() })
     }
 
-    /// When all that follows has to be over, as seen from now.
+    /// Sets when all that follows has to be over. `now` spares the first call a look at the clock.
     pub(crate) fn ends_by(&mut self, until: Moment, now: Moment) {
         self.socket.until = until.max(now.plus(LOOK));
         self.socket.seen = Some(now);
@@ -81,8 +81,8 @@ impl Stream {
         sent.map_err(explained)
     }
 
-    /// Why a handshake without TLS failed, if the server's port may be one for TLS: it ends such a connection with an alert, as
-    /// proxies do, or without an answer, as Redis does.
+    /// The error of a failed handshake. If the server's port may be one for TLS, the error says so: proxies end a connection without
+    /// TLS with an alert, Redis ends it without an answer.
     pub(super) fn why_not_plain(&self, error: RedisError) -> RedisError {
         match self.socket.first {
             Some(TLS_ALERT) if self.seal.is_none() => {
@@ -96,13 +96,13 @@ impl Stream {
         }
     }
 
-    /// Whether the server has closed it, as far as that is known here.
+    /// Whether the server has closed the connection, as far as this machine knows.
     pub(super) fn is_closed(&self) -> bool {
         let mut socket = [PollFd::new(&self.socket.socket, CLOSED)];
         poll(&mut socket, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
-    /// The answer to what was sent. What a server tells unasked is none.
+    /// The answer to what was sent. Messages that the server sends unasked are skipped.
     pub(crate) fn answer(&mut self) -> Result<Value, RedisError> {
         loop {
             match self.next()? {
@@ -112,7 +112,7 @@ impl Stream {
         }
     }
 
-    /// What the server says next.
+    /// The next value from the server, an answer or a message.
     pub(crate) fn next(&mut self) -> Result<Value, RedisError> {
         match &mut self.seal {
             None => self.parser.parse_value(&mut self.socket),
@@ -123,7 +123,7 @@ impl Stream {
         }
     }
 
-    /// The same, or nothing when the time is up or the bell rings. What was read of it is kept for the next call.
+    /// The same, or `None` if the time is up or the bell rings first. A part that was read is kept for the next call.
     pub(crate) fn next_unless_rung(&mut self, bell: &Bell) -> Result<Option<Value>, RedisError> {
         let mut attentive = Attentive { socket: &mut self.socket, bell, is_over: false };
         let next = match &mut self.seal {
@@ -140,7 +140,7 @@ impl Stream {
     }
 }
 
-/// What a system tells of a connection that the other side has closed, besides what it tells unasked.
+/// The poll flag of a connection that the other side has closed, besides those that poll reports unasked.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOSED: PollFlags = PollFlags::RDHUP;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -153,8 +153,8 @@ fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, RedisError> {
     Ok((host, port).to_socket_addrs()?.collect())
 }
 
-/// The addresses of a host share the time, so that one that is silent leaves some for the others; but the first has enough
-/// to connect, if there is little.
+/// The addresses of a host share the time, so a silent one leaves some for the others. Each that is tried gets at least
+/// [`LEAST_TO_CONNECT`], so the first can connect even if the time is short.
 fn dial(addresses: &[SocketAddr], left: impl Fn() -> Duration) -> Result<Socket, RedisError> {
     let mut last: RedisError = (ErrorKind::InvalidClientConfig, "could not resolve to any addresses").into();
     for (tried, address) in addresses.iter().enumerate() {
@@ -170,8 +170,8 @@ fn dial(addresses: &[SocketAddr], left: impl Fn() -> Duration) -> Result<Socket,
     Err(last)
 }
 
-/// A server that accepts nobody lets whoever connects wait as for a write. A signal ends that wait, whatever its handler
-/// asks for, and then nothing was begun.
+/// While the server accepts nobody, connecting blocks as long as the write time-out allows. A signal ends that wait, even if its
+/// handler asks for a restart. Nothing was begun then, so the loop tries again.
 fn dial_unix(path: &Path, left: impl Fn() -> Duration) -> io::Result<Socket> {
     let (socket, address) = (Socket::new(Domain::UNIX, Type::STREAM, None)?, SockAddr::unix(path)?);
     loop {
@@ -183,11 +183,11 @@ fn dial_unix(path: &Path, left: impl Fn() -> Duration) -> io::Result<Socket> {
     }
 }
 
-/// The system takes milliseconds in an `int`, and refuses a longer one.
+/// The system takes an `int` of milliseconds, and refuses a larger number.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const LONGEST_USER_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
 
-/// A dead peer is noticed by traffic (user time-out) and without it (keepalive).
+/// The user time-out notices a dead peer while data is on its way, keepalive notices one without traffic.
 fn keep_alive(socket: &Socket, user_timeout: Duration) -> io::Result<()> {
     let second = Duration::from_secs(1);
     let keepalive = TcpKeepalive::new().with_time(5 * second).with_interval(second).with_retries(3);
@@ -202,14 +202,14 @@ fn keep_alive(socket: &Socket, user_timeout: Duration) -> io::Result<()> {
 
 /// A socket whose system calls all end by one point in time.
 struct Bounded {
-    /// Of std, also where it is a Unix socket: its writes ask for no SIGPIPE, which would end a program that has not
-    /// set that signal to be ignored, as C programs and many command-line tools do not.
+    /// std's type, also for a Unix socket: its writes ask for no SIGPIPE. That signal would end a program that does not
+    /// ignore it, and C programs and many command-line tools do not.
     socket: Arc<TcpStream>,
     clock: Clock,
     until: Moment,
-    /// When it was set: who comes first need not look at the clock again.
+    /// When `until` was set: the first call takes this and needs no look at the clock.
     seen: Option<Moment>,
-    /// An answer was looked for when the time was up.
+    /// Whether the one look after the end of the time was made.
     looked: bool,
     /// The first byte that the server ever sent.
     first: Option<u8>,
@@ -230,7 +230,7 @@ impl Bounded {
         Self { socket: Arc::new(socket.into()), clock, until, seen: None, looked: false, first: None, reading, writing }
     }
 
-    /// An answer that came while this thread had no core, or was stopped, is there when the time is up: looked for once.
+    /// The time for one look after the end, in ms: an answer may have come while this thread had no core, or was stopped.
     fn last_look(&mut self) -> u64 {
         if std::mem::replace(&mut self.looked, true) { 0 } else { whole_millis(LOOK) }
     }
@@ -240,8 +240,8 @@ impl Bounded {
         self.until.since(now)
     }
 
-    /// Makes one call that ends in time. Setting a time-out costs a system call, so one that is shorter than the time
-    /// left stays until the call meets it: in most cases the answer is there long before.
+    /// Makes one call that ends in time. Setting a time-out costs a system call. So a time-out that is shorter than the time
+    /// left stays until a call runs into it: most answers come long before.
     fn bound(
         &mut self,
         way: fn(&mut Self) -> &mut Timeout,
@@ -271,7 +271,7 @@ impl Bounded {
     }
 }
 
-/// Rounded up.
+/// Milliseconds, rounded up.
 fn whole_millis(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).div_ceil(1_000_000)
 }
@@ -305,7 +305,7 @@ impl Read for Attentive<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.socket.left();
         if self.bell.is_quiet_until(&self.socket.socket, left)? {
-            // It is there, so no time-out is needed, and none may say that it came too late.
+            // The data is there: no time-out is needed, and none may say that the data came too late.
             return (&*self.socket.socket).read(buffer);
         }
         self.is_over = true;
@@ -323,7 +323,7 @@ impl Write for Attentive<'_> {
     }
 }
 
-/// What is under a seal.
+/// The decrypted bytes of a TLS session.
 struct Opened<'a, S> {
     seal: &'a mut Seal,
     socket: &'a mut S,
@@ -335,7 +335,7 @@ impl<S: Read + Write> Read for Opened<'_, S> {
     }
 }
 
-/// Whether an error of a socket has words of its own: the system's for a time-out are of a lack of resources.
+/// Whether a socket's error has words of its own. The system's words for a time-out speak of a lack of resources.
 pub(super) fn says_more(error: &RedisError) -> bool {
     let inner = std::error::Error::source(error)
         .and_then(|source| source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>());

@@ -1,7 +1,7 @@
-//! The URL of a server: which are understood, and what a wrong one is told.
+//! The URL of a server: which URLs are understood, and the errors for wrong ones.
 //!
-//! Any part of a wrong URL may be a piece of a password that was not escaped. So none is shown: what is wrong is said by a text
-//! of the source.
+//! Any part of a wrong URL may be a piece of a password that was not escaped. So an error shows no part of the URL: its text is
+//! one of the source.
 
 use crate::base::error::{Error, Result};
 use redis::IntoConnectionInfo;
@@ -33,7 +33,7 @@ pub(super) fn parse(url: &str) -> Result<redis::ConnectionInfo> {
     })
 }
 
-/// One host of several, and its port if it has one; or what is wrong with it.
+/// One host of several, and its port if it has one. `Err`: what is wrong with the text.
 pub(crate) fn host_and_port(text: &str) -> Result<(String, Option<u16>), &'static str> {
     let url = format!("redis://{text}");
     let parsed = redis::parse_redis_url(&url).ok_or_else(|| why_not_parsed(&url))?;
@@ -47,12 +47,12 @@ pub(crate) fn host_and_port(text: &str) -> Result<(String, Option<u16>), &'stati
     }
 }
 
-/// What a URL is told whose scheme is none that is known.
+/// The error for a URL with an unknown scheme.
 pub(crate) fn wrong_scheme(url: &str) -> Error {
     wrong(why_not_parsed(url))
 }
 
-/// A misspelt or misplaced part would silently be none: database 0, no password, another host.
+/// redis-rs ignores a misspelt or misplaced part: the client would use database 0, no password or another host.
 fn check_parts(url: &str) -> Result<(), &'static str> {
     let parsed = redis::parse_redis_url(url).ok_or_else(|| why_not_parsed(url))?;
     let is_unix = parsed.scheme().ends_with("unix");
@@ -85,7 +85,7 @@ fn check_query(is_unix: bool, key: &str, value: &str) -> Result<(), &'static str
     }
 }
 
-/// What is wrong with one that is not a URL, or has an unknown scheme.
+/// What is wrong with a text that is not a URL, or has an unknown scheme.
 fn why_not_parsed(url: &str) -> &'static str {
     match url.split_once("://") {
         None if url.is_empty() => "is empty",
@@ -99,7 +99,7 @@ fn why_not_parsed(url: &str) -> &'static str {
     }
 }
 
-/// Whether what follows the slashes has a port that is no number, or too large.
+/// Whether the text behind `://` has a port that is no number, or too large.
 fn has_bad_port(rest: &str) -> bool {
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let host = authority.rsplit('@').next().unwrap_or_default();

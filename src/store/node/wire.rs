@@ -1,4 +1,4 @@
-//! One connection to a server, which throws itself away when anything about it is in doubt.
+//! One connection to a server. It is dropped as soon as its state is in doubt.
 
 use super::resp::{self, Known};
 use super::server::{Greeted, Server};
@@ -12,31 +12,31 @@ use redis::{RedisError, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A slot for one connection, made when it is first used and dropped when its state is in doubt.
+/// A slot for one connection. The connection is made at its first use, and dropped when its state is in doubt.
 pub(crate) struct Wire {
     /// Shared, because the pool moves its slots about.
     pub(super) server: Arc<Server>,
-    /// Boxed, because it is taken out for each exchange: a connection is some hundred bytes.
+    /// Boxed, because each exchange takes it out of the slot: a connection is some hundred bytes.
     live: Option<Box<Live>>,
     was_live: bool,
 }
 
 pub(super) struct Live {
     stream: Stream,
-    /// The server's clock minus ours, in microseconds, by the *receive* time of its answer: too small by the
-    /// way of the reply, so the server's deadline is never later than ours.
+    /// The server's clock minus ours, in microseconds, taken when the server's time is *received*. It is too small by the time that
+    /// the reply was on its way. So the server's deadline is never later than ours.
     offset: i128,
     run_id: String,
     dialect: Dialect,
-    /// Kept from one exchange to the next, so that sending allocates nothing.
+    /// The buffer of the commands, kept so that sending allocates nothing.
     packed: Vec<u8>,
-    /// Replies to WAIT that nobody needed, and that are still to be read.
+    /// Replies to WAIT that no call needed. They are read before the next command is sent.
     owed: usize,
-    /// The scripts that went over it whole, since a WAIT follows them.
+    /// The scripts that this connection has sent whole: see [`is_new`](Self::is_new).
     told: Vec<(&'static Script, Form)>,
 }
 
-/// A longer command, which a caller wrote, leaves no buffer behind.
+/// A buffer of more bytes is freed after its command: only a caller's own words make one that long.
 const MOST_KEPT: usize = 64 << 10;
 
 /// One attempt's points in time.
@@ -47,7 +47,7 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// When its answer is not waited for any more.
+    /// When the wait for the answer ends.
     fn ends(&self) -> Moment {
         self.sent.plus(self.patience)
     }
@@ -56,7 +56,7 @@ impl Schedule {
 /// How sending a request once ended.
 enum Once {
     Answered(Answer),
-    /// By an offset that is now corrected; it would have been answered by `ends`.
+    /// Refused as too old, by an offset that is corrected now. The wait for its answer would have ended at `ends`.
     Stale {
         ends: Moment,
     },
@@ -67,8 +67,8 @@ impl Wire {
         Self { server, live: None, was_live: false }
     }
 
-    /// Sends the request once, and once more when the server found it stale though it was in time.
-    /// `connect_by` bounds connecting.
+    /// Sends the request, and once more if the server found it too old although it was in time by our clock.
+    /// Connecting ends at `connect_by`.
     pub(crate) fn attempt(
         &mut self,
         request: &Request<'_>,
@@ -84,7 +84,7 @@ impl Wire {
         }
     }
 
-    /// The connection can be used again.
+    /// Puts a connection back that can be used again.
     pub(super) fn keep(&mut self, live: Box<Live>) {
         self.live = Some(live);
     }
@@ -96,8 +96,8 @@ impl Wire {
         Ok(())
     }
 
-    /// While it runs the connection is out of its slot, so an unwinding or an early return drops it: after
-    /// a time-out a reply is still owed and must never be taken for the next one's.
+    /// The connection is out of its slot meanwhile, so a panic or an early return drops it. After a time-out its reply may still
+    /// come, and the next request must never take that reply for its own.
     fn once(
         &mut self,
         request: &Request<'_>,
@@ -131,7 +131,7 @@ impl Wire {
         }
     }
 
-    /// After each answer was read: what a master said that was retired meanwhile is not believed.
+    /// Called after each answer was read: if the server was retired meanwhile, the answer is not believed.
     pub(super) fn check_not_retired(&self, schedule: &Schedule) -> Result<(), Failure> {
         match self.server.is_retired() {
             true => Err(Failure::Unknown { open_until: schedule.deadline, broken: self.server.retired() }),
@@ -139,7 +139,7 @@ impl Wire {
         }
     }
 
-    /// Waits for the replicas that have to confirm what the reply grants. One that grants nothing is not kept waiting.
+    /// If the reply grants something, waits for the replicas that have to confirm it. A reply that grants nothing is not kept waiting.
     fn confirm(
         &self,
         live: &mut Live,
@@ -158,7 +158,7 @@ impl Wire {
         }
     }
 
-    /// Takes the offset from the server's time, if the attempt was in time by our clock.
+    /// Corrects the offset by the server's time. The attempt may be repeated if it was in time by our clock.
     fn correct(&mut self, mut live: Box<Live>, error: &RedisError, schedule: &Schedule) -> Result<Once, Failure> {
         let received = self.server.clock.now();
         live.offset = offset(stale_micros(error), received);
@@ -167,7 +167,7 @@ impl Wire {
         if received < schedule.deadline { Ok(Once::Stale { ends }) } else { Err(Failure::Stale) }
     }
 
-    /// `ends` bounds the answer to what is sent a second time: both together get the patience of one.
+    /// For a second attempt, `ends` is when the wait for the first would have ended: both share the time of one.
     pub(super) fn schedule(&self, limits: Limits<'_>, ends: Option<Moment>) -> Schedule {
         let sent = self.server.clock.now();
         let patience = match ends {
@@ -213,7 +213,7 @@ impl Live {
         Self { stream, offset, run_id, dialect, packed: Vec::new(), owed: 0, told: Vec::new() }
     }
 
-    /// A script that the server does not know costs a second exchange, in what is left of the time.
+    /// If the server does not know the script, a second exchange sends it whole, in the time that is left.
     fn send(
         &mut self,
         request: &Request<'_>,
@@ -234,8 +234,8 @@ impl Live {
         }
     }
 
-    /// Whether a script goes over this connection for the first time. A server that does not know it says so at once, but comes to
-    /// the EVAL only when the WAIT in between is over: after a failover, when replicas are missing, that lasts for its whole time.
+    /// Whether this connection sends the script for the first time: then it goes whole. After NOSCRIPT the server runs an EVAL only
+    /// when the WAIT in between is over. After a failover replicas are missing, and that WAIT lasts for its whole time-out.
     fn is_new(&mut self, request: &Request<'_>) -> bool {
         let Verb::Script(script) = request.verb else { return false };
         let is_new = !self.told.iter().any(|(told, form)| std::ptr::eq(*told, script) && *form == request.form);
@@ -243,7 +243,7 @@ impl Live {
         is_new
     }
 
-    /// What has to be confirmed is followed by WAIT in the same write, so that it costs one round trip.
+    /// If replicas have to confirm, a WAIT follows in the same write: both cost one round trip.
     fn exchange(
         &mut self,
         request: &Request<'_>,
@@ -264,16 +264,16 @@ impl Live {
             self.packed = Vec::new();
         }
         self.owed = usize::from(wait.is_some());
-        // Both are read before either is looked at: an answer that is left would be taken for the next one's.
+        // Both answers are read before either is looked at: the next request would take one that is left for its own.
         let asking = if request.asking { self.stream.answer()? } else { Value::Okay };
         match (refused(self.stream.answer()?), refused(asking)) {
-            // Why the node took it for one that does not ask.
+            // The refusal of ASKING is the reason why the node refused the request.
             (Err(_), Err(refused)) => Err(refused),
             (reply, _) => reply,
         }
     }
 
-    /// All in one write, and what is said to each. After an error of the connection there is nothing more.
+    /// Sends all in one write and reads the answer to each. After an error of the connection, the rest get that error.
     pub(super) fn exchange_each(
         &mut self,
         requests: &[Request<'_>],
@@ -314,7 +314,7 @@ impl Live {
         self.stream.send(&self.packed)
     }
 
-    /// How many replicas have what was written last.
+    /// Reads the reply to WAIT: how many replicas have the last write.
     pub(super) fn confirmed(&mut self) -> Result<i64, RedisError> {
         let said = self.stream.answer()?;
         self.owed -= 1;
@@ -322,7 +322,7 @@ impl Live {
     }
 }
 
-/// An error, if the whole answer is one. What is within it is an answer: redis-rs would take it for a refusal of the whole.
+/// An error if the whole answer is one. redis-rs would also take an error inside of an array for a refusal of the whole.
 fn refused(value: Value) -> Result<Value, RedisError> {
     match value {
         Value::ServerError(error) => Err(error.into()),
@@ -345,12 +345,12 @@ pub(super) fn reply_of(value: Value) -> Reply {
     }
 }
 
-/// The server's time in a STALE error.
+/// The server's time in a STALE error, in microseconds.
 fn stale_micros(error: &RedisError) -> u64 {
     error.detail().unwrap_or_default().split_whitespace().next().and_then(|micros| micros.parse().ok()).unwrap_or(0)
 }
 
-/// Whether the connection can be used again: the answer was complete, and not of a kind that a new one may cure.
+/// Whether the connection can be used again: its answer was complete, and is no error that a new connection may cure.
 fn leaves_wire_clean(failure: &Failure) -> bool {
     matches!(failure, Failure::Refused { code, .. } if code != "READONLY" && code != "NOAUTH")
 }

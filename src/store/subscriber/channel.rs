@@ -6,19 +6,19 @@ use crate::base::time::Moment;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What is known of a channel that somebody listens to.
+/// What is known of a channel that has ears, or had some until lately.
 pub(super) struct ChannelState {
     pub(super) ears: Vec<Arc<dyn Ear>>,
     pub(super) confirmed: Arc<AtomicBool>,
-    /// Asked for on this connection, whatever the answer was.
+    /// Whether this connection has asked for the channel, whatever the answer was.
     pub(super) asked: bool,
     /// When the server last refused it, if that was its answer.
     pub(super) refused_at: Option<Moment>,
-    /// Its slot was another node's then. A waiter that comes later has it asked for at once: it has read the newer slots.
+    /// The last answer said that the slot is elsewhere. A later waiter has read newer slots, so the channel is asked for at once.
     pub(super) elsewhere: bool,
     pub(super) idle_since: Option<Moment>,
-    /// Channels are subscribed in the order in which they were first wanted, and unsubscribed the other way round: a listener that is
-    /// counted on one of two channels may rely on the other.
+    /// Channels are subscribed in the order in which they were first wanted, and unsubscribed the other way round. So a listener that
+    /// is counted on one of two channels can rely on the other.
     pub(super) number: u64,
 }
 
@@ -35,7 +35,7 @@ impl ChannelState {
         }
     }
 
-    /// Whether it is time to ask for it, or to ask again.
+    /// Whether it is time to ask for the channel, or to ask again after a refusal.
     pub(super) fn is_wanted(&self, now: Moment) -> bool {
         !self.asked || self.refused_at.is_some_and(|refused| now.since(refused) >= ASK_AGAIN)
     }

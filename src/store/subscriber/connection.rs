@@ -21,7 +21,7 @@ impl<'a> Connection<'a> {
         Ok(Self { shared, node, stream, bell: shared.bell()? })
     }
 
-    /// Why the server refuses, if it does.
+    /// Subscribes a channel. Returns the server's refusal, if it refuses.
     pub(super) fn subscribe(&mut self, channel: &str) -> Result<Option<ServerError>, RedisError> {
         let command = if self.shared.dialect == Dialect::Sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" };
         match self.command(command, Some(channel))? {
@@ -50,7 +50,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Delivers the next message; false when none came by then, or the bell rang.
+    /// Delivers the next message; false if none came by `until`, or the bell rang.
     pub(super) fn next(&mut self, until: Moment) -> Result<bool, RedisError> {
         self.stream.ends_by(until, self.shared.clock.now());
         let next = self.stream.next_unless_rung(self.bell)?;
@@ -65,7 +65,7 @@ const LEAVE_SHARD: &str = "SUNSUBSCRIBE";
 
 /// What a server says unasked.
 pub(super) enum Told<'a> {
-    /// On a channel.
+    /// The channel and the payload of a message.
     Message(&'a str, &'a [u8]),
     /// The channel's slot has left the node. The answer to an unsubscription reads the same.
     Left(&'a str),
@@ -84,7 +84,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Whether the server says that the channel's slot is another one's, or nobody's for the moment.
+/// Whether the server says that the channel's slot is at another node, or at none for the moment.
 pub(super) fn is_elsewhere(error: &ServerError) -> bool {
     matches!(error.code(), "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN")
 }

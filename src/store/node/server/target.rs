@@ -6,14 +6,14 @@ use crate::store::node::url;
 use redis::{ConnectionAddr, RedisConnectionInfo};
 use std::fmt;
 
-/// What a server is used for. A handshake looks whether it can be.
+/// What a server is used for. The handshake checks whether the server fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// It keeps locks, whatever server it is.
+    /// It keeps locks, and its role is not asked for.
     Any,
-    /// It keeps locks as a node of a cluster, and unlocks are told by sharded pub/sub.
+    /// It keeps locks as a node of a cluster, and scripts publish by sharded pub/sub.
     Shard,
-    /// It keeps locks as the master of a group. A server that says that it is none is refused.
+    /// It keeps locks as the master of a group. A server whose ROLE is not `master` is refused.
     Master,
     /// It may be the master or a replica, and is asked which.
     Candidate,
@@ -66,7 +66,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// As it is written in a URL: without brackets nobody could tell where a host of IPv6 ends.
+/// Writes a host and its port as a URL has them. Without brackets nobody could tell where an IPv6 address ends.
 pub(crate) fn show(host: &str, port: u16, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
 }
