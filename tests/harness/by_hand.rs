@@ -1,10 +1,10 @@
-//! The harness's groups without sentinels: who replaces the master does it by hand.
+//! The harness's groups without sentinels: a test replaces the master by hand.
 
 use crate::papers::sealed_if;
 use crate::sentinel::{Group, Member, Shape};
 use redlatch::{Client, ClientBuilder};
 
-/// Nobody replaces its master but by hand.
+/// Only a test replaces its master, by hand.
 pub const WITHOUT_SENTINELS: Shape = Shape { sentinels: 0, ..Shape::USUAL };
 
 impl Group {

@@ -1,4 +1,4 @@
-//! Servers whose clocks are not the machine's: a library that is preloaded puts the wall clock of a process ahead, or back.
+//! Servers whose clocks are not the machine's: a preloaded library puts the wall clock of a process ahead or back.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,16 +6,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const SOURCE: &str = include_str!("clock.c");
 
-/// What a process is started with whose clock can be set.
+/// A clock that can be set, given to a process at its start.
 pub(crate) struct Clock {
     library: PathBuf,
-    /// What the library reads.
+    /// The library reads the difference from this file.
     file: PathBuf,
 }
 
 impl Clock {
-    /// In the folder of the server that it is for. Built by the compiler that links Rust programs too; nothing where there is none
-    /// of that name.
+    /// Builds the library in the server's folder, by `cc`, which also links Rust programs. `None` if the machine has no program of
+    /// that name.
     pub(crate) fn new(dir: &Path, ahead_ms: i64) -> Option<Self> {
         let (source, library) = (dir.join("clock.c"), dir.join("clock.so"));
         std::fs::write(&source, SOURCE).expect("room for a file");
@@ -26,7 +26,7 @@ impl Clock {
         command.status().is_ok_and(|status| status.success()).then_some(clock)
     }
 
-    /// In one piece, for the process reads it at any time.
+    /// Writes the difference in one piece, because the process may read it at any time.
     pub(crate) fn set(&self, ahead_ms: i64) {
         let us = std::ffi::c_long::try_from(ahead_ms * 1_000).expect("a time that a clock has");
         let file = std::fs::OpenOptions::new().create(true).write(true).truncate(false).open(&self.file);
@@ -39,7 +39,7 @@ impl Clock {
     }
 }
 
-/// How far a server's clock is ahead of the machine's, in ms, by its answer to TIME and less the way of that; behind: negative.
+/// How far a server's clock is ahead of the machine's, in ms, by its answer to TIME, less the way of the answer; negative if behind.
 pub fn ahead((seconds, micros): (u64, u64)) -> i64 {
     let told = Duration::from_secs(seconds) + Duration::from_micros(micros);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");

@@ -20,23 +20,23 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 pub use view::{Known, SLOTS, names, names_in_slot, slot_of};
 
-/// How many there are, and how long a node may be silent before the others call it down.
+/// How many nodes there are, and how long a node may be silent before the others call it down.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub(crate) masters: usize,
-    /// Of each master; at least one.
+    /// The replicas of each master; at least one.
     pub(crate) replicas: usize,
     pub(crate) node_timeout: Duration,
-    /// Whether no slot is served while one has no master.
+    /// Whether the nodes serve no slot at all while one slot has no master.
     pub(crate) full_coverage: bool,
-    /// There are proxies in front of each node, for the other nodes alone.
+    /// Whether each node has proxies in front of it, for the other nodes alone.
     pub(crate) apart: bool,
-    /// What is wrong with the certificates of all nodes, if they are reached and reach each other by TLS alone.
+    /// If clients and nodes reach the nodes by TLS alone: what is wrong with the certificates of all nodes.
     pub(crate) sealed: Option<Flaw>,
 }
 
 impl Shape {
-    /// The usual one, with Redis' default for slots that have no master.
+    /// The usual shape, with Redis' default for slots that have no master.
     pub const USUAL: Self = Self {
         masters: 3,
         replicas: 1,
@@ -46,17 +46,17 @@ impl Shape {
         sealed: None,
     };
 
-    /// One that serves the slots that have a master while others have none.
+    /// Nodes serve the slots that have a master while other slots have none.
     pub const PARTIAL: Self = Self::USUAL.partial();
 
-    /// One whose masters nobody replaces, however busy the machine is.
+    /// No master is ever replaced, however busy the machine is.
     pub const STEADY: Self = Self { node_timeout: Duration::from_secs(600), ..Self::USUAL };
 
-    /// One whose nodes can be cut off from each other while clients still reach them: those have to map what nodes name
-    /// ([`Cluster::ways`]).
+    /// The nodes can be cut off from each other while clients still reach them. The clients have to map the addresses that nodes
+    /// name ([`Cluster::ways`]).
     pub const APART: Self = Self { apart: true, ..Self::USUAL };
 
-    /// The same with slots that are served while others have no master.
+    /// The same, but slots are served while other slots have no master.
     #[must_use]
     pub const fn partial(self) -> Self {
         Self { full_coverage: false, ..self }
@@ -83,14 +83,14 @@ impl Shape {
     }
 }
 
-/// How long nodes may take for anything that they have to agree on.
+/// How long nodes may take to agree on anything.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A manual failover that has not come about after 5 s never does.
 pub const FAILOVER: Duration = Duration::from_secs(6);
 
-/// A node that starts as a replica serves at once, and finds after a second that it has no master. If the machine stood still for
-/// so long it serves nothing until it has been a master for a while, and need not be waited for.
+/// A node that starts as a replica serves at once, and finds after 1 s that it has no master. If the machine stood still for that
+/// second, the node serves nothing until it has been a master for a while, and waiting for it is of no use.
 const SERVES: Duration = Duration::from_secs(2);
 
 /// Where the numbers of shards begin, for their ids.
@@ -100,23 +100,23 @@ static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 /// A cluster whose first nodes are its masters in the beginning, and the next ones their replicas in the same order.
 ///
-/// All know each other from the start, as after a restart with their files. When it is dropped all are killed; if the test
-/// panics their logs are printed.
+/// All nodes know each other from the start, as after a restart with their files. When the cluster is dropped, all are killed. If
+/// the test panics, their logs are printed.
 pub struct Cluster {
     dir: PathBuf,
     shape: Shape,
     pub nodes: Vec<Member>,
-    /// Through which other nodes reach each one's second port, if they do not do so directly.
+    /// The proxies through which other nodes reach each node's second port, if they do not reach it directly.
     buses: Vec<Proxy>,
     links: Links,
 }
 
-/// How a replica takes its master's place when it is told to.
+/// How a replica takes its master's place at a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// Once it has all that the master has, which waits for it.
+    /// Once the replica has all that the master has. The master waits for it.
     Orderly,
-    /// With the votes of the other masters, whatever its own one says.
+    /// By the votes of the other masters. The replica's own master is not asked.
     Force,
     /// Without asking anybody.
     Takeover,
@@ -125,7 +125,7 @@ pub enum How {
 impl How {
     pub const ALL: [Self; 3] = [Self::Orderly, Self::Force, Self::Takeover];
 
-    /// What the replica is told.
+    /// The command for the replica.
     pub fn words(self) -> &'static [&'static str] {
         match self {
             Self::Orderly => &["CLUSTER", "FAILOVER"],
@@ -140,8 +140,8 @@ fn id(node: usize) -> String {
     format!("{:040x}", node + 1)
 }
 
-/// What stands behind the address of a node in a file, of servers that give each shard an id. Valkey 9.1 whose file has none ends with
-/// an assertion when it publishes to its shard soon after it took over: `nodes != NULL`.
+/// The words behind a node's address in a file, for servers that give each shard an id. Valkey 9.1 without such an id in its file
+/// ends with an assertion when it publishes to its shard soon after it took over: `nodes != NULL`.
 fn shard_of(shard: usize, version: (u32, u32)) -> String {
     if version < (7, 2) { String::new() } else { format!(",,shard-id={}", id(SHARDS + shard)) }
 }
@@ -172,7 +172,7 @@ impl Cluster {
         cluster
     }
 
-    /// Of the program that its nodes run.
+    /// The version of the program that its nodes run.
     fn version(&self) -> (u32, u32) {
         self.shape.program().version
     }
@@ -186,7 +186,7 @@ impl Cluster {
         self.shape.sealed.into_iter().for_each(|flaw| node.seal(papers(flaw)));
     }
 
-    /// Starts all processes as [`planned`](Self::planned); whether no port was taken meanwhile.
+    /// Starts all processes as [`planned`](Self::planned). Returns whether no port was taken meanwhile.
     fn begin(&mut self) -> bool {
         let masters = self.shape.masters;
         (0..self.nodes.len()).for_each(|node| self.configure(node));
@@ -202,16 +202,16 @@ impl Cluster {
         run
     }
 
-    /// A node that starts as a master serves nothing for 2 s. A replica serves at once, and goes on when it becomes a master. So the
-    /// masters begin as replicas of nodes that are not there yet, and take over at once.
+    /// Whether the masters begin as replicas of nodes that are not there yet, and take over at once. A node that starts as a master
+    /// serves nothing for 2 s. A replica serves at once, and goes on when it becomes a master.
     ///
-    /// From 8.0 on they begin as masters. Two such nodes that take each other for their master look for the master of both for ever,
-    /// and a master that is late met that: 4 of 300 starts on a busy machine.
+    /// From 8.0 on they begin as masters. There, two nodes that take each other for their master search for the master of both for
+    /// ever. A late master met that in 4 of 300 starts on a busy machine.
     fn takes_over(&self) -> bool {
         self.version() < (8, 0)
     }
 
-    /// Waits until all masters know of each other that they are.
+    /// Makes the first nodes masters, and waits until each of them knows that all of them are.
     fn take_over(&self) {
         let masters = &self.nodes[..self.shape.masters];
         let end = Instant::now() + SERVES;
@@ -235,7 +235,7 @@ impl Cluster {
         !nodes.iter_mut().any(Member::came_too_late)
     }
 
-    /// From now on they treat slots without a master as the shape has it.
+    /// From now on the nodes treat slots without a master as the shape says.
     fn cover(&self) {
         self.settled();
         if self.shape.full_coverage {
@@ -250,16 +250,16 @@ impl Cluster {
         self.write(node, &self.file_of(node));
     }
 
-    /// Gives a node what it has to know of the cluster when it starts.
+    /// Writes the file by which a node knows the cluster at its start.
     fn write(&self, node: usize, known: &str) {
         std::fs::write(self.nodes[node].dir.join("nodes.conf"), known).unwrap();
     }
 
-    /// Gives a node its settings. What a replica was sent stays in a file if it is not told otherwise, and would come back with
-    /// it.
+    /// Gives a node its settings. By default a replica keeps the data that it was sent in a file, and would have it again after a
+    /// restart.
     fn set(&self, node: usize, covers: bool) {
         let (timeout, covers) = (self.shape.node_timeout.as_millis(), if covers { "yes" } else { "no" });
-        // An older one's barrier keeps replicas where they are; a master that gave away its last slot becomes a replica.
+        // Before 7.0 the barrier keeps replicas where they are, but a master that gave away its last slot becomes a replica.
         let stays = if self.version() < (7, 0) { "" } else { "cluster-allow-replica-migration no\n" };
         self.nodes[node].configure(&format!(
             "save \"\"\nrdb-del-sync-files yes\nrepl-diskless-sync-delay 0\nrepl-ping-replica-period 1\ncluster-enabled yes\n\
@@ -269,8 +269,8 @@ impl Cluster {
         ));
     }
 
-    /// What a node would have written into its file in an earlier life: the first nodes, if they take over, in one when the next ones
-    /// were their masters.
+    /// The file that a node would have written in an earlier life. If the first nodes take over, the next ones were their masters in
+    /// that life.
     fn file_of(&self, node: usize) -> String {
         let (Shape { masters, .. }, version) = (self.shape, self.version());
         let before = if node < masters && self.takes_over() { masters } else { 0 };
@@ -288,7 +288,7 @@ impl Cluster {
         text + &format!("vars currentEpoch {} lastVoteEpoch 0\n", 2 * masters)
     }
 
-    /// By which other nodes find it.
+    /// The address at which other nodes find a node.
     fn address_of(&self, node: usize) -> String {
         format!("127.0.0.1:{}@{}", self.nodes[node].known_as(), self.bus_of(node))
     }
@@ -297,7 +297,7 @@ impl Cluster {
         self.buses.get(node).map_or(self.nodes[node].port() + BUS, Proxy::port)
     }
 
-    /// A master without slots joins; its number.
+    /// Adds a master without slots. Returns its number.
     pub fn add_node(&mut self) -> usize {
         let node = self.nodes.len();
         self.plan_node();
@@ -313,7 +313,7 @@ impl Cluster {
         node
     }
 
-    /// What a client is given to find the masters.
+    /// The URL by which a client finds the masters.
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.nodes.iter().map(Member::address).collect();
         let scheme = if self.shape.sealed.is_some() { "rediss+cluster" } else { "redis+cluster" };
@@ -324,12 +324,12 @@ impl Cluster {
         sealed_if(self.shape.sealed.is_some(), Client::builder(&self.url()))
     }
 
-    /// Whether a node says that it is the master of slots now; one that does not answer says nothing.
+    /// Whether a node says that it is the master of slots now; false if it does not answer.
     pub fn says_master(&self, node: usize) -> bool {
         self.nodes[node].knows().iter().any(|known| known.node == node && known.is_master() && known.has_slots())
     }
 
-    /// Waits until another node says that it is the master in place of this one; which.
+    /// Waits until another node says that it is the master in place of this one. Returns its number.
     #[track_caller]
     pub fn replaced(&self, node: usize) -> usize {
         let masters = self.shape.masters;
@@ -338,13 +338,13 @@ impl Cluster {
         self.eventually("a replica is the master", || running().find(|other| self.says_master(*other)))
     }
 
-    /// Waits until all that run agree and serve their slots.
+    /// Waits until all running nodes agree and serve their slots.
     #[track_caller]
     pub fn settled(&self) {
         self.eventually("all agree", || self.is_whole().then_some(()));
     }
 
-    /// Has a replica take its master's place, and waits until it has. One that does not get there in time is told again.
+    /// Has a replica take its master's place, and waits until it has. If it does not get there in time, it is told again.
     #[track_caller]
     pub fn fail_over(&self, replica: usize, how: How) {
         let mut told: Option<Instant> = None;
@@ -373,23 +373,23 @@ impl Cluster {
         self.nodes.iter_mut().filter(|node| node.is_running()).for_each(Member::kill);
     }
 
-    /// Starts all again as in the beginning, with their ports and without data.
+    /// Starts all nodes again as in the beginning, on their ports and without data.
     pub fn restart(&mut self) {
         assert!(self.begin(), "a port was taken");
     }
 
-    /// Where it keeps its files.
+    /// The folder of the cluster's files.
     pub fn dir(&self) -> &std::path::Path {
         &self.dir
     }
 }
 
-/// The one cluster of all tests of this program that leave it as it is. It is never dropped.
+/// The one cluster of this program, for all tests that leave it as it is. It is never dropped.
 pub fn shared() -> &'static Cluster {
     shared_if(false)
 }
 
-/// The same, or that by TLS.
+/// The same, or the one by TLS.
 pub(crate) fn shared_if(is_sealed: bool) -> &'static Cluster {
     static SHARED: [OnceLock<(Cluster, Child)>; 2] = [const { OnceLock::new() }; 2];
     let start = || {
@@ -398,7 +398,7 @@ pub(crate) fn shared_if(is_sealed: bool) -> &'static Cluster {
         (cluster, shell)
     };
     if is_sealed {
-        // It prints for each test that uses them, not only for the one that starts them, on which server this was not shown.
+        // Each test that uses the cluster, not only the one that starts it, prints on which server it showed nothing.
         with_tls();
     }
     &SHARED[usize::from(is_sealed)].get_or_init(start).0

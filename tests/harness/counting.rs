@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// The system's allocator, which counts.
 pub struct Counting;
 
-/// How many measure now: else nothing is counted, because threads that all count in one place slow each other down.
+/// How many threads measure now. At 0 nothing is counted, because threads that all count in one place slow each other down.
 static MEASURING: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes given out and not taken back, by any thread, while something was measured.
@@ -58,8 +58,8 @@ pub fn bytes<T>(act: impl FnOnce() -> T) -> (T, isize) {
     bytes_until(Duration::ZERO, 0, act)
 }
 
-/// The same, but waits for so long until it is no more than `enough`: other threads may not have given back yet what they
-/// were given to do.
+/// The same, but waits at most for `bound` until they are no more than `enough`: other threads may not have given back the
+/// memory of their work yet.
 pub fn bytes_until<T>(bound: Duration, enough: isize, act: impl FnOnce() -> T) -> (T, isize) {
     MEASURING.fetch_add(1, Relaxed);
     let before = BYTES.load(Relaxed);

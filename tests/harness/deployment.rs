@@ -1,4 +1,4 @@
-//! The harness's deployments: what a client can be connected to, started for a test.
+//! The harness's deployments: servers of each kind that a client can be connected to, started for a test.
 
 use crate::by_hand::WITHOUT_SENTINELS;
 use crate::cluster::{self, Cluster};
@@ -11,30 +11,30 @@ use redlatch::{Client, ClientBuilder};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// Redis in one of the ways in which it is run. Whatever was started ends when it is dropped, after its clients.
+/// Redis in one of the ways in which it is run. Its processes end when it is dropped, after its clients.
 pub trait Deployment: Sized + Send + Sync + 'static {
     fn start() -> Self;
 
-    /// One that no other test uses, for those that kill it.
+    /// A deployment that no other test uses, for tests that kill it.
     fn start_alone() -> Self {
         Self::start()
     }
 
-    /// What a client is given to find it.
+    /// The URL by which a client finds it.
     fn url(&self) -> String;
 
-    /// A client of it. One that several tests share gives each of them a prefix.
+    /// A client of it. If several tests share the deployment, each has a prefix of its own.
     fn builder(&self) -> ClientBuilder {
         Client::builder(&self.url())
     }
 
-    /// Nobody answers any more.
+    /// Kills its servers: nobody answers any more.
     fn kill(&mut self);
 
-    /// It answers again, with nothing of what it knew.
+    /// Starts its servers again, without data.
     fn restart(&mut self);
 
-    /// The keys and channels that are on it, of this test.
+    /// The keys and channels of this test that are left on it.
     fn leftovers(&self) -> Vec<String>;
 }
 
@@ -102,14 +102,14 @@ impl Deployment for Sealed {
     }
 }
 
-/// A master that sentinels keep, by TLS or without. One group serves all tests of a program, each by a prefix that its connections
-/// are named by, too.
+/// A master that sentinels keep, by TLS or without. One group serves all tests of a program. Each test has a prefix, which is also
+/// the name of its connections.
 pub struct Sentinel<const SEALED: bool = false> {
     group: Used<Group>,
     tag: String,
 }
 
-/// What several tests share, or one has alone.
+/// A deployment that several tests share, or that one test has alone.
 pub enum Used<T: 'static> {
     Shared(&'static T),
     Alone(Box<T>),
@@ -135,7 +135,7 @@ impl<T> Deref for Used<T> {
     }
 }
 
-/// The prefix of one test, by which its connections are named, too.
+/// The prefix of one test, which is also the name of its connections.
 fn next_tag() -> String {
     format!("t{}:", TESTS.fetch_add(1, SeqCst))
 }
@@ -144,7 +144,7 @@ fn tagged(builder: ClientBuilder, tag: &str) -> ClientBuilder {
     builder.key_prefix(tag).app_name(tag)
 }
 
-/// What one test must have left when it is over: no connection of its clients to these processes, no key and no channel.
+/// Checks that a test has left no connection of its clients to these processes, no key and no channel.
 fn assert_nothing_left(tag: &str, members: &[&Member], leftovers: impl Fn() -> Vec<String>) {
     let clients = || members.iter().map(|member| member.clients_named(tag)).sum::<usize>();
     eventually(GONE, "every client's connection is closed", || clients() == 0);
@@ -186,7 +186,7 @@ impl<const SEALED: bool> Deployment for Sentinel<SEALED> {
         self.named(self.group.builder())
     }
 
-    /// Nobody is left to replace the master, too.
+    /// Kills the replicas, too, so that none can replace the master.
     fn kill(&mut self) {
         self.group.own().nodes.iter_mut().for_each(Member::kill);
     }
@@ -197,7 +197,7 @@ impl<const SEALED: bool> Deployment for Sentinel<SEALED> {
 
     fn leftovers(&self) -> Vec<String> {
         let group = &self.group;
-        // Without sentinels nobody replaces the first.
+        // Without sentinels nobody replaces the first node.
         let master = &group.nodes[if group.sentinels.is_empty() { 0 } else { group.master() }];
         [master.keys(), master.channels()]
             .concat()
@@ -216,7 +216,7 @@ impl<const SEALED: bool> Drop for Sentinel<SEALED> {
     }
 }
 
-/// The same master and replicas by their addresses, the master not the first.
+/// The same master and replicas, by their addresses. The master's address is not the first.
 pub struct Replicas<const SEALED: bool = false>(Sentinel<SEALED>);
 
 impl<const SEALED: bool> Deployment for Replicas<SEALED> {
@@ -287,7 +287,7 @@ impl<const SEALED: bool> Deployment for Clustered<SEALED> {
         self.cluster.own().restart();
     }
 
-    /// Somebody may listen at any node, also at a replica.
+    /// Looks for channels at all nodes: a client may listen at any of them, also at a replica.
     fn leftovers(&self) -> Vec<String> {
         let kept = self.cluster.masters().into_iter().flat_map(|master| self.cluster.nodes[master].keys());
         let channels = self.cluster.nodes.iter().flat_map(|node| [node.channels(), node.sharded_channels()].concat());

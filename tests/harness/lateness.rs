@@ -1,9 +1,9 @@
 //! How late the machine itself is: a test that measures time allows for that.
 //!
-//! On each core a thread of each test program sleeps for a moment, again and again, and sees how much later than asked
-//! for it was woken. What waits for the server, a lease or another thread is woken no more punctually.
+//! On each core a thread of each test program sleeps for 5 ms, again and again, and sees how late it is woken. A thread that
+//! waits for the server, a lease or another thread is woken no more punctually.
 //!
-//! The machine is late while at least one core is: a chain of threads that wait for each other waits for one core at a
+//! The machine is late while at least one core is late: a chain of threads that wait for each other waits for one core at a
 //! time. Time in which several cores are late counts once.
 
 use std::cmp::Ordering;
@@ -17,19 +17,19 @@ use crate::cores::{cores, stay_on};
 
 const TICK: Duration = Duration::from_millis(5);
 
-/// A sleep is this late on a machine that has nothing to do. Without it, the sleeps would add up to an excuse.
+/// A sleep is this late on an idle machine. If that counted, the sleeps would add up to an excuse.
 const GRAIN: Duration = Duration::from_millis(1);
 
 struct Ticks {
-    /// How long the machine was late in all.
+    /// How long the machine has been late in all.
     late: Duration,
-    /// What was late until then is in that sum.
+    /// That sum has all lateness until this moment.
     counted_to: Option<Instant>,
-    /// When the sleep of each core's thread began that is under way.
+    /// When the present sleep of each core's thread began.
     began: Vec<Instant>,
 }
 
-/// Nothing while nobody has asked.
+/// Stays empty until a test asks for the time.
 static TICKS: Mutex<Ticks> = Mutex::new(Ticks { late: Duration::ZERO, counted_to: None, began: Vec::new() });
 
 fn ticks() -> MutexGuard<'static, Ticks> {
@@ -37,12 +37,12 @@ fn ticks() -> MutexGuard<'static, Ticks> {
 }
 
 impl Ticks {
-    /// How late the machine was in all, also with the ticks that are overdue.
+    /// How long the machine has been late in all, overdue ticks included.
     fn late_until(&self, now: Instant) -> Duration {
         self.late + self.overdue(now)
     }
 
-    /// What is not counted yet. Each tick that is overdue is so until now, so the one that began first covers all others.
+    /// The lateness that is not counted yet. All overdue ticks are overdue until now, so the first one to begin covers all others.
     fn overdue(&self, now: Instant) -> Duration {
         let Some(due) = self.began.iter().min().map(|began| *began + TICK) else { return Duration::ZERO };
         if now.saturating_duration_since(due) < GRAIN {
@@ -71,8 +71,8 @@ fn tick(nth: usize, core: usize) -> ! {
     }
 }
 
-/// It counts from here, and not from when its threads get to their cores: the machine may be late, or the process be
-/// stopped, before that. A test may run where no thread can be started: then it allows for less, or for nothing.
+/// Lateness counts from here, not from when the threads get to their cores: the machine may be late, or the process be
+/// stopped, before that. If a thread cannot be started, tests allow for less lateness, or for none.
 fn start() {
     let mut ticks = ticks();
     for (nth, core) in cores().into_iter().enumerate() {
@@ -84,7 +84,7 @@ fn start() {
     }
 }
 
-/// A moment, and how late the machine had been until then.
+/// A moment, and how long the machine had been late until then.
 #[derive(Debug, Clone, Copy)]
 pub struct Mark {
     at: Instant,
@@ -107,14 +107,14 @@ impl Mark {
 impl Sub for Mark {
     type Output = Took;
 
-    /// Nothing, if the other one is later.
+    /// Zero, if the other mark is later.
     fn sub(self, earlier: Self) -> Took {
         let real = self.at.saturating_duration_since(earlier.at);
         Took { real, late: self.late.saturating_sub(earlier.late).min(real) }
     }
 }
 
-/// Of several things, one after the other.
+/// The sum of several times, one after the other.
 impl Sum for Took {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         let nothing = Self { real: Duration::ZERO, late: Duration::ZERO };
@@ -124,8 +124,8 @@ impl Sum for Took {
 
 /// How long something took, and how much of that the machine may have added.
 ///
-/// It is not compared with `<`: as long as the machine may have made the difference, it is neither shorter nor longer.
-/// So `took <= bound` fails only for what took longer by itself, and `took >= bound` for what really was shorter.
+/// Do not compare it with `<`: if the machine may have made the difference, it counts as equal. So `took <= bound` fails only
+/// if it took longer without the machine's part, and `took >= bound` only if it took less time even with that part.
 #[derive(Clone, Copy)]
 pub struct Took {
     real: Duration,
@@ -133,7 +133,7 @@ pub struct Took {
 }
 
 impl Took {
-    /// With what the machine added.
+    /// The whole time, with the machine's part.
     pub fn real(self) -> Duration {
         self.real
     }

@@ -14,12 +14,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-/// How long an answer of one that is frozen is waited for.
+/// How long a test waits for the answer of a process that may be frozen.
 const ANSWER: Duration = Duration::from_secs(1);
 
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
-/// It has a TCP port of 127.0.0.1, unless it [moves](Member::move_to).
+/// One process. It has a TCP port of 127.0.0.1, unless it [moves](Member::move_to).
 pub struct Member {
     pub(crate) name: String,
     pub(crate) dir: PathBuf,
@@ -27,17 +27,17 @@ pub struct Member {
     pub(crate) port: u16,
     kind: &'static [&'static str],
     pub(crate) child: Option<Child>,
-    /// Through which the other processes of the group reach it, if they do not do so directly.
+    /// The proxy through which the other processes of the group reach it, if they do not reach it directly.
     pub(crate) between: Option<Proxy>,
-    /// What it shows, if its port is for TLS.
+    /// The certificate that it shows, if its port is for TLS.
     papers: Option<Papers>,
-    /// If it is not the machine's.
+    /// Its clock, if it is not the machine's.
     pub(crate) clock: Option<Clock>,
     admin: Mutex<Option<redis::Connection>>,
 }
 
-/// A free port below those that the system gives to outgoing connections: who connects to one of those while nobody listens
-/// there may be connected to itself, and a process that was killed would not get its port back.
+/// A free port below those of outgoing connections. If nobody listens on one of those, a client that connects to it may be
+/// connected to itself, and a process that was killed would not get its port back.
 fn port(of: usize, is_free: impl Fn(u16) -> bool) -> u16 {
     loop {
         let number = std::process::id() as usize * 64 + NUMBER.fetch_add(1, SeqCst);
@@ -66,7 +66,7 @@ pub(crate) fn free_cluster_port() -> u16 {
 pub(crate) const BUS: u16 = 10_000;
 
 impl Member {
-    /// Its file is what it is started with, and where it writes what it becomes.
+    /// A process with a file. It starts with the settings in the file, and writes there what it becomes.
     pub(crate) fn new(group: &Path, name: String, kind: &'static [&'static str]) -> Self {
         Self::at(free_port(), group, name, kind)
     }
@@ -93,22 +93,22 @@ impl Member {
         }
     }
 
-    /// From now on the other processes know it by a port of a proxy, which is theirs alone.
+    /// From now on the other processes know it by the port of a proxy that only they use.
     pub(crate) fn stand_apart(&mut self) {
         self.between = Some(Proxy::on_tcp(self.socket()));
     }
 
-    /// Its port is for TLS from its next start on, and so is all that it asks of others.
+    /// From its next start on, it uses TLS alone, on its port and to the other processes.
     pub(crate) fn seal(&mut self, papers: Papers) {
         self.papers = Some(papers);
     }
 
-    /// Others are shown these from its next start on.
+    /// From its next start on, it shows these papers to others.
     pub fn show(&mut self, papers: &Papers) {
         papers.put_into(&self.dir);
     }
 
-    /// What of its settings is about its port.
+    /// The settings of its port.
     fn port_settings(&self) -> String {
         let Some(papers) = &self.papers else { return format!("port {}\n", self.port) };
         let settings = papers.settings(&self.dir, self.port, true).into_iter();
@@ -131,7 +131,7 @@ impl Member {
         self.dir.join("conf")
     }
 
-    /// What a node of a group is told before its start: the port of its master, if it has one.
+    /// The file of a node of a group, with the port of its master, if it has one.
     pub(crate) fn file_of(&self, master: Option<u16>) -> String {
         let follows = master.map_or_else(String::new, |master| format!("replicaof 127.0.0.1 {master}\n"));
         let known = format!("replica-announce-ip 127.0.0.1\nreplica-announce-port {}\n", self.known_as());
@@ -147,7 +147,7 @@ impl Member {
         self.child = Some(command.spawn().expect("it runs"));
     }
 
-    /// Starts it, also again after a [`kill`](Self::kill): with what it wrote into its file, and no data.
+    /// Starts it, also again after a [`kill`](Self::kill), with the file as it left it, and without data.
     pub fn restart(&mut self) {
         self.spawn();
         eventually(LONG, "it answers", || self.try_ask::<String>(&["PING"]).is_ok());
@@ -160,7 +160,7 @@ impl Member {
         child.wait().unwrap();
     }
 
-    /// Whether it found one of its ports taken. One that ended for another reason is a mistake.
+    /// Whether it ended because one of its ports was taken. Panics if it ended for another reason.
     pub(crate) fn came_too_late(&mut self) -> bool {
         let has_ended = self.child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_some());
         let log = if has_ended { self.log() } else { String::new() };
@@ -185,7 +185,7 @@ impl Member {
         self.port
     }
 
-    /// The port by which the other processes of the group know it, and so what sentinels name.
+    /// The port by which the other processes of the group know it. Sentinels name this port.
     pub fn known_as(&self) -> u16 {
         self.between.as_ref().map_or(self.port, Proxy::port)
     }
@@ -212,18 +212,18 @@ impl Member {
         format!("{scheme}://{}/", self.address())
     }
 
-    /// Where this test asks it.
+    /// The URL at which this test asks it.
     fn own_url(&self) -> String {
         if self.papers.is_some() { format!("unix://{}", self.socket().display()) } else { self.url() }
     }
 
-    /// One that is late is waited for: no test means to find that out by this.
+    /// Asks and waits for a late answer, too: no test uses this to find out that a process is late.
     pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
         self.ask_within(LONG, words).unwrap_or_else(|error| panic!("{}: {words:?}: {error}", self.name))
     }
 
-    /// One that is frozen or gone costs a second at most. A sentinel has the connections to a node closed that it demotes:
-    /// then it is asked again.
+    /// Asks, and waits for 1 s at most if the process is frozen or gone. If the connection was closed, asks again on a new one:
+    /// a sentinel has the connections to a node closed that it demotes.
     pub fn try_ask<T: FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
         self.ask_within(ANSWER, words)
     }
@@ -273,13 +273,13 @@ impl Member {
         self.ask::<(String, i64)>(&["PUBSUB", "NUMSUB", channel]).1
     }
 
-    /// The connections that are neither sentinels', nor to or from another node, which also gives keys, nor the one that asks,
-    /// nor one that has not said anything yet: a sentinel's has no name before.
+    /// The number of clients' connections. Not counted are those of sentinels, those to and from other nodes, which also move
+    /// keys, the one that asks, and those without a command yet: a sentinel's has no name before.
     pub fn clients(&self) -> usize {
         self.clients_but(&[])
     }
 
-    /// The same without those that ask it for the slots of its cluster, which any of its nodes may be asked for.
+    /// The same without those that ask it for the slots of its cluster: a client may ask any node for them.
     pub fn clients_but_scouts(&self) -> usize {
         self.clients_but(&[" cmd=cluster|"])
     }
@@ -290,7 +290,7 @@ impl Member {
         list.lines().filter(|line| !known.iter().chain(others).any(|sign| line.contains(sign))).count()
     }
 
-    /// The connections that call themselves so.
+    /// The number of connections with this name.
     pub fn clients_named(&self, name: &str) -> usize {
         let sign = format!(" name={name} ");
         self.ask::<String>(&["CLIENT", "LIST"]).lines().filter(|line| line.contains(&sign)).count()
@@ -304,13 +304,13 @@ impl Member {
         fields.map(|(_, rest)| rest.split(',').next().unwrap().parse::<u64>().unwrap()).sum()
     }
 
-    /// How a node calls itself: `master` or `slave`.
+    /// What a node says that it is: `master` or `slave`.
     pub fn role(&self) -> String {
         let redis::Value::Array(role) = self.ask(&["ROLE"]) else { panic!("a role is an array") };
         redis::from_redis_value(role.into_iter().next().unwrap()).unwrap()
     }
 
-    /// Has a node that is a replica what its master has, as far as both know?
+    /// Whether a replica has what its master has, as far as both know.
     pub(crate) fn is_linked(&self) -> bool {
         self.ask::<String>(&["INFO", "replication"]).contains("master_link_status:up")
     }
@@ -325,8 +325,8 @@ impl Member {
     }
 }
 
-/// Has these killed however this process ends, and their folder taken away: by a shell that reads from a pipe whose other
-/// end only this process has, as long as it keeps what it is given here.
+/// Starts a shell that kills these processes and removes their folder, however this process ends. The shell reads from a
+/// pipe. Only this process has the other end, as long as it keeps the returned child.
 pub(crate) fn killed_in_the_end(dir: &Path, pids: impl Iterator<Item = u32>) -> Child {
     let pids = pids.map(|pid| pid.to_string());
     let mut shell = Command::new("sh");

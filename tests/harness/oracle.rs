@@ -1,4 +1,4 @@
-//! The harness's sentinel that says what a test wants, and changes its mind when the test does.
+//! The harness's sentinel that says what a test wants, and says something else when the test wants that.
 
 use crate::sentinel::NAME;
 use crate::threads::{LONG, eventually};
@@ -14,14 +14,14 @@ pub struct Oracle {
     mind: Arc<Mind>,
 }
 
-/// What it says, and how often it was asked.
+/// What the oracle says, and how often it was asked.
 struct Mind {
     says: Mutex<(u16, u64)>,
     asked: AtomicUsize,
 }
 
 impl Oracle {
-    /// One that names the node at this port of 127.0.0.1, by this epoch.
+    /// An oracle that names the node at this port of 127.0.0.1, by this epoch.
     pub fn naming(port: u16, epoch: u64) -> Self {
         let mind = Arc::new(Mind { says: Mutex::new((port, epoch)), asked: AtomicUsize::new(0) });
         let (listener, shared) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::clone(&mind));
@@ -39,7 +39,7 @@ impl Oracle {
         *self.mind.says.lock().unwrap() = (port, epoch);
     }
 
-    /// Waits until somebody has heard what it says now, and come back after that.
+    /// Waits until it was asked twice: a client has heard what the oracle says now, and has come back after that.
     #[track_caller]
     pub fn heard(&self) {
         let before = self.mind.asked.load(SeqCst);

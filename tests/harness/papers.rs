@@ -1,4 +1,4 @@
-//! Certificates: an authority that the tests trust, and what it signs, rightly and wrongly.
+//! Certificates: an authority that the tests trust, and the right and wrong certificates for servers.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use redlatch::{ClientBuilder, Tls};
@@ -13,15 +13,15 @@ pub struct Papers {
 }
 
 impl Papers {
-    /// Puts them into a server's folder, where [`settings`](Self::settings) look for them.
+    /// Puts the papers into a server's folder, where [`settings`](Self::settings) name them.
     pub(crate) fn put_into(&self, dir: &Path) {
         for (file, text) in [("ca", &authority()), ("chain", &self.chain), ("key", &self.key)] {
             std::fs::write(dir.join(file), text).unwrap();
         }
     }
 
-    /// Of a server that has them, and whose port is for TLS alone: nobody comes in unsealed but by its socket. It asks clients for
-    /// certificates, if it wants to.
+    /// The settings of a server with these papers. Its port is for TLS alone; without TLS clients connect by its socket. If `asks`, it
+    /// wants certificates of its clients.
     pub(crate) fn settings(&self, dir: &Path, port: u16, asks: bool) -> [(&'static str, String); 6] {
         self.put_into(dir);
         let file = |name: &str| dir.join(name).display().to_string();
@@ -36,7 +36,7 @@ impl Papers {
     }
 }
 
-/// What is wrong with them.
+/// What is wrong with a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
     None,
@@ -44,15 +44,15 @@ pub enum Flaw {
     NotYetValid,
     OtherHost,
     SignedThemselves,
-    /// Of an authority that nobody trusts.
+    /// An authority that nobody trusts signed it.
     Foreign,
-    /// An authority's own, as `openssl req -x509` makes it.
+    /// It is the certificate of an authority, as `openssl req -x509` makes it.
     OfAnAuthority,
-    /// With a common name alone.
+    /// It has a common name alone.
     Nameless,
 }
 
-/// Of a host that is not where the tests' servers are.
+/// A host that is not the tests' servers'.
 pub const OTHER_HOST: &str = "redis.internal";
 
 struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -73,12 +73,12 @@ fn new_key() -> KeyPair {
     KeyPair::generate().unwrap()
 }
 
-/// Of the authority that the tests trust.
+/// The certificate of the authority that the tests trust.
 pub fn authority() -> String {
     TRUSTED.0.pem()
 }
 
-/// For `127.0.0.1`, if nothing is wrong with them.
+/// The papers of a server; for `127.0.0.1`, if nothing is wrong with them.
 pub fn papers(flaw: Flaw) -> Papers {
     let hosts = match flaw {
         Flaw::OtherHost => vec![OTHER_HOST.to_owned()],
@@ -102,7 +102,7 @@ pub fn papers(flaw: Flaw) -> Papers {
     Papers { chain: certificate.unwrap().pem(), key: key.serialize_pem() }
 }
 
-/// What a client needs that trusts the tests' authority.
+/// The TLS of a client that trusts the tests' authority.
 pub fn trusting() -> Tls {
     Tls::new().ca(authority())
 }
@@ -113,18 +113,18 @@ pub fn known() -> Tls {
     trusting().client_certificate(chain, key)
 }
 
-/// Puts into a folder what [`known_by`] finds there, for a client in another process.
+/// Puts papers into a folder, where [`known_by`] finds them for a client in another process.
 pub fn leave_in(dir: &Path) {
     papers(Flaw::None).put_into(dir);
 }
 
-/// [`known`] in a process that has the folder alone, and not the authority's key.
+/// [`known`] for a process that has only the folder, and not the authority's key.
 pub fn known_by(dir: &Path) -> Tls {
     let file = |name: &str| std::fs::read(dir.join(name)).unwrap();
     Tls::new().ca(file("ca")).client_certificate(file("chain"), file("key"))
 }
 
-/// A client of a deployment that is sealed, or is not.
+/// A client of a deployment with TLS or without.
 pub(crate) fn sealed_if(is_so: bool, builder: ClientBuilder) -> ClientBuilder {
     if is_so { builder.tls(known()) } else { builder }
 }

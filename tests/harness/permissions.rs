@@ -1,4 +1,4 @@
-//! What `docs/permissions.md` says to paste.
+//! The lines that `docs/permissions.md` says to paste.
 
 use crate::ROOT;
 use crate::server::version;
@@ -21,18 +21,18 @@ fn line_of(section: &str) -> Vec<&'static str> {
     lines.skip(1).find(|line| line.starts_with("ACL SETUSER")).expect("what to paste").split(' ').collect()
 }
 
-/// What makes the user `app` with the password `secret`, for locks whose names begin with `shop:`.
+/// The line that makes the user `app` with the password `secret`, for locks whose names begin with `shop:`.
 pub fn documented() -> Vec<&'static str> {
     line_of("## One line to paste")
 }
 
-/// What a client needs that has a user of its own at each sentinel.
+/// The rules for a client that has a user of its own at each sentinel.
 pub fn of_sentinels() -> impl Iterator<Item = &'static str> {
     let line = line_of("## the same with a user of its own: each sentinel");
     line.into_iter().filter(|word| word.starts_with(['+', '&']))
 }
 
-/// What is to be added to that line for a program that uses this, the first column of the page's table.
+/// The rules to add to that line for a program that uses `what`, the first column of the page's table.
 pub fn added(what: &str) -> impl Iterator<Item = &'static str> {
     let row = page().lines().find_map(|line| line.strip_prefix(&format!("| {what} | "))).expect("a row of the table");
     let rules = row.split('`').nth(1).expect("rules").split(' ');

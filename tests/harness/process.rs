@@ -8,21 +8,21 @@ use crate::server::{Server, signal};
 use crate::threads::{LONG, eventually, of_redlatch};
 use std::process::{Child, Command, Stdio};
 
-/// In the child of [`alone`].
+/// This variable is set in the child of [`alone`].
 const ALONE: &str = "REDLATCH_IT_ALONE";
 
-/// In the child of [`with_peer`]: the server's URL.
+/// This variable has the server's URL in the child of [`with_peer`].
 const PEER: &str = "REDLATCH_IT_PEER";
 
 /// The list on the server in which a peer says how far it is.
 const NEWS: &str = "it:news";
 
-/// Runs `body` in a process of its own, where no other test has threads; none of ours may be alive after it.
+/// Runs `body` in a process of its own, where no other test has threads. No thread of the library may outlive it.
 pub fn alone(body: impl FnOnce()) {
     alone_with(&[], body);
 }
 
-/// The same with variables of its environment.
+/// The same with these variables in its environment.
 pub fn alone_with(variables: &[(&str, &str)], body: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         body();
@@ -60,7 +60,7 @@ impl Peer {
         Self { child: Some(child) }
     }
 
-    /// Waits for its end, which must be a good one.
+    /// Waits for the end of the process. Panics unless its test passed.
     pub fn join(mut self) {
         let output = self.child.take().unwrap().wait_with_output().unwrap();
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -86,19 +86,19 @@ impl Drop for Peer {
     }
 }
 
-/// A peer says how far it is.
+/// Tells the parent how far this peer is.
 pub fn tell(url: &str, news: &str) {
     let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
     redis::cmd("RPUSH").arg(NEWS).arg(news).exec(&mut connection).unwrap();
 }
 
-/// The next that a peer says.
+/// Waits for the next news of a peer.
 pub fn hear(server: &Server) -> String {
     let news: Option<(String, String)> = server.ask(&["BLPOP", NEWS, &LONG.as_secs().to_string()]);
     news.expect("news of the other process").1
 }
 
-/// Where Cargo put a program of this project, `--example` or `--bench`; it builds it first if a change made it old.
+/// Where Cargo put a program of this project, `--example` or `--bench`. Cargo builds the program first if it is out of date.
 pub fn built(kind: &str, name: &str) -> String {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--quiet", "--message-format=json", kind, name]).current_dir(ROOT);

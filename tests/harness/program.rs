@@ -7,14 +7,14 @@ use std::sync::LazyLock;
 /// Redis, or Valkey.
 pub(crate) struct Program {
     path: PathBuf,
-    /// As `scripts/matrix` names it: `Redis 7.0.15`.
+    /// Its name in `scripts/matrix`, such as `Redis 7.0.15`.
     pub(crate) name: String,
     /// The version of Redis that it is. Every Valkey counts as 7.0 at least, as which the first one began.
     pub(crate) version: (u32, u32),
 }
 
 impl Program {
-    /// None if it does not run here.
+    /// `None` if the program does not run here.
     fn of(path: PathBuf) -> Option<Self> {
         let said = Command::new(&path).arg("--version").output().ok()?.stdout;
         let said = String::from_utf8(said).ok()?;
@@ -29,7 +29,7 @@ impl Program {
     }
 }
 
-/// Redis wherever it is, and then Valkey, for systems that have only that: on the PATH, and then where systems keep theirs.
+/// All programs: Redis first, and then Valkey, for systems that have only that. Each is looked for on the PATH, then in `/usr/bin`.
 fn all() -> impl Iterator<Item = PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<_> = std::env::split_paths(&path).chain([PathBuf::from("/usr/bin")]).collect();
@@ -37,21 +37,21 @@ fn all() -> impl Iterator<Item = PathBuf> {
     ["redis-server", "valkey-server"].into_iter().flat_map(named).filter(|path| path.is_file())
 }
 
-/// That which all tests are about that need no TLS.
+/// The program of all tests that need no TLS.
 pub(crate) fn usual() -> &'static Program {
     static USUAL: LazyLock<Program> =
         LazyLock::new(|| all().find_map(Program::of).expect("redis-server or valkey-server is on the PATH"));
     &USUAL
 }
 
-/// The version of the usual one.
+/// The version of the usual program.
 pub fn version() -> (u32, u32) {
     usual().version
 }
 
-/// The first one that was built with TLS: the servers of other versions that `scripts/faults` and `scripts/matrix` put first on the
-/// PATH are not, and those behind them are. What a test shows with another version than the usual one is not of the version that the
-/// run is about: so that is printed, and `scripts/matrix` and `docs/faults.md` tell of that version that this was not shown on it.
+/// The first program that was built with TLS. `scripts/faults` and `scripts/matrix` put servers of other versions first on the PATH,
+/// which have no TLS; those behind them have it. A test by TLS may thus run on another version than the run is about. That is printed,
+/// and `scripts/matrix` and `docs/faults.md` say that the test was not shown on the run's version.
 pub(crate) fn with_tls() -> &'static Program {
     static SEALED: LazyLock<Program> = LazyLock::new(|| {
         let found = all().filter(|path| speaks_tls(path)).find_map(Program::of);
@@ -63,13 +63,13 @@ pub(crate) fn with_tls() -> &'static Program {
     &SEALED
 }
 
-/// What serves a torture test, by TLS or without.
+/// The name of the program that serves a torture test, by TLS or without.
 pub fn name(is_sealed: bool) -> &'static str {
     &if is_sealed { with_tls() } else { usual() }.name
 }
 
-/// By what a server says when it is to serve TLS and has no certificate. It ends then, and so do those without TLS: they do not know
-/// the setting, or find nothing that does it (seen: Redis 6.0, 6.2, 7.0, 8.0 and 8.2, Valkey 8.1 and 9.1).
+/// Starts the program with a TLS port and no certificate. With TLS it says that none is configured, and ends. Without TLS it ends, too:
+/// the setting is unknown, or has nothing behind it (seen: Redis 6.0, 6.2, 7.0, 8.0 and 8.2, Valkey 8.1 and 9.1).
 fn speaks_tls(program: &Path) -> bool {
     let said = Command::new(program).args(["--port", "0", "--tls-port", "1"]).stdin(Stdio::null()).output();
     said.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("No tls-cert-file configured"))

@@ -1,8 +1,8 @@
-//! The harness's fault proxy, from a Unix socket or a TCP port to a Unix socket: a test says what becomes of each
+//! The harness's fault proxy, from a Unix socket or a TCP port to a server: a test says what the proxy does with each
 //! piece of data.
 
-// SO_LINGER, which a reset needs, is not in std; redis-rs brings the crate that has it.
 use super::lua;
+// A reset needs SO_LINGER, which std does not have; redis-rs brings the crate that has it.
 use redis::io::tcp::socket2::Socket;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -21,17 +21,17 @@ pub enum Flow {
     Reply,
 }
 
-/// What the proxy does with a piece of data; nothing at all swallows it.
+/// One step of the proxy for a piece of data. Without any step the data is swallowed.
 pub enum Step {
     Send(Vec<u8>),
     Sleep(Duration),
-    /// Holds what comes after it, for ever if the gate is never opened.
+    /// Holds all later data until the gate is opened, or for ever.
     Hold(Gate),
-    /// Sends it to the server over a connection of its own, and waits until it is answered.
+    /// Sends this data to the server over another connection, and waits for the answer.
     Copy(Vec<u8>),
     /// Closes the connection on both sides.
     Cut,
-    /// The same, but a TCP client is sent a reset.
+    /// The same, but a TCP client gets a reset.
     Reset,
 }
 
@@ -39,8 +39,8 @@ pub enum Step {
 #[derive(Debug, Clone, Default)]
 pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
-/// How often one that waits at a gate looks whether its proxy is gone. Nodes that are cut off connect again and again: more than a
-/// thousand threads waited here on a machine that was late, and made it later when each of them looked every millisecond.
+/// How often a thread that waits at a gate looks whether its proxy is gone. Nodes that are cut off connect again and again: on a late
+/// machine more than a thousand threads waited here. When each of them looked every millisecond, they made the machine later.
 const LOOKS: Duration = Duration::from_millis(100);
 
 impl Gate {
@@ -57,7 +57,7 @@ impl Gate {
     }
 }
 
-/// Decides by the number of the connection, the direction and the data.
+/// Gives the steps for a connection's number, a direction and a piece of data.
 type Rule = Box<dyn FnMut(usize, Flow, &[u8]) -> Vec<Step> + Send>;
 
 /// Where a proxy or a server is found.
@@ -88,7 +88,7 @@ struct Shared {
 }
 
 impl Proxy {
-    /// Passes everything on until it gets a rule.
+    /// A proxy that passes everything on until it gets a rule.
     pub fn new(server: PathBuf) -> Self {
         let number = NUMBER.fetch_add(1, SeqCst);
         let path = std::env::temp_dir().join(format!("redlatch-px-{}-{number}", std::process::id()));
@@ -104,14 +104,14 @@ impl Proxy {
         Self::on_tcp_before(Address::Path(server))
     }
 
-    /// The same before a server that may be on a port, too.
+    /// The same, for a server that may also be on a port.
     pub fn on_tcp_before(server: Address) -> Self {
         let numbers = AtomicUsize::new(0);
         Self::on_port(server, move |_| numbers.fetch_add(1, SeqCst))
     }
 
-    /// The same for clients of which each connects from an address of its own, 127.0.0.2 and so on: what is said to be the
-    /// number of a connection is that of the client, from 0 on.
+    /// The same, for clients that each connect from an address of their own, 127.0.0.2 and so on. Rules get the number of the
+    /// client, from 0 on, in the place of the connection's.
     pub fn on_tcp_by_client(server: Address) -> Self {
         Self::on_port(server, |client| match client.ip() {
             IpAddr::V4(ip) => usize::from(ip.octets()[3]).saturating_sub(2),
@@ -155,7 +155,7 @@ impl Proxy {
         }
     }
 
-    /// Of one on TCP.
+    /// The port of a proxy on TCP.
     pub fn port(&self) -> u16 {
         match self.address {
             Address::Path(_) => panic!("it has no port"),
@@ -167,12 +167,12 @@ impl Proxy {
         *self.shared.rule.lock().unwrap() = Some(Box::new(rule));
     }
 
-    /// From now on it passes everything on.
+    /// From now on the proxy passes everything on.
     pub fn clear(&self) {
         *self.shared.rule.lock().unwrap() = None;
     }
 
-    /// Each reply comes later by so much.
+    /// Delays each reply by this time.
     pub fn delay(&self, by: Duration) {
         self.set(move |_, flow, data| if flow == Flow::Reply { pass_after(by, data) } else { pass(data) });
     }
@@ -245,8 +245,8 @@ impl Pipe {
         true
     }
 
-    /// A reset is sent by the system when the last owner drops a socket that does not linger. Until then the other
-    /// direction is only kept from reading: a shutdown of both would say an orderly good-bye.
+    /// The system sends a reset when the last owner drops a socket that does not linger. Until then only reading is shut
+    /// down: shutting down both directions would end the connection in order.
     fn close(&self) {
         let _ = self.server.shutdown(Shutdown::Both);
         if self.reset.load(SeqCst) {
@@ -258,7 +258,7 @@ impl Pipe {
     }
 }
 
-/// Has the server execute a request that came over another connection, and gives the answer.
+/// Has the server execute a request over a new connection, and returns the answer.
 pub fn deliver(server: &Path, request: &[u8]) -> io::Result<String> {
     exchange(UnixStream::connect(server)?.into(), request)
 }
@@ -278,7 +278,7 @@ pub fn pass_after(delay: Duration, data: &[u8]) -> Vec<Step> {
     vec![Step::Sleep(delay), Step::Send(data.to_vec())]
 }
 
-/// Passes on so many bytes, and then it is over with the connection.
+/// Passes on `length` bytes, and then closes the connection.
 pub fn cut_after(length: usize, data: &[u8]) -> Vec<Step> {
     vec![Step::Send(data[..length.min(data.len())].to_vec()), Step::Cut]
 }

@@ -18,7 +18,7 @@ pub fn locks_of(builder: ClientBuilder) -> ReentrantLock {
     ReentrantLock::new(&builder.build().unwrap())
 }
 
-/// The locks of a client whose waiters look only when they are told to.
+/// The locks of a client whose waiters look only when a message tells them to.
 pub fn patient(server: &Server) -> ReentrantLock {
     patient_at(&server.url())
 }
@@ -27,7 +27,7 @@ pub fn patient_at(url: &str) -> ReentrantLock {
     locks_of(Client::builder(url).poll_cap(MINUTE).watchdog_timeout(MINUTE))
 }
 
-/// Takes the lock as soon as it may and gives it back.
+/// Takes the lock as soon as it can, and releases it.
 pub fn pass(locks: &ReentrantLock) -> bool {
     locks.try_lock_for("n", LONG).unwrap() && locks.unlock("n").is_ok()
 }
@@ -41,13 +41,13 @@ pub fn length(server: &Server) -> usize {
     server.ask(&["ZCARD", QUEUE])
 }
 
-/// Who is where in it, and since when: a ticket without the number of its last ask.
+/// The places in the queue, each with its arrival: a ticket without the number of its last ask.
 pub fn places(server: &Server) -> Vec<(String, u64)> {
     let number = |ticket: &str| ticket.split('.').next().unwrap().to_owned();
     line(server).into_iter().map(|(ticket, arrival)| (number(&ticket), arrival)).collect()
 }
 
-/// The channel on which the client of a ticket is told.
+/// The channel on which the client of a ticket listens.
 pub fn ear_of(ticket: &str) -> String {
     format!("redlatch_ear:{}", ticket.split(':').next().unwrap())
 }
@@ -57,8 +57,8 @@ pub fn eventually_empty(server: &Server) {
     eventually(LONG, "nobody is queued", || length(server) == 0);
 }
 
-/// Starts a thread that waits for the lock, which is held, and comes back when it is queued. Joined, it gives what `act` did
-/// and when that was done.
+/// Starts a thread that waits for the lock, which is held, and returns when that thread is queued. Joining it gives the result
+/// of `act` and when `act` ended.
 #[track_caller]
 pub fn queued<'s, T: Send + 's>(
     scope: &'s Scope<'s, '_>,
@@ -71,14 +71,14 @@ pub fn queued<'s, T: Send + 's>(
     handle
 }
 
-/// That a waiter got the lock soon after that.
+/// Checks that a waiter got the lock soon after `since`.
 #[track_caller]
 pub fn assert_served(waiter: ScopedJoinHandle<'_, (bool, Mark)>, since: Mark) {
     let (got, when) = finish(waiter);
     assert!(got && when - since <= SOON, "served after {:?}", when - since);
 }
 
-/// A client that holds the lock and had to wait for it: so its release, if it comes soon, is one in turn.
+/// A client that holds the lock after it waited for it. So its release, if it comes soon, is one in turn.
 pub fn holder(server: &Server) -> ReentrantLock {
     let (holder, other) = (patient(server), patient(server));
     std::thread::scope(|scope| {
@@ -95,7 +95,7 @@ pub fn holder(server: &Server) -> ReentrantLock {
     holder
 }
 
-/// Sets it when it goes, also by a panic: so those who work until it is set end.
+/// Sets the flag when it is dropped, also by a panic. So threads that work until the flag is set end.
 pub struct Over<'a>(pub &'a AtomicBool);
 
 impl Drop for Over<'_> {

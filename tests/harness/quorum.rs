@@ -5,16 +5,16 @@ use crate::threads::{LONG, SOON, eventually, ms};
 use redlatch::{ClientBuilder, QuorumLock, RedLock};
 use std::time::Duration;
 
-/// A node time-out that is never waited out by a test that passes: whatever is as fast as this did not wait for it.
+/// A node time-out that no passing test waits out: a call that is faster than this has not waited for the node.
 pub const SLOW: Duration = Duration::from_secs(2);
 
 /// A lease that is not renewed and does not end while a test runs.
 pub const MINUTE: Duration = Duration::from_secs(60);
 
-/// A watchdog's lease of which a busy machine misses no renewal.
+/// A watchdog's lease long enough for a busy machine to make every renewal in time.
 pub const UNHURRIED: Duration = Duration::from_secs(3);
 
-/// When a hold that was never renewed would be over for sure.
+/// By then a hold that was never renewed is over for sure.
 pub const OUTLIVED: Duration = Duration::from_millis(3_500);
 
 pub fn start(nodes: usize) -> Vec<Server> {
@@ -34,7 +34,7 @@ pub fn patient(servers: &[Server]) -> QuorumLock {
     builder(servers).node_timeout(SLOW).build().unwrap()
 }
 
-/// Someone else takes the lock on a node.
+/// Takes the lock on a node for another owner.
 pub fn occupy(server: &Server, lease: Duration) {
     let _: i64 = server.ask(&["HSET", "n", "someone", "1"]);
     let _: i64 = server.ask(&["PEXPIRE", "n", &lease.as_millis().to_string()]);

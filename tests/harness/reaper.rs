@@ -1,5 +1,5 @@
-//! Servers and workers end with the orchestrator, also when that is killed: a process of its own hears of each of
-//! them over a pipe, and ends what is left when the pipe breaks. Also what is stopped by a signal, and on every Unix.
+//! Servers and workers end with the orchestrator, even if that is killed. The reaper, a process of its own, hears of
+//! each of them over a pipe. When the pipe breaks it ends those that are left, also stopped ones, on every Unix.
 
 use crate::server::signal;
 use std::collections::HashSet;
@@ -13,7 +13,7 @@ pub const ROLE: &str = "REDLATCH_REAPER";
 
 static REAPER: OnceLock<Mutex<Child>> = OnceLock::new();
 
-/// Starts it, in a process group of its own: a ctrl-c is not for it.
+/// Starts the reaper, in a process group of its own, so that a ctrl-c does not reach it.
 pub fn start() {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.env(ROLE, "1").stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
@@ -25,17 +25,17 @@ fn tell(line: &str) {
     writeln!(reaper.stdin.as_mut().expect("a pipe"), "{line}").expect("the reaper lives");
 }
 
-/// A process was started.
+/// Tells the reaper that a process was started.
 pub fn watch(pid: u32) {
     tell(&format!("+{pid}"));
 }
 
-/// It has ended.
+/// Tells the reaper that the process has ended.
 pub fn forget(pid: u32) {
     tell(&format!("-{pid}"));
 }
 
-/// A directory that is to be gone in the end.
+/// Tells the reaper of a directory to remove in the end.
 pub fn tidy(dir: &Path) {
     tell(&format!("/{}", dir.display()));
 }

@@ -23,37 +23,37 @@ use std::time::Duration;
 /// What the sentinels call the group.
 pub const NAME: &str = "mymaster";
 
-/// How many there are, and how long a process may be silent before a sentinel calls it down.
+/// How many processes there are, and how long one may be silent before a sentinel calls it down.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub(crate) nodes: usize,
     pub(crate) sentinels: usize,
     pub(crate) down_after: Duration,
-    /// There is a proxy in front of each node, for the other processes of the group alone.
+    /// Whether each node has a proxy in front of it, for the other processes of the group alone.
     pub(crate) apart: bool,
-    /// By how many ms the clock of each node is ahead of the machine's, of the first ones.
+    /// By how many ms the clocks of the first nodes are ahead of the machine's.
     pub(crate) ahead: [i64; 3],
-    /// What is wrong with the certificates of all processes, if they are reached and reach each other by TLS alone.
+    /// If clients and processes reach the processes by TLS alone: what is wrong with the certificates of all processes.
     pub(crate) sealed: Option<Flaw>,
 }
 
 impl Shape {
-    /// The usual one. Half of its time was too short on a busy machine: a node that has just been promoted, which closes the
-    /// sentinels' connections, was replaced in its turn.
+    /// The usual shape. Half of its time was too short on a busy machine: a node closes the sentinels' connections when it is
+    /// promoted, and was replaced in its turn.
     pub const USUAL: Self =
         Self { nodes: 3, sentinels: 3, down_after: Duration::from_secs(1), apart: false, ahead: [0; 3], sealed: None };
 
-    /// The smallest that can replace its master, once.
+    /// The smallest group that can replace its master, once.
     pub const SMALL: Self = Self { nodes: 2, sentinels: 1, ..Self::USUAL };
 
-    /// One whose master nobody replaces, however busy the machine is.
+    /// The master is never replaced, however busy the machine is.
     pub const STEADY: Self = Self { down_after: Duration::from_secs(600), ..Self::USUAL };
 
-    /// One whose nodes can be cut off from each other and from the sentinels while clients still reach them: those have to map
-    /// what sentinels name ([`Group::ways`]).
+    /// The nodes can be cut off from each other and from the sentinels while clients still reach them. The clients have to map
+    /// the addresses that sentinels name ([`Group::ways`]).
     pub const APART: Self = Self { apart: true, ..Self::USUAL };
 
-    /// The same with nodes whose clocks differ by a hundredth of a lease of 2 s, where a library can be preloaded.
+    /// The same, but the nodes' clocks differ by a hundredth of a lease of 2 s, if a library can be preloaded.
     pub const ASKEW: Self = Self { ahead: [0, 10, -10], ..Self::APART };
 
     /// The same by TLS.
@@ -74,7 +74,7 @@ impl Shape {
 /// A sentinel that did not become the leader tries again after twice this.
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long sentinels may take for anything: one that got no core for 2 s does nothing for 30 s, in what it calls tilt.
+/// How long sentinels may take for anything. A sentinel that got no core for 2 s does nothing for 30 s: it is in tilt mode.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 type Fields = HashMap<String, String>;
@@ -83,8 +83,8 @@ static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 /// A group whose first node is the master in the beginning.
 ///
-/// Nodes and sentinels know each other from the start, as after a restart with their files, and are told nothing by hand
-/// that real ones would find out later. When it is dropped all are killed; if the test panics their logs are printed.
+/// Nodes and sentinels know each other from the start, as after a restart with their files. No test tells them what real ones
+/// would find out later. When the group is dropped, all are killed. If the test panics, their logs are printed.
 pub struct Group {
     dir: PathBuf,
     pub(crate) shape: Shape,
@@ -123,7 +123,7 @@ impl Group {
         }
     }
 
-    /// A replica that finds no master tries again after a second: so the master comes first.
+    /// Starts the master first: a replica that finds no master tries again only after 1 s.
     fn start_nodes(&mut self) {
         let master = self.nodes[0].known_as();
         for (number, node) in self.nodes.iter_mut().enumerate() {
@@ -144,7 +144,7 @@ impl Group {
         });
     }
 
-    /// What a sentinel would have written into its file in an earlier life.
+    /// The file that a sentinel would have written in an earlier life.
     fn file_of(&self, sentinel: usize) -> String {
         let mut text = self.first_file_of(sentinel);
         for node in &self.nodes[1..] {
@@ -156,7 +156,7 @@ impl Group {
         text
     }
 
-    /// What a user would have written into it.
+    /// The file that a user would have written for it.
     fn first_file_of(&self, sentinel: usize) -> String {
         let (down, failover) = (self.shape.down_after.as_millis(), FAILOVER_TIMEOUT.as_millis());
         format!(
@@ -168,12 +168,12 @@ impl Group {
         )
     }
 
-    /// What a client is given to find the master.
+    /// The URL by which a client finds the master.
     pub fn url(&self) -> String {
         self.url_at(&self.sentinels)
     }
 
-    /// The same of a client that is told of one sentinel alone.
+    /// The same, with one sentinel alone.
     pub fn url_of(&self, sentinel: usize) -> String {
         self.url_at(&self.sentinels[sentinel..=sentinel])
     }
@@ -188,19 +188,19 @@ impl Group {
         sealed_if(self.shape.is_sealed(), Client::builder(&self.url()))
     }
 
-    /// The node that a sentinel names; nothing while it does not answer.
+    /// The node that a sentinel names; `None` if the sentinel does not answer.
     pub fn named_by(&self, sentinel: usize) -> Option<usize> {
         let port = self.sentinels[sentinel].names()?;
         self.nodes.iter().position(|node| node.known_as() == port)
     }
 
-    /// The node that the first of the sentinels names which answers.
+    /// The node that the first answering sentinel names.
     pub fn master(&self) -> usize {
         (0..self.sentinels.len()).find_map(|sentinel| self.named_by(sentinel)).expect("a sentinel answers")
     }
 
-    /// Has a sentinel replace a master that is well, and waits until it names another one. A sentinel that knows no replica which
-    /// is well now refuses, or gives up later, and is asked again.
+    /// Has a sentinel replace a master that is well, and waits until it names another one. If it knows no replica that is well
+    /// now, it refuses, or gives up later, and is asked again.
     #[track_caller]
     pub fn fail_over(&self, sentinel: usize) {
         let old = self.named_by(sentinel).expect("it answers");
@@ -214,7 +214,7 @@ impl Group {
         });
     }
 
-    /// Waits until a sentinel names another node than this one; which.
+    /// Waits until a sentinel names another node than this one. Returns that node.
     #[track_caller]
     pub fn replaced(&self, node: usize) -> usize {
         self.eventually("a sentinel names another master", || {
@@ -222,7 +222,7 @@ impl Group {
         })
     }
 
-    /// Waits until every sentinel names the same node, which says so itself, and the others that answer follow it.
+    /// Waits until every sentinel names the same node, that node says that it is the master, and all other running nodes follow it.
     #[track_caller]
     pub fn settled(&self) -> usize {
         self.eventually("all agree", || {
@@ -236,8 +236,8 @@ impl Group {
         })
     }
 
-    /// Waits until every sentinel has seen that a node became a replica; they look every 10 s. One that has not would take it, when
-    /// it is promoted again, for a master that was never told to give way, and demote it.
+    /// Waits until every sentinel has seen that a node became a replica; they look every 10 s. If the node is promoted again before
+    /// that, a sentinel takes it for a master that was never told to give way, and demotes it.
     #[track_caller]
     pub fn seen_as_replica(&self, node: usize) {
         let seen = || self.sentinels.iter().all(|sentinel| sentinel.has_seen_replica(&self.nodes[node]));
@@ -251,19 +251,19 @@ impl Group {
         eventually(LONG, "the replicas have it", || self.has_replicated(master, written));
     }
 
-    /// How far a master has written.
+    /// The replication offset up to which a master has written.
     pub fn written_at(&self, master: usize) -> u64 {
         self.nodes[master].offset("master_repl_offset:")
     }
 
-    /// Whether the replicas of a master have what it had written up to there.
+    /// Whether the replicas of a master have its writes up to this offset.
     pub fn has_replicated(&self, master: usize, written: u64) -> bool {
         let others = self.nodes.iter().enumerate().filter(|(at, node)| *at != master && node.child.is_some());
         let has_all = |node: &Member| node.is_linked() && node.offset("slave_repl_offset:") >= written;
         others.map(|(_, node)| node).all(has_all)
     }
 
-    /// From now on the replicas of a master learn nothing, until one of them takes its place.
+    /// Cuts the replicas off from a master, until one of them takes its place.
     pub fn sever(&self, master: usize) {
         for (_, node) in self.nodes.iter().enumerate().filter(|(number, _)| *number != master) {
             let _: String = node.ask(&["REPLICAOF", "127.0.0.1", "1"]);
@@ -282,12 +282,12 @@ impl Group {
     }
 }
 
-/// The one group of all tests of this program that leave it as it is. It is never dropped.
+/// The one group of this program, for all tests that leave it as it is. It is never dropped.
 pub fn shared() -> &'static Group {
     shared_if(false)
 }
 
-/// The same, or that by TLS.
+/// The same, or the one by TLS.
 pub(crate) fn shared_if(is_sealed: bool) -> &'static Group {
     static SHARED: [OnceLock<(Group, Child)>; 2] = [const { OnceLock::new() }; 2];
     let start = || {
@@ -296,7 +296,7 @@ pub(crate) fn shared_if(is_sealed: bool) -> &'static Group {
         (group, shell)
     };
     if is_sealed {
-        // It prints for each test that uses them, not only for the one that starts them, on which server this was not shown.
+        // Each test that uses the group, not only the one that starts it, prints on which server it showed nothing.
         with_tls();
     }
     &SHARED[usize::from(is_sealed)].get_or_init(start).0

@@ -1,4 +1,4 @@
-//! The harness's servers: a private `redis-server` for one test, and the look at what is left on it in the end.
+//! The harness's servers: a private `redis-server` for one test, and the check of what is left on it in the end.
 
 use crate::clock::{self, Clock};
 pub use crate::member::free_port;
@@ -20,21 +20,21 @@ use std::time::Duration;
 /// How long a server may take to start: 15 ms are typical, but the machine may be busy.
 const START: Duration = Duration::from_secs(10);
 
-/// How long a closed client may take to go: one response time-out, and time for a busy machine.
+/// How long the connections of a closed client may stay: one response time-out, and time for a busy machine.
 pub const GONE: Duration = Duration::from_secs(5);
 
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 /// A Redis server on a Unix socket in a directory of its own.
 ///
-/// Declare it before its clients: when it is dropped they are gone, and it checks that nothing of them is
-/// left, no key, no subscription and no connection. If the test panics it prints its log instead.
+/// Declare it before its clients: they are gone when it is dropped. It then checks that they left no key, no
+/// subscription and no connection. If the test panics, it prints its log instead.
 pub struct Server {
     dir: PathBuf,
     port: u16,
     program: &'static Program,
     settings: Vec<String>,
-    /// The commands that have another name.
+    /// The commands that the server has under another name.
     hidden: &'static [&'static str],
     clock: Option<Clock>,
     child: Option<Child>,
@@ -46,7 +46,7 @@ impl Server {
         Self::start_on(0, &[])
     }
 
-    /// The same, but it writes each change to disk: after a [`kill`](Self::kill) it knows what it knew.
+    /// The same, but it writes each change to disk: a [`kill`](Self::kill) loses no data.
     pub fn start_with_data() -> Self {
         Self::start_on(0, &["--appendonly", "yes"])
     }
@@ -59,7 +59,7 @@ impl Server {
         server.started()
     }
 
-    /// Puts its wall clock so many ms ahead of the machine's, or back. Whether it has one that can be set.
+    /// Puts its wall clock `ahead_ms` ahead of the machine's, or back. Returns whether its clock can be set.
     pub fn set_clock(&self, ahead_ms: i64) -> bool {
         self.clock.iter().for_each(|clock| clock.set(ahead_ms));
         self.clock.is_some()
@@ -75,7 +75,7 @@ impl Server {
         Self::start_on(free_port(), &[])
     }
 
-    /// One whose clients find none of these commands, as that of a managed service: only the test knows what they are called.
+    /// A server without these commands for clients, as in a managed service: only the test knows their names.
     pub fn start_without(commands: &'static [&'static str]) -> Self {
         let mut server = Self::new(0);
         let rename = |command: &&str| ["--rename-command".to_owned(), (*command).to_owned(), hidden(command)];
@@ -88,7 +88,7 @@ impl Server {
         Self::start_on(free_cluster_port(), &["--cluster-enabled", "yes"])
     }
 
-    /// One whose TCP port is for TLS, and asks clients for certificates, if it wants to.
+    /// A server whose TCP port is for TLS. If `asks`, it wants certificates of its clients.
     pub fn start_with_tls(papers: &Papers, asks: bool) -> Self {
         Self::start_with_tls_and(papers, asks, &[])
     }
@@ -128,7 +128,7 @@ impl Server {
         eventually(START, "the server answers", || self.answers());
     }
 
-    /// The same, but it takes so long to load each of its keys, and answers `LOADING` meanwhile.
+    /// The same, but the server takes `per_key` to load each of its keys, and answers `LOADING` meanwhile.
     pub fn restart_slowly(&mut self, per_key: Duration) {
         self.spawn(per_key);
         eventually(START, "the server is loading", || !self.answers() && self.admin.lock().unwrap().is_some());
@@ -140,20 +140,20 @@ impl Server {
         command.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--unixsocket"]).arg(self.socket());
         command.args(["--save", "", "--appendfsync", "always"]).args(&self.settings);
         command.args(["--key-load-delay", &per_key.as_micros().to_string()]);
-        // With its folder: a server tries whether it can write there before it goes into its own.
+        // The log's path names the folder: a server opens its log before it changes to its own folder.
         command.args(["--loglevel", "notice", "--logfile"]).arg(self.dir.join("log")).arg("--dir").arg(&self.dir);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.clock.iter().for_each(|clock| clock.give_to(&mut command));
         self.child = Some(command.spawn().expect("it runs"));
     }
 
-    /// Gives it so many keys to load.
+    /// Gives the server this number of keys.
     pub fn fill(&self, keys: usize) {
         let fill = format!("for i = 1, {keys} do redis.call('SET', 'fill:' .. i, i) end");
         let _: () = self.ask(&["EVAL", &fill, "0"]);
     }
 
-    /// Takes every key away.
+    /// Deletes every key.
     pub fn clear(&self) {
         let _: String = self.ask(&["FLUSHALL"]);
     }
@@ -177,7 +177,7 @@ impl Server {
         format!("{}?user={user}&pass={password}", self.url())
     }
 
-    /// Gives a user these rules and no others; the URL is his. Redis 6.0 has no rules for channels.
+    /// Gives a user these rules and no others. Returns the user's URL. Redis 6.0 has no rules for channels.
     pub fn let_in(&self, user: &str, password: &str, rules: &str) -> String {
         let channels = |rule: &&str| rule.starts_with('&') || rule.ends_with("channels");
         let known = rules.split_whitespace().filter(|rule| self.version() >= (6, 2) || !channels(rule));
@@ -187,8 +187,8 @@ impl Server {
         self.url_as(user, password)
     }
 
-    /// The rules that keep a user from every channel: those for channels came with 6.2, and up to it do not count for
-    /// what a script publishes.
+    /// The rules that keep a user from every channel. Rules for channels came with 6.2. Before 7.0 they do not count for
+    /// a script that publishes.
     pub fn no_channels(&self) -> &'static str {
         match self.version() {
             version if version < (6, 2) => "-subscribe -publish",
@@ -197,7 +197,7 @@ impl Server {
         }
     }
 
-    /// The version of Redis that it is, or that a Valkey is compatible with.
+    /// The server's version of Redis, or the one that a Valkey is compatible with.
     pub fn version(&self) -> (u32, u32) {
         let info: String = self.ask(&["INFO", "server"]);
         let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap();
@@ -205,7 +205,7 @@ impl Server {
         (parts.next().unwrap(), parts.next().unwrap())
     }
 
-    /// Whether it is older than this, and so cannot show what a test is about. The reason is printed, and comes into
+    /// Whether the server is too old to show what a test is about. If so, the reason is printed, and comes into
     /// `docs/faults.md`.
     pub fn cannot_before(&self, version: (u32, u32), reason: &str) -> bool {
         let cannot = self.version() < version;
@@ -236,7 +236,7 @@ impl Server {
         ReentrantLock::connect(&self.url()).unwrap()
     }
 
-    /// The locks of a new client whose watchdog's lease is so short.
+    /// The locks of a new client with this lease of the watchdog.
     pub fn locks_watched(&self, lease: Duration) -> ReentrantLock {
         ReentrantLock::new(&self.builder().watchdog_timeout(lease).build().unwrap())
     }
@@ -246,7 +246,7 @@ impl Server {
         redis::Client::open(self.url()).unwrap().get_connection().unwrap()
     }
 
-    /// Runs a command as the administrator, whose connection is open since the start.
+    /// Runs a command on the administrator's connection, which is open since the start.
     pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
         self.try_ask(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
@@ -274,7 +274,7 @@ impl Server {
         self.ask::<(String, i64)>(&["PUBSUB", "NUMSUB", channel]).1
     }
 
-    /// What came over the wire meanwhile, one line for each command as MONITOR shows it; not what scripts run.
+    /// The commands that came over the wire during `act`, one line each, as MONITOR shows them; not those of scripts.
     pub fn commands_during(&self, act: impl FnOnce()) -> Vec<String> {
         const END: &str = "the end of what is monitored";
         let mut stream = UnixStream::connect(self.socket()).unwrap();
@@ -295,18 +295,18 @@ impl Server {
         child.wait().unwrap();
     }
 
-    /// How long the file of its changes is, of one that [keeps its data](Self::start_with_data).
+    /// The length of the file of changes, if the server [keeps its data](Self::start_with_data).
     pub fn written(&self) -> u64 {
         self.changes().metadata().unwrap().len()
     }
 
-    /// Kills it, and what it wrote after the first `kept` bytes never reached the disk.
+    /// Kills the server, and cuts its file of changes: only the first `kept` bytes have reached the disk.
     pub fn lose_power(&mut self, kept: u64) {
         self.kill();
         std::fs::OpenOptions::new().write(true).open(self.changes()).unwrap().set_len(kept).unwrap();
     }
 
-    /// One file up to Redis 6, a folder with a file of changes since Redis 7.
+    /// The file of changes: a single file up to Redis 6, one in a folder since Redis 7.
     fn changes(&self) -> PathBuf {
         let folder = self.dir.join("appendonlydir");
         let mut files = std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
@@ -329,14 +329,14 @@ impl Server {
 
     fn assert_nothing_left(&self) {
         eventually(GONE, "every client's connection is closed", || self.other_clients() == 0);
-        // It outlives the release that left it by some ms.
+        // A mark outlives the release that left it by some ms.
         eventually(GONE, "every mark has ended", || {
             !self.leftovers().iter().any(|key| key.starts_with("redlatch_turn:"))
         });
         assert_eq!(self.leftovers(), [""; 0], "keys or subscriptions are left");
     }
 
-    /// Its keys, but for those that stay by design, and the channels that somebody listens to.
+    /// The keys, except for those that stay by design, and the channels that somebody listens to.
     pub fn leftovers(&self) -> Vec<String> {
         let left: [Vec<String>; 2] = [self.ask(&["KEYS", "*"]), self.ask(&["PUBSUB", "CHANNELS"])];
         left.concat().into_iter().filter(|left| !stays(left)).collect()
@@ -369,7 +369,7 @@ impl Drop for Server {
     }
 }
 
-/// The one server of all tests of this program that leave it as it is, with a TCP port. It is never dropped.
+/// The one server of this program, for all tests that leave it as it is, with a TCP port. It is never dropped.
 pub fn shared() -> &'static Server {
     static SHARED: OnceLock<(Server, Child)> = OnceLock::new();
     let start = || {
@@ -380,7 +380,7 @@ pub fn shared() -> &'static Server {
     &SHARED.get_or_init(start).0
 }
 
-/// Whether it is on a server by design: for ever, the counter of a fenced lock; for a while, that somebody waited to read.
+/// Whether a key stays by design. The counter of a fenced lock stays for ever, the note that a reader waited stays for a while.
 pub fn stays(key: &str) -> bool {
     key.starts_with("redisson_lock_token:") || key.starts_with("redlatch_readers:")
 }

@@ -7,20 +7,20 @@ use std::sync::mpsc::channel;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-/// Long enough for whatever must happen, however busy the machine is; never waited out by a test that passes.
+/// Long enough for anything that must happen, however busy the machine is. A passing test never waits it out.
 pub const LONG: Duration = Duration::from_secs(20);
 
-/// How much later than its wait a call may come back.
+/// How much later than its wait a call may return.
 pub const LATE: Duration = Duration::from_millis(250);
 
 /// How soon a message or a wake-up must have had its effect.
 pub const SOON: Duration = Duration::from_secs(1);
 
-/// A watchdog's lease that a test can outlive: short, but two thirds of it are longer than a busy machine leaves the
-/// watchdog or the server without a core. A process that gets none for so long may lose what it holds.
+/// A watchdog's lease that a test can outlive. A busy machine leaves the watchdog or the server without a core for less
+/// than two thirds of it. A process that gets no core for longer may lose what it holds.
 pub const WATCHED: Duration = Duration::from_millis(2_000);
 
-/// When a hold that was never renewed would be over for sure.
+/// By then a hold that was never renewed is over for sure.
 pub const OUTLIVED: Duration = Duration::from_millis(2_600);
 
 pub fn ms(millis: u64) -> Duration {
@@ -37,7 +37,7 @@ pub fn eventually(bound: Duration, what: &str, mut holds: impl FnMut() -> bool) 
     }
 }
 
-/// Prepares: no call is measured yet, and on a busy machine a client that gives up soon may not connect in time.
+/// Repeats a call that prepares a test until it succeeds: on a busy machine a client that gives up soon may not connect in time.
 pub fn patiently<T>(mut call: impl FnMut() -> Result<T>) -> T {
     let mut done = None;
     eventually(LONG, "it is prepared", || {
@@ -47,14 +47,14 @@ pub fn patiently<T>(mut call: impl FnMut() -> Result<T>) -> T {
     done.unwrap()
 }
 
-/// What the library promises to a call whose time is up: so long to connect, before it gives up without an answer.
+/// The least time that the library gives a call to connect, even if the call's time is up.
 const LEAST: Duration = Duration::from_millis(25);
 
 /// How many calls in a row a machine that is late may leave without an answer.
 const TRIES: usize = 10;
 
-/// What a call with a short time gives, and how long it took; `None` if no server answered in time. A server that gets no
-/// core for longer than the margins of 25 ms and 200 ms does that to each of them. An error before that is the library's.
+/// The result of a call with a short time, and how long it took; `None` if no server answered in time. That happens if the
+/// server gets no core for longer than the margins of 25 ms and 200 ms. An earlier error is the library's fault.
 pub fn if_answered<T>(call: impl FnOnce() -> Result<T>) -> Option<(T, Took)> {
     match timed(call) {
         (Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. }), took) if took.real() >= LEAST => None,
@@ -62,20 +62,20 @@ pub fn if_answered<T>(call: impl FnOnce() -> Result<T>) -> Option<(T, Took)> {
     }
 }
 
-/// The same of the first of some calls that is answered.
+/// The same, for the first of `TRIES` calls that is answered.
 #[track_caller]
 pub fn answered<T>(mut call: impl FnMut() -> Result<T>) -> (T, Took) {
     (0..TRIES).find_map(|_| if_answered(&mut call)).expect("one of some calls is answered")
 }
 
-/// Why the first of some calls that is answered is refused. A server that gets no core in time leaves the others unknown.
+/// The error of the first of `TRIES` calls that is answered. The others are unknown: the server got no core in time.
 #[track_caller]
 pub fn refusal<T>(mut call: impl FnMut() -> Result<T>) -> Error {
     let mut errors = (0..TRIES).map(|_| call().err().expect("it is refused"));
     errors.find(|error| !matches!(error, Error::OutcomeUnknown { .. })).expect("one of some calls is answered")
 }
 
-/// Why a hold was lost, of which it must be told within so long.
+/// Why a hold was lost. The loss must be told within `bound`.
 #[track_caller]
 pub fn lost_within(bound: Duration, hold: &Hold) -> LossCause {
     let (lost, took) = timed(|| hold.lost().recv_timeout(LONG).expect("the loss is told"));
@@ -88,19 +88,19 @@ pub fn elsewhere<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| finish(scope.spawn(act)))
 }
 
-/// What a thread gives, or its panic.
+/// The result of a thread, or its panic.
 pub fn finish<T>(handle: ScopedJoinHandle<'_, T>) -> T {
     handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// What `act` gives, and how long it took.
+/// The result of `act`, and how long it took.
 pub fn timed<T>(act: impl FnOnce() -> T) -> (T, Took) {
     let start = Mark::now();
     (act(), start.elapsed())
 }
 
-/// Starts a thread and comes back when it sleeps, as a waiter does, or is done. Joined, it gives what `act` did
-/// and when that was done.
+/// Starts a thread and returns when that thread sleeps, as a waiter does, or is done. Joining it gives the result of `act`
+/// and when `act` ended.
 pub fn spawn_asleep<'s, T: Send + 's>(
     scope: &'s Scope<'s, '_>,
     act: impl FnOnce() -> T + Send + 's,
@@ -129,7 +129,7 @@ pub fn once_asleep<T>(act: impl FnOnce() -> T, then: impl FnOnce() + Send) -> T 
     })
 }
 
-/// Where the system shows the current thread.
+/// The folder in which the system shows the current thread.
 fn this_task() -> PathBuf {
     Path::new("/proc").join(std::fs::read_link("/proc/thread-self").unwrap())
 }
@@ -143,7 +143,7 @@ fn sleeps(task: &Path) -> bool {
     })
 }
 
-/// Runs `act` while another thread holds the lock, which must still be its own in the end.
+/// Runs `act` while another thread holds the lock. That thread must still hold it in the end.
 pub fn while_held_elsewhere<L: RedLock + ?Sized>(lock: &L, name: &str, act: impl FnOnce(&Hold)) {
     std::thread::scope(|scope| {
         let (tell, told) = channel();

@@ -28,7 +28,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A kind of lock at a place, and how to come by one of it.
+/// A kind of lock at a place, and how to make a lock of it.
 trait Kind {
     type Lock: RedLock;
     fn start() -> Fixture<Self::Lock>;
@@ -60,7 +60,7 @@ impl<L> Fixture<L> {
         Self::new(make(deployment.builder()), deployment)
     }
 
-    /// The same lock as something else.
+    /// The same lock as another type.
     fn map<T>(self, as_other: impl FnOnce(L) -> T) -> Fixture<T> {
         let lock = Arc::into_inner(self.lock).expect("nobody has it yet");
         Fixture { lock: Arc::new(as_other(lock)), below: self.below }
@@ -85,7 +85,7 @@ fn reentrant(builder: ClientBuilder) -> ReentrantLock {
     ReentrantLock::new(&builder.build().unwrap())
 }
 
-/// All combinations: see above. Its parts hand the table on to each other, and to the lists of the cases.
+/// Makes all combinations: see above. Its parts pass the table on to each other, and to the lists of the cases.
 macro_rules! conformance {
     (
         kinds $kinds:tt
@@ -189,7 +189,7 @@ conformance! {
     }
 }
 
-/// That a guard which owns a clone of the locks outlives them, and gives back what it has.
+/// Checks that a guard which owns a clone of the locks outlives them, and releases its lock.
 fn assert_owned<L: RedLock + Clone>(Fixture { lock, below: _below }: Fixture<L>) {
     let locks = Arc::into_inner(lock).unwrap();
     let guard: OwnedGuard<L> = locks.owned_guard("n").unwrap();
@@ -223,7 +223,7 @@ macro_rules! names {
     ({$($file:ident: $($case:ident)*;)*}) => { [$($(stringify!($case)),*),*] };
 }
 
-/// The tests that the table has to give: of each kind at each place, and of what is asked of a deployment alone.
+/// The tests that the table has to give: those of each kind at each place, and those of a deployment alone.
 fn expected() -> Vec<String> {
     let (all, wire, handful) = (all!(names), on_the_wire!(names), a_handful!(names));
     let (shared, shared_wire) = (all_of_shared!(names), shared_on_the_wire!(names));

@@ -1,4 +1,4 @@
-//! The shape of the source: layers, file lengths, function lengths, nothing left undone.
+//! The shape of the source: layers, lengths of files and functions, nothing left undone.
 
 mod layers;
 mod named;
@@ -45,7 +45,7 @@ fn code(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.trim_start().starts_with("//"))
 }
 
-/// A script lies beside the file that runs it, in a folder of its name, and each is run.
+/// Each script lies in a folder beside the file that runs it. The folder has the name of that file.
 #[test]
 fn every_script_is_declared_beside_it() {
     for (path, _) in lua::files() {
@@ -81,7 +81,7 @@ fn nothing_is_left_undone() {
     }
 }
 
-/// How many lines each function of a file has, signature and closing brace included; test modules are left out.
+/// The number of lines of each function, signature and closing brace included. Test modules are left out.
 fn functions(text: &str) -> Vec<usize> {
     let text = text.split("#[cfg(test)]\nmod tests").next().unwrap();
     let lines: Vec<_> = text.lines().collect();
@@ -94,8 +94,8 @@ fn starts_function(line: &str) -> bool {
     bare.strip_prefix("const ").unwrap_or(bare).starts_with("fn ")
 }
 
-/// By rustfmt's indentation: a function ends at the first closing brace that stands where its signature began.
-/// `None` for one without a body.
+/// Goes by rustfmt's indentation: a function ends at the first closing brace that is indented as its signature is.
+/// `None` for a function without a body.
 fn length_from(lines: &[&str]) -> Option<usize> {
     let indent = lines[0].len() - lines[0].trim_start().len();
     let head = lines.iter().position(|line| line.ends_with(['{', '}', ';']))?;
@@ -140,7 +140,7 @@ fn the_tests_that_keep_bugs_away_exist() {
     }
 }
 
-/// What a line of code logs for people to look at: the longest piece of its text between two values.
+/// The lines that this code logs as error, warn or info: the longest piece of each text between two values.
 fn logged(text: &str) -> Vec<&str> {
     let lines = text.split("say!(").skip(1).map(str::trim_start);
     let texts = lines.filter(|line| ["error", "warn", "info"].iter().any(|level| line.starts_with(level)));
@@ -157,7 +157,7 @@ fn every_line_is_logged_by_say() {
     }
 }
 
-/// A page that a link leads to, or a label of one, is there; so is the module that stands for it in the crate's documentation.
+/// The page behind each link and each label exists. Each label also has its module in the crate's documentation.
 #[test]
 fn every_link_between_pages_leads_somewhere() {
     let folders = ["", "docs"].map(|folder| root().join(folder));
@@ -180,7 +180,7 @@ fn every_link_between_pages_leads_somewhere() {
     }
 }
 
-/// Who is on call finds each line of the log explained.
+/// A person on call has to find each line of the log explained.
 #[test]
 fn every_warning_is_explained() {
     let page = std::fs::read_to_string(root().join("docs/on-call.md")).unwrap();
@@ -192,12 +192,12 @@ fn every_warning_is_explained() {
     }
 }
 
-/// Whoever gives a user what the documentation lists has no script that is refused halfway.
+/// If a user has the permissions that the documentation lists, no script is refused halfway.
 #[test]
 fn every_command_of_a_script_is_among_the_permissions() {
     let page = std::fs::read_to_string(root().join("docs/permissions.md")).unwrap();
     let rules: Vec<_> = page.lines().filter(|line| line.starts_with("ACL SETUSER app on")).take(3).collect();
-    // What some kinds, and strict clients, need besides.
+    // The permissions that some kinds and strict clients need besides.
     let (_, beside) = page.split_once("## What to add to the line").unwrap();
     let (beside, _) = beside.split_once("## What a missing rule costs").unwrap();
     let is_of_kind = |(path, _): &(PathBuf, String)| {

@@ -1,11 +1,11 @@
-//! Who may know whom: the crate is made of rooms in layers, down to the kinds of locks, which do not know each other.
+//! Which module may use which. The crate is made of rooms in layers, down to the kinds of locks, which do not use each other.
 
 use super::{code, root, source};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// A room is a module with what is below it, but for rooms of its own. A file may use its own room and those of earlier
-/// layers.
+/// A room is a module with the modules below it, except for those that are rooms themselves. A file may use its own room and
+/// those of earlier layers.
 const LAYERS: &[Layer] = &[
     apart(&["base::unwind"]),
     together(&[
@@ -39,7 +39,7 @@ const KINDS: &str = "lock::kinds::";
 
 struct Layer {
     rooms: &'static [&'static str],
-    /// Whether its rooms know each other.
+    /// Whether its rooms may use each other.
     together: bool,
 }
 
@@ -55,7 +55,7 @@ fn is_in(module: &str, room: &str) -> bool {
     module.strip_prefix(room).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-/// The layer of a module, and its room in it; nothing for what `lib.rs` exports.
+/// The layer of a module, and its room in it; `None` for a name that `lib.rs` exports.
 fn room_of(module: &str) -> Option<(usize, String)> {
     if module.starts_with(char::is_uppercase) {
         return None;
@@ -82,7 +82,7 @@ fn own_code(text: &str) -> String {
     code(text).collect::<Vec<_>>().join("\n")
 }
 
-/// A path in the source up to the first name that is no module; of a group in braces each.
+/// The path at the beginning of this text. For a group in braces: one path for each of its names.
 fn paths(rest: &str) -> Vec<String> {
     let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').unwrap_or(rest.len());
     let (path, rest) = rest.split_at(end);
@@ -119,7 +119,7 @@ fn check(path: &Path, module: &str, used: &str) {
     assert!(allowed, "{} uses {used}, which is of {other}", path.display());
 }
 
-/// The files of the library but for its tests.
+/// The files of the library without its tests.
 fn library() -> Vec<(PathBuf, String)> {
     let mut files = source();
     files.retain(|(path, _)| {
@@ -142,10 +142,10 @@ fn a_file_uses_only_its_own_and_earlier_layers() {
     assert!(seen > 300, "the uses were not found: {seen}");
 }
 
-/// For each module those that it uses.
+/// The modules that each module uses.
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
-/// What files use by their texts, in files. A file may use those below it, and they may use it.
+/// Which files each of these files uses. Files below it are left out: they may use it, and it may use them.
 fn uses(files: &[(Vec<String>, &str)]) -> Uses {
     let modules: BTreeSet<_> = files.iter().map(|(module, _)| module.join("::")).collect();
     let file_of =
@@ -158,7 +158,7 @@ fn uses(files: &[(Vec<String>, &str)]) -> Uses {
     files.iter().map(used_in).collect()
 }
 
-/// Modules of which each uses the next, and the last the first.
+/// Modules of which each uses the next, and the last uses the first.
 fn circle(mut uses: Uses) -> Option<Vec<String>> {
     let uses_one_of = |uses: &Uses, module: &String| uses[module].iter().any(|used| uses.contains_key(used));
     while let Some(last) = uses.keys().find(|module| !uses_one_of(&uses, module)).cloned() {

@@ -1,11 +1,11 @@
-//! Where kinds, names of keys and deployments are named besides their own files: each place that lacks one says so in one line.
+//! The places that have to name each kind, each name of a key and each deployment: a test says which place lacks which.
 
 use super::{files, root};
 
-/// A place, and what of a kind stands there.
+/// A place, and what it has to say of a kind.
 struct Place(&'static str, &'static str);
 
-/// For each kind.
+/// The places for each kind.
 const ALWAYS: &[Place] = &[
     Place("src/lib.rs", "its export, and its row in the table of kinds"),
     Place("README.md", "its row in the table of kinds"),
@@ -15,14 +15,14 @@ const ALWAYS: &[Place] = &[
     Place("tests/it/compiler/traits.rs", "its line among the types that are shared"),
 ];
 
-/// For those with a server.
+/// The places for each kind with a server.
 const WITH_A_SERVER: &[Place] = &[
     Place("docs/coming-from.md", "what it is called elsewhere"),
     Place("docs/permissions.md", "what its users need to be granted"),
     Place("tests/permissions/calls.rs", "its calls, whose rules are taken away one by one"),
 ];
 
-/// The types in `src/lock/kinds` that a program makes.
+/// The types in `src/lock/kinds` that a program can make.
 fn kinds() -> Vec<String> {
     let all: Vec<_> = files(&root().join("src/lock/kinds")).into_iter().map(|(_, text)| text).collect();
     let types = all.iter().flat_map(|text| text.split("\npub struct ").skip(1).map(move |rest| (text, rest)));
@@ -58,7 +58,7 @@ fn list(path: &str, mark: &str) -> String {
     behind.split("];").next().unwrap().to_owned()
 }
 
-/// Nobody names a lock so, and a user sees which names these are.
+/// No lock may have such a name, so users have to find these names in the docs.
 #[test]
 fn each_name_that_is_taken_is_in_the_docs() {
     let names = list("src/base/key.rs", "const BESIDE");
