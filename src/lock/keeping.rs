@@ -121,7 +121,8 @@ struct Leave {
 impl Chore for Leave {
     fn run(&self) -> Result<()> {
         let Departure { key, names, owner } = &self.departure;
-        match self.engine.primitive.leave(key, names, self.engine.space.one_answer()) {
+        let answer_by = self.engine.space.one_answer();
+        match self.engine.primitive.queue(key).map_or(Ok(()), |queue| queue.leave(key, names, answer_by)) {
             Err(failure) if failure.may_pass() => return Err(failure.into_error(key.resource())),
             // Refused for good: the ticket ends with the queue, or was never in it.
             _ => {}

@@ -43,8 +43,6 @@ scripts! {
     RELEASE = "keys/release.lua", Exactly(1), Exactly(3);
     /// Reply: that of [`Freed::of`], or an array of three, for [`Queue::told`].
     RELEASE_IN_TURN = "keys/release_in_turn.lua", Exactly(1), Exactly(10);
-    /// Reply: how many names of the ticket were in the queue.
-    LEAVE = "keys/leave.lua", Exactly(1), Exactly(3);
     /// Reply: that of [`Freed::of`].
     FORCE_UNLOCK = "keys/force_unlock.lua", Exactly(1), Exactly(1);
     /// Reply: 0 (acquired) or the number of a key that is taken, from 1.
@@ -422,15 +420,6 @@ impl Primitive for Keys {
     /// reaches its own slot alone.
     fn queue(&self, key: &Key) -> Option<&Queue> {
         self.queue.as_ref().filter(|_| self.store.counts_listeners(key.full()))
-    }
-
-    /// Not sent to the node that a slot is moving to: the queue stays where it was until the slot has arrived.
-    fn leave(&self, key: &Key, names: &[String; 2], answer_by: Moment) -> Result<(), Failure> {
-        let Some(queue) = &self.queue else { return Ok(()) };
-        let (members, keys) = (queue.members_of(key, names), [key.full()]);
-        let args = queue.leaving(key, &members);
-        let request = Request { may_ask: false, ..Request::of(&LEAVE, &keys, &args) };
-        self.attempt(request, Limits::any_time(answer_by)).map(drop)
     }
 
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {

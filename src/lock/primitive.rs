@@ -86,9 +86,6 @@ pub(crate) trait Primitive: Send + Sync {
     /// The queue of processes, if the kind has one. Its waiters listen through it.
     fn queue(&self, key: &Key) -> Option<&Queue>;
 
-    /// Takes a ticket out of the queue, by its names.
-    fn leave(&self, key: &Key, names: &[String; 2], answer_by: Moment) -> Result<(), Failure>;
-
     /// Releases the semaphore whenever the lock may have become free. `None`: no messages will come, so poll.
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>>;
 }

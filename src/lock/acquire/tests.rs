@@ -267,10 +267,6 @@ impl Primitive for Gated {
         None
     }
 
-    fn leave(&self, _: &Key, _: &[String; 2], _: Moment) -> Result<(), Failure> {
-        Ok(())
-    }
-
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
         self.store.listen(key, semaphore)
     }

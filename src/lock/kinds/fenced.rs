@@ -284,10 +284,6 @@ impl Primitive for Fenced {
         self.keys.queue(key)
     }
 
-    fn leave(&self, key: &Key, names: &[String; 2], answer_by: Moment) -> Result<(), Failure> {
-        self.keys.leave(key, names, answer_by)
-    }
-
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
         self.keys.listen(key, semaphore)
     }

@@ -381,10 +381,6 @@ impl Primitive for Memory {
         None
     }
 
-    fn leave(&self, _: &Key, _: &[String; 2], _: Moment) -> Result<(), Failure> {
-        Ok(())
-    }
-
     fn listen(&self, _: &Key, _: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
         None
     }

@@ -15,10 +15,12 @@ use crate::base::config::Config;
 use crate::base::key::Key;
 use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
+use crate::base::script::Count::Exactly;
+use crate::base::script::scripts;
 use crate::base::signal::{Deaf, Ear, Listening, Semaphore};
 use crate::base::time::{Clock, Lease, Moment};
 use crate::store::Store;
-use crate::store::node::{Answer, Arg, Failure, Reply};
+use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Reply, Request};
 use parking_lot::Mutex;
 use smol_str::SmolStr;
 use std::collections::{HashMap, VecDeque};
@@ -34,6 +36,11 @@ mod ears;
 mod tests;
 
 use ears::Ears;
+
+scripts! {
+    /// Reply: how many names of the ticket were in the queue.
+    LEAVE = "queue/leave.lua", Exactly(1), Exactly(3);
+}
 
 /// How a call asks for a lock.
 #[derive(Clone, Copy)]
@@ -300,9 +307,13 @@ impl Queue {
         [queue, mark, Arg::Parts(key.members_parts()), Arg::Number(foreign_turn), to_all]
     }
 
-    /// The arguments of a leave.
-    pub(crate) fn leaving<'a>(&self, key: &'a Key, [member, before]: &'a [String; 2]) -> [Arg<'a>; 3] {
-        [Arg::Parts(key.queue_parts()), Arg::Text(member), Arg::Text(before)]
+    /// Takes a ticket out of the queue, by its names. Not sent to the node that a slot is moving to: the queue stays where it was until
+    /// the slot has arrived.
+    pub(crate) fn leave(&self, key: &Key, names: &[String; 2], answer_by: Moment) -> Result<(), Failure> {
+        let ([member, before], keys) = (self.members_of(key, names), [key.full()]);
+        let args = [Arg::Parts(key.queue_parts()), Arg::Text(&member), Arg::Text(&before)];
+        let request = Request { may_ask: false, ..Request::of(&LEAVE, &keys, &args) };
+        self.store.attempt(Lane::Releases, &request, Limits::any_time(answer_by)).map(drop)
     }
 
     /// Reads the reply to a release in turn.

@@ -252,7 +252,7 @@ fn leave(server: &Server, ticket: &str) -> i64 {
 }
 
 fn leave_as(server: &Server, ticket: &str, before: &str) -> i64 {
-    number(run(server, "leave", &["n"], &[QUEUE, ticket, before]))
+    number(run(server, "queue/leave", &["n"], &[QUEUE, ticket, before]))
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::thread::scope;
 
 /// The scripts that came over the wire meanwhile, by name, and nothing else did.
 fn scripts_during(server: &Server, act: impl FnOnce()) -> Vec<&'static str> {
-    const NAMES: [&str; 5] = ["acquire", "release", "in_turn+acquire", "release_in_turn", "leave"];
+    const NAMES: [&str; 5] = ["acquire", "release", "in_turn+acquire", "release_in_turn", "queue/leave"];
     let hashes = NAMES.map(|name| redis::Script::new(&lua::script(name)).get_hash().to_owned());
     let name = |command: &String| {
         let script = hashes.iter().position(|hash| command.contains(hash));

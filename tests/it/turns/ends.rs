@@ -17,7 +17,7 @@ use std::thread::scope;
 fn a_timed_wait_leaves_no_ticket() {
     let server = Server::start();
     let (holder, other) = (holder(&server), patient(&server));
-    let leaves = redis::Script::new(&lua::script("leave")).get_hash().to_owned();
+    let leaves = redis::Script::new(&lua::script("queue/leave")).get_hash().to_owned();
     let asked = server.commands_during(|| {
         for _ in 0..5 {
             let (got, took) = answered(|| other.try_lock_for("n", ms(100)));
@@ -125,7 +125,7 @@ fn a_leave_that_fails_is_repeated() {
     let other = locks_of(Client::builder(&proxy.url()).watchdog_timeout(MINUTE).poll_cap(MINUTE));
     assert!(!answered(|| other.try_lock_for("n", ms(50))).0);
     eventually_empty(&server);
-    let (leaves, mut failed) = (runs("leave"), 0);
+    let (leaves, mut failed) = (runs("queue/leave"), 0);
     proxy.set(move |_, flow, data| {
         if flow == Flow::Request && leaves(flow, data) && failed < 1 {
             failed += 1;
@@ -148,7 +148,7 @@ fn a_leave_that_is_refused_is_not_repeated() {
     let holder = holder(&server);
     let url = server.let_in("user", "pw", "~* +@all -zadd -zrem &*");
     let other = patient_at(&url);
-    let leave = redis::Script::new(&crate::lua::script("leave")).get_hash().to_owned();
+    let leave = redis::Script::new(&crate::lua::script("queue/leave")).get_hash().to_owned();
     for _ in 0..3 {
         assert!(!answered(|| other.try_lock_for("n", ms(50))).0);
     }

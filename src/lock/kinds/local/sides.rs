@@ -291,10 +291,6 @@ impl Primitive for OfSide {
         None
     }
 
-    fn leave(&self, _: &Key, _: &[String; 2], _: Moment) -> Result<(), Failure> {
-        Ok(())
-    }
-
     fn listen(&self, _: &Key, _: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
         None
     }

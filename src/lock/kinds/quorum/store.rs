@@ -365,10 +365,6 @@ impl Primitive for Quorum {
         None
     }
 
-    fn leave(&self, _: &Key, _: &[String; 2], _: Moment) -> Result<(), Failure> {
-        Ok(())
-    }
-
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
         let ears = self.ears.open(key, semaphore, self.nodes.len());
         let (weak, share) = (Arc::downgrade(&ears), key.clone());

@@ -220,10 +220,6 @@ impl Primitive for Reads {
         None
     }
 
-    fn leave(&self, _: &Key, _: &[String; 2], _: Moment) -> Result<(), Failure> {
-        Ok(())
-    }
-
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
         self.sides.keys.listen(key, semaphore)
     }

@@ -113,10 +113,6 @@ impl Primitive for Writes {
         None
     }
 
-    fn leave(&self, _: &Key, _: &[String; 2], _: Moment) -> Result<(), Failure> {
-        Ok(())
-    }
-
     /// Listens also on the ear of its client, which tells that its process lives.
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
         self.sides.listen_as_alive(key, semaphore)
