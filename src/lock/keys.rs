@@ -170,24 +170,27 @@ impl Keys {
 
     /// What an acquire found, by its reply: the tenure has the lock, or for how long it does not get it.
     pub(super) fn took(&self, tenure: &Tenure, manner: Manner<'_>, answer: &Answer) -> Result<Take, Failure> {
+        if let Reply::Array(left) = &answer.reply
+            && left.len() == 1
+        {
+            return self.quarantined(tenure.key(), left[0].number()?);
+        }
+        // What a strict client assumes of a slot that is moving says nothing of a quarantine.
+        self.strict.iter().filter(|_| !answer.on_its_way).for_each(|strict| strict.is_said.store(false, Relaxed));
         match &answer.reply {
             reply if takes(reply) => Ok(self.granted(tenure, manner, answer)),
-            Reply::Array(left) if left.len() == 1 => self.quarantined(tenure.key(), left[0].number()?),
             reply => self.not_granted(tenure, manner, reply),
         }
     }
 
-    /// The lock was granted: a quarantine, if there was one, is over.
     fn granted(&self, tenure: &Tenure, manner: Manner<'_>, answer: &Answer) -> Take {
         tenure.note_replicas(answer.confirmed);
-        self.end_quiet();
         self.queue.iter().for_each(|queue| queue.won(tenure.key(), manner));
         Take::Acquired(answer.sent)
     }
 
     /// The lock was not granted: returns the holder's PTTL, or for how long the lock is left to foreigners.
     fn not_granted(&self, tenure: &Tenure, manner: Manner<'_>, reply: &Reply) -> Result<Take, Failure> {
-        self.end_quiet();
         match (reply, &self.queue) {
             (Reply::Array(said), Some(queue)) => queue.not_won_in_turn(tenure.key(), manner, said),
             (left, queue) => {
@@ -210,10 +213,6 @@ impl Keys {
             let server = self.store.address();
             say!(warn, "{server} {why}: it grants no lock for {left} ms");
         }
-    }
-
-    fn end_quiet(&self) {
-        self.strict.iter().for_each(|strict| strict.is_said.store(false, Relaxed));
     }
 
     fn is_strict(&self) -> bool {

@@ -1,11 +1,11 @@
 //! What an outage of one master looks like in the log, as `docs/on-call.md` says it.
 
 use super::locks_of;
-use crate::harness::cluster::{Cluster, Shape};
+use crate::harness::cluster::{Cluster, Keys, Shape, slot_of};
 use crate::process::alone;
 use crate::sentinel::log::{keep_lines, lines};
 use crate::threads::{LONG, eventually};
-use redlatch::RedLockExt;
+use redlatch::{RedLock, RedLockExt};
 use std::time::Duration;
 
 /// Renewed every 5 s, and once more at once when that fails.
@@ -20,6 +20,24 @@ const OVER: &str = "renewals are confirmed again at";
 /// How many lines begin so and name a master. Of others nothing is asked: on a busy machine their answers may be late, too.
 fn told(start: &str, at: &str) -> usize {
     lines().iter().filter(|line| line.starts_with(start) && line.contains(at)).count()
+}
+
+/// However often a strict client asks for a lock whose slot is on its way.
+#[test]
+fn a_slot_on_its_way_is_told_once_while_it_lasts() {
+    alone(|| {
+        keep_lines();
+        let cluster = Cluster::of(Shape::STEADY);
+        let strict = locks_of(cluster.builder().strict(true).watchdog_timeout(Duration::from_secs(1)));
+        let name = cluster.name_at(0, 0);
+        eventually(LONG, "its quarantine is over", || strict.try_lock(&name).unwrap());
+        strict.unlock(&name).unwrap();
+        let moved = cluster.half_move(slot_of(&name), 1, Keys::None);
+        (0..3).for_each(|_| assert!(!strict.try_lock(&name).unwrap()));
+        let told = lines().iter().filter(|line| line.contains("is moving a slot elsewhere")).count();
+        assert_eq!(told, 1, "{:#?}", lines());
+        cluster.finish_move(moved);
+    });
 }
 
 /// Holds at the other masters are renewed meanwhile, which does not end it.
