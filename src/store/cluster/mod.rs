@@ -122,19 +122,21 @@ impl Store for Cluster {
         self.routes.seeds.addresses.iter().map(ToString::to_string).collect()
     }
 
-    /// Where the slot is on its way, a request that sees keys which it does not name goes once more without them.
+    /// The node that a slot is on its way to is asked without what lies beside the named keys. So is the old node, if it has sent on
+    /// something beside them that the script wanted to see.
     fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits<'_>) -> Result<Answer, Failure> {
         let slot = slot_of_all(request.keys)?;
-        let send = |request: &Request<'_>, may_ask| {
-            let act = |node: &Master, asking| node.backend.attempt(lane, &Request { asking, ..*request }, limits);
-            self.routes.at_master(slot, may_ask, limits.answer_by, &|| self.scouts.urge(), act)
+        let whole = Request { alone: !request.keys.iter().all(|key| is_in_one_slot(key)), ..*request };
+        let send = |request: Request<'_>| {
+            let act = |node: &Master, asking| {
+                let request = if asking { request.without_what_is_beside() } else { request };
+                node.backend.attempt(lane, &Request { asking, ..request }, limits)
+            };
+            self.routes.at_master(slot, request.may_ask, limits.answer_by, &|| self.scouts.urge(), act)
         };
-        let alone = !request.keys.iter().all(|key| is_in_one_slot(key));
-        let whole = Request { alone, ..*request };
-        let sees_beside = whole.sees_beside();
-        match send(&whole, request.may_ask && !sees_beside) {
-            Err(failure) if failure.is_on_its_way() && request.may_ask && sees_beside => {
-                send(&request.without_what_is_beside(), true)
+        match send(whole) {
+            Err(failure) if failure.is_on_its_way() && whole.may_ask && whole.sees_beside() => {
+                send(whole.without_what_is_beside())
             }
             done => done,
         }
