@@ -40,12 +40,13 @@
 //!   `ARGV[1]` to `[3]` are deadline, lease and owner. It answers an integer if it grants nothing, else nil or text. What goes around a
 //!   script is declared with it: `queued: IN_TURN` around an acquire that may wait among processes, `strict: QUARANTINE` around what
 //!   grants, `strict: SERVING` around what prolongs.
-//! * A key beside the lock, named by `Key::ours`. If the kind promises something by it, it goes into KEYS. While its slot is half moved, no
-//!   node of a cluster may have both keys (`Failure::is_apart`), and then the kind acts in parts, as `fenced.rs` and `reads.rs` do: what
-//!   an acquire makes by itself comes first if it means nothing without the lock, and what a release takes away besides the lock goes
-//!   while the lock is still held, by a script with a deadline. If the key is only advice, its name is an `Arg::Beside`: the script does
-//!   without it where that is empty. A script touches such a key inside `pcall`, or before its first write: at a half moved slot the server
-//!   raises an error in the middle of the script, and the command is sent again.
+//! * A key beside the lock is named by `Key::ours`. If the kind promises something by it, the key goes into KEYS. While the slot is half
+//!   moved, it can happen that no node of a cluster has both keys (`Failure::is_apart`). Then the kind acts in parts, as `fenced.rs`
+//!   and `reads.rs` do. An acquire first writes what means nothing without the lock. A release first takes away what lies beside the lock,
+//!   by a script with a deadline, while the lock is still held.
+//! * If the key is only advice, its name is an `Arg::Beside`: the script does without it where that is empty. A script touches such a key
+//!   inside `pcall`, or before its first write. At a half moved slot the server raises an error in the middle of the script, and the command
+//!   is sent again.
 //! * The public type, which asks its client for the engine of its kind (`Client::of_kind`) and has it answer the verbs by
 //!   one line (`answered_by!`). A kind that adds to the answers writes its verbs out, as `local.rs` does.
 //!
