@@ -31,6 +31,9 @@ struct Floor {
     release: (String, Vec<String>, Vec<String>),
 }
 
+/// What the ears of clients begin with.
+const EARS: &str = "redlatch_ear";
+
 impl Floor {
     fn new(url: &str, side: &str) -> Outcome<Self> {
         let mut connection = connect(url)?;
@@ -42,10 +45,10 @@ impl Floor {
         let field = if side == "read" { OWNER.to_owned() } else { format!("{OWNER}:write") };
         let keys: &[&str] = if side == "read" { &[FLOOR, &timeout] } else { &[FLOOR] };
         let proof = if side == "read" { "" } else { "1" };
-        let acquire: &[&str] = &[&deadline, "30000", &field, proof, &marks, &turn, "10000"];
+        let acquire: &[&str] = &[&deadline, "30000", &field, proof, &marks, &turn, EARS, "10000", "1"];
         let release: &[&str] = match side {
-            "read" => &[&field, &channel, &prefix, "1"],
-            _ => &[&field, "0", &channel, &prefix, "1", &marks, &turn, "10"],
+            "read" => &["1", "10", "10000", &field, &channel, &prefix, &marks, EARS, "", "", "", "", ""],
+            _ => &["1", "10", "0", "10000", &field, &channel, &prefix, &marks, &turn, EARS],
         };
         let mut script = |verb: &str, args: &[&str]| -> Outcome<_> {
             let text = lua::script(&format!("{side}s/{verb}"));
@@ -58,12 +61,12 @@ impl Floor {
     }
 
     fn pair(&mut self) -> Outcome<()> {
-        let mut call = |(sha, keys, args): &(String, Vec<String>, Vec<String>)| {
-            let mut command = redis::cmd("EVALSHA");
-            command.arg(sha).arg(keys.len()).arg(keys).arg(args);
-            command.query::<Option<i64>>(&mut self.connection)
+        let call = |(sha, keys, args): &(String, Vec<String>, Vec<String>)| {
+            redis::cmd("EVALSHA").arg(sha).arg(keys.len()).arg(keys).arg(args).take()
         };
-        match (call(&self.acquire)?, call(&self.release)?) {
+        let taken: Option<i64> = call(&self.acquire).query(&mut self.connection)?;
+        let freed: Vec<i64> = call(&self.release).query(&mut self.connection)?;
+        match (taken, freed.first()) {
             (None, Some(1..)) => Ok(()),
             other => Err(format!("the floor's lock was not free or not held: {other:?}").into()),
         }
