@@ -64,8 +64,9 @@ pub use hold::GroupHold;
 ///
 /// The wait is the whole group's. If it ends in vain, is cancelled, fails or panics, the group gives back what it took.
 ///
-/// Members that are [`ReentrantLock`](crate::ReentrantLock)s of one client, not in strict mode, are taken by one script in one round trip,
-/// and released by another, while nobody else of this process, or of others that it knows of, holds or awaits them.
+/// One script takes all members in one round trip, and another releases them, if the members are
+/// [`ReentrantLock`](crate::ReentrantLock)s of one client that is not strict. Nobody else may hold or await them, as far as this process
+/// knows.
 ///
 /// Two members that are the same lock by two *clients* never come together: to a server each client is another owner. Readers do: the
 /// [read](crate::ReadWriteLock::read) side of a lock may be in any number of groups that are held at the same time. The same lock by

@@ -73,8 +73,8 @@ fn counter_of(key: &Key) -> String {
 /// one. If the name has braces, they are those: the locks `shop` and `{shop}` are two and share their tokens, as in Redisson. The
 /// string stays when the lock is free, for ever unless [`ClientBuilder::token_ttl`](crate::ClientBuilder::token_ttl) sets a time.
 /// Tokens follow the server's clock in microseconds wherever that is ahead of them. So they go on growing after the server lost its
-/// data (a restart, `FLUSHALL`, an eviction, a failover to a replica that lags), if the clock of the server that then mints is not
-/// behind the last token. A Java client that is the first to lock after such a loss begins at 1.
+/// data: by a restart, `FLUSHALL`, an eviction, or a failover to a replica that lags. That holds if the clock of the server that then
+/// mints is not behind the last token. A Java client that is the first to lock after such a loss begins at 1.
 ///
 /// If the counter holds no number, or one that leaves no other below 2^53, an acquire is an
 /// [`Error::Refused`](crate::Error::Refused) with code `TOKEN`, and locks nothing.

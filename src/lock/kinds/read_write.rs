@@ -67,8 +67,8 @@ const TOUCHES: &[Touched] = &[
 /// * A thread whose read hold was lost cannot read until it unlocks that ([`Error::Lost`](crate::Error::Lost)). It may write meanwhile.
 /// * Readers of one process share a hold at the server, as far as [`HandOff::within`](crate::HandOff::within) goes, but not with
 ///   [`HandOff::off`](crate::HandOff::off). If one of them extends it, it is extended for all.
-/// * Among programs on this library a waiting writer keeps new readers out, readers that waited for a writer come before the next one, and
-///   writers of several processes come in their order of arrival. Programs on Redisson have no order. So a reader must not wait for a
+/// * Among programs on this library a waiting writer keeps new readers out. Readers that waited for a writer come before the next one.
+///   Writers of several processes come in their order of arrival. Programs on Redisson have no order. So a reader must not wait for a
 ///   thread that has yet to begin to read: that thread may wait for the writer, and the writer for the reader.
 /// * A reader is lost if its time-out is lost, a key of its own beside the lock: run locks on a server that evicts nothing.
 /// * Only the side of the writer can run commands [while it is held](WriteLock::while_held).

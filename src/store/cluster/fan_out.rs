@@ -1,9 +1,8 @@
 //! A script for many locks. Each slot gets a command of its own, for a script may touch one slot alone; each master gets one write.
 
-use super::Cluster;
 use super::routes::Master;
+use super::{Cluster, to_one_slot};
 use crate::base::error::Applied;
-use crate::base::key::is_in_one_slot;
 use crate::base::slot::slot_of;
 use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Request};
 use crate::store::{Answers, Store};
@@ -149,8 +148,7 @@ fn is_astray(failure: &Failure, master: &Master) -> bool {
 
 impl SlotRequest<'_> {
     fn request<'a>(&'a self, of: &Request<'a>) -> Request<'a> {
-        let alone = !self.keys.iter().all(|key| is_in_one_slot(key));
-        Request { keys: &self.keys, args: &self.args, alone, ..*of }
+        to_one_slot(Request { keys: &self.keys, args: &self.args, ..*of })
     }
 }
 

@@ -126,7 +126,7 @@ impl Store for Cluster {
     /// something beside them that the script wanted to see.
     fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits<'_>) -> Result<Answer, Failure> {
         let slot = slot_of_all(request.keys)?;
-        let whole = Request { alone: !request.keys.iter().all(|key| is_in_one_slot(key)), ..*request };
+        let whole = to_one_slot(*request);
         let send = |request: Request<'_>| {
             let act = |node: &Master, asking| {
                 let request = if asking { request.without_what_is_beside() } else { request };
@@ -190,6 +190,11 @@ impl Store for Cluster {
         self.scouts.ring();
         self.subscribers.close();
     }
+}
+
+/// A request whose keys are in one slot. What lies beside a name with odd braces is in another slot.
+fn to_one_slot(request: Request<'_>) -> Request<'_> {
+    Request { alone: !request.keys.iter().all(|key| is_in_one_slot(key)), ..request }
 }
 
 /// # Errors

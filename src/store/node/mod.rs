@@ -102,8 +102,8 @@ impl<'a> Request<'a> {
         self.form != Form::default() || (!self.alone && self.args.iter().any(names))
     }
 
-    /// The request for the node that its slot is on its way to. If its script made a key there that it does not name, that would be in
-    /// the way of the key that is still to come, and the move would end with an error.
+    /// The request for the node that its slot is on its way to. A script must make no key there that the request does not name: that key
+    /// would be in the way of the one that is still to come, and the move would end with an error.
     pub(crate) fn without_what_is_beside(self) -> Self {
         Self { form: Form::default(), around: &[], alone: true, ..self }
     }

@@ -11,6 +11,7 @@ use crate::base::kind::Kind;
 use crate::base::script::Dialect;
 use parking_lot::Mutex;
 use redis::{Arg, Cmd, RedisError, Value};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -70,7 +71,12 @@ impl Rights {
 
     /// The probes of those kinds of locks that need more.
     fn of_kinds(&self) -> Vec<Probe> {
-        self.kinds.lock().iter().flat_map(|kind| of_kind(kind, &self.key, self.dialect)).collect()
+        let probes = |kind: &&'static Kind| of_kind(kind, &self.key, self.dialect);
+        let mut all: Vec<_> = self.kinds.lock().iter().flat_map(probes).collect();
+        // The sides of a read-write lock touch the same keys.
+        let mut seen = BTreeSet::new();
+        all.retain(|probe| seen.insert(probe.words.clone()));
+        all
     }
 
     /// The missing rules, in words for `ACL SETUSER`. `command` is the call of the script and `reply` its reply.
