@@ -166,7 +166,8 @@ fn assert_is_let_in_after_a_failover(ends: impl Fn(&ReadWriteLock, &Group) + Syn
     let moved = Mark::now();
     assert!(reader.read().try_lock_for("n", LONG).unwrap(), "it is kept out");
     assert!(moved.elapsed() <= 2 * SOON, "it was let in after {:?}", moved.elapsed());
-    assert!(!marked(new));
+    // A reader may be let in before that: the writer's client does not listen at the new master yet, so its mark counts no more.
+    eventually(SOON, "the writer is out of the mark", || !marked(new));
     reader.read().unlock("n").unwrap();
 }
 
