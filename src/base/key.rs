@@ -210,9 +210,9 @@ impl Key {
         self.as_redisson("{")
     }
 
-    /// How each new key of this library is named, of ours alone: in the lock's slot wherever the brace rule puts it there, and of this lock alone. `}` follows a name without a
-    /// brace, and `:` one with a brace, so no two names are equal. `x` and `{x}` are two locks: a reader of one must not wait for a writer
-    /// of the other.
+    /// The name of a key of ours, which no other library has. It is in the lock's slot wherever the brace rule puts it there, and of this
+    /// lock alone: `}` follows a name without a brace, and `:` one with a brace, so no two names are equal. `x` and `{x}` are two locks: a
+    /// reader of one must not wait for a writer of the other.
     fn ours(&self, before: &'static str) -> [&str; 3] {
         let [before, name, after] = self.as_redisson(before);
         [before, name, if self.has_brace { ":" } else { after }]

@@ -253,9 +253,9 @@ impl<T> ClientBuilder<T> {
     ///
     /// A failover is safe if all clients have this setting for *all* replicas that may be promoted or can be connected at all, together
     /// with [`strict`](Self::strict) mode: [`failover_safe`](Self::failover_safe) sets both. WAIT counts replicas and does not name them:
-    /// with fewer than all, a replica without the lock may be promoted. Gaps remain with only one of the two settings, and with clients
-    /// that have neither. So they do with a force unlock, with servers whose clocks disagree by more than a hundredth of a lease, and with
-    /// a replica that is added later without a change of `replicas`.
+    /// with fewer than all, a replica without the lock may be promoted. Gaps remain with only one of the two settings, with clients that
+    /// have neither, and with a force unlock. They remain, too, if clocks of servers disagree by more than a hundredth of a lease. The last
+    /// gap is a replica that is added later without a change of `replicas`.
     ///
     /// `replicas`: 1 to 100. `timeout`: 1 ms to half of [`response_timeout`](Self::response_timeout), in whole ms. The user needs the
     /// command WAIT: the client tests that when it connects.

@@ -159,8 +159,6 @@ impl TenureBid<'_> {
     /// `asked_at`, for the whole offer. Half of the offer must be left, so that the watchdog can prolong it in time. A later force unlock
     /// or change of the master may have taken it away. An attempt without an answer has a release by its owner id on the way.
     /// If one of these speaks against it, the call asks, and finds that it has the lock.
-    ///
-    /// Else the call asks, and finds that it has the lock.
     fn given(&mut self) -> Result<Option<Hold>> {
         let Some(ticket) = self.ticket.get() else { return Ok(None) };
         let Some(Given { token }) = ticket.takes_what_was_given().filter(|_| self.tenure.is_unused()) else {

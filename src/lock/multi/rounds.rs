@@ -70,9 +70,9 @@ const TOO_SLOW: Duration = Duration::from_secs(10);
 const HURRIED_ROUNDS: u32 = 3;
 const LONGEST_PAUSE: Duration = Duration::from_millis(16);
 
-/// While a group holds a part, it waits for the others for max(2 * waited, SHORTEST_BOUND, TRIPS * trip) * 2^vain, at most LONGEST_BOUND,
-/// and up to a quarter more at random. `vain` counts such waits in vain. A group subscribes before it queues, hence TRIPS. Another owner
-/// waits for the part in vain meanwhile, hence LONGEST_BOUND.
+/// While a group holds a part, it waits for the others for max(2 * waited, SHORTEST_BOUND, TRIPS * trip) * 2^vain. That is at most
+/// LONGEST_BOUND; up to a quarter more is added at random. `vain` counts such waits in vain. A group subscribes before it queues, hence
+/// TRIPS. Another owner waits for the part in vain meanwhile, hence LONGEST_BOUND.
 const SHORTEST_BOUND: Duration = Duration::from_millis(20);
 const TRIPS: u32 = 8;
 const LONGEST_BOUND: Duration = Duration::from_millis(800);
