@@ -77,6 +77,13 @@ const SHORTEST_BOUND: Duration = Duration::from_millis(20);
 const TRIPS: u32 = 8;
 const LONGEST_BOUND: Duration = Duration::from_millis(800);
 
+/// For members before the one that the round began with, the group waits for no longer than this.
+///
+/// In a circle of groups at least one waits for an earlier member. It gives up long before those that wait for later ones, and one of
+/// those gets what it waits for. With one bound for both, groups that held `a` and groups that held `b` kept each other out for 20 s:
+/// each gave its member up to the next of its own sort, which stood before the others in the queue.
+const LONGEST_BACKWARDS: Duration = Duration::from_millis(200);
+
 /// Such a wait takes at most 1 / PART_OF_LEASE of a lease that is not renewed.
 const PART_OF_LEASE: u32 = 8;
 
@@ -190,7 +197,7 @@ impl<'a> GroupCall<'a> {
             Together::Held(holds) => part.taken.extend(others.into_iter().zip(holds)),
             Together::Busy(taken) if round == 0 => return Ok(self.tried(others[taken])),
             Together::Apart if round == 0 => return self.one_by_one(part, others),
-            Together::Busy(_) | Together::Apart => return self.wait_for_each(part, others),
+            Together::Busy(_) | Together::Apart => return self.wait_for_each(part, others, first.unwrap_or(0)),
         }
         Ok(Round::Whole)
     }
@@ -205,11 +212,12 @@ impl<'a> GroupCall<'a> {
         Round::Busy(busy)
     }
 
-    /// Waits for members while the group holds others, at most for the bound.
-    fn wait_for_each(&self, part: &mut Taken<'_>, members: Vec<usize>) -> Result<Round> {
-        let ends = self.clock.now().plus(self.bound(&members));
+    /// Waits for members while the group holds others, `first` among them, at most for the bound.
+    fn wait_for_each(&self, part: &mut Taken<'_>, members: Vec<usize>, first: usize) -> Result<Round> {
+        let (since, bound) = (self.clock.now(), self.bound(&members));
         for at in members {
-            match self.wait_for(at, ends.since(self.clock.now())) {
+            let bound = if at < first { bound.min(LONGEST_BACKWARDS) } else { bound };
+            match self.wait_for(at, since.plus(bound).since(self.clock.now())) {
                 Ok(Some(hold)) => part.taken.push((at, hold)),
                 Ok(None) if self.is_over() => return Ok(Round::Late),
                 Ok(None) => {

@@ -2,6 +2,7 @@
 
 use super::MultiLock;
 use crate::harness::queue::locks_of;
+use crate::proxy::Proxy;
 use crate::server::Server;
 use crate::threads::{LONG, SOON, eventually, finish, ms, timed};
 use redlatch::{Client, Error, RedLock, RedLockExt, ReentrantLock, Terms};
@@ -90,6 +91,36 @@ fn a_group_has_its_turn_though_one_member_is_held_for_long_each_time() {
             let hold = group.acquire(&Terms::new().wait(LONG)).unwrap();
             group.release(&hold.expect("it has its turn")).unwrap();
         }
+    });
+}
+
+/// The server is far away, so a group may wait for long with a part in hand. While the one member is held, the groups begin with it; then
+/// the other is held, and some begin with that.
+#[test]
+fn groups_that_begin_with_either_member_do_not_keep_each_other_out() {
+    let server = Server::start();
+    let proxy = Proxy::new(server.socket());
+    proxy.delay(ms(50));
+    let clients = [(); 4].map(|()| locks_of(Client::builder(&proxy.url())));
+    let holder = client(&server);
+    scope(|scope| {
+        let held = holder.guard("b").unwrap();
+        let wait = |locks| {
+            scope.spawn(move || {
+                let group = MultiLock::of(NAMES.map(|name| (locks, name)));
+                group.try_lock_for(LONG).and_then(|got| if got { group.unlock().map(|()| got) } else { Ok(got) })
+            })
+        };
+        let groups: Vec<_> = clients.iter().cycle().take(8).map(wait).collect();
+        std::thread::sleep(ms(2_000));
+        let a = holder.guard("a").unwrap();
+        drop(held);
+        std::thread::sleep(ms(2_500));
+        drop(a);
+        let since = Instant::now();
+        let got: Vec<_> = groups.into_iter().map(finish).map(Result::unwrap).collect();
+        println!("all were in after {:?}", since.elapsed());
+        assert_eq!(got, [true; 8], "each is in within {LONG:?}");
     });
 }
 
