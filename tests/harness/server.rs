@@ -380,9 +380,10 @@ pub fn shared() -> &'static Server {
     &SHARED.get_or_init(start).0
 }
 
-/// Whether a key stays by design. The counter of a fenced lock stays for ever, the note that a reader waited stays for a while.
+/// Whether a key stays by design. The counter of a fenced lock and the epoch of strict clients stay for ever, the note that a reader
+/// waited stays for a while.
 pub fn stays(key: &str) -> bool {
-    key.starts_with("redisson_lock_token:") || key.starts_with("redlatch_readers:")
+    key.starts_with("redisson_lock_token:") || key.starts_with("redlatch_readers:") || key.ends_with("redlatch:epoch")
 }
 
 fn hidden(command: &str) -> String {

@@ -101,7 +101,6 @@ fn the_epoch_follows_the_prefix_and_costs_no_command() {
     assert_eq!(commands.len(), 2, "{commands:?}");
     let epoch: String = server.ask(&["GET", "shop:redlatch:epoch"]);
     assert!(server.ask::<String>(&["INFO", "server"]).contains(epoch.split(' ').next().unwrap()));
-    server.ask::<i64>(&["DEL", "shop:redlatch:epoch"]);
 }
 
 #[test]

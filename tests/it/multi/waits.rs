@@ -15,7 +15,8 @@ pub(super) fn a_wait_in_vain_ends_in_time(group: &Fixture) {
                 let (got, took) = answered(|| group.try_lock_for(wait));
                 assert!(!got && took >= wait && took <= wait + LATE, "{wait:?} took {took:?}");
             }
-            assert_eq!(group.locked().iter().filter(|locked| **locked).count(), 1);
+            // What the caller has no time to give back is freed in the background.
+            eventually(SOON, "the group has nothing", || group.locked().iter().filter(|locked| **locked).count() == 1);
         });
     }
     // The wait is the group's and not each member's.

@@ -227,7 +227,6 @@ fn strict_clients_have_both_sides_after_the_quarantine() {
     std::thread::sleep(OUTLIVED);
     assert!(guard.is_valid(), "it is renewed");
     guard.unlock().unwrap();
-    server.ask::<i64>(&["DEL", "redlatch:epoch"]);
 }
 
 /// What the other node grants now it could not say there; prolonging is no grant.
