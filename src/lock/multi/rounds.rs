@@ -79,9 +79,10 @@ const LONGEST_BOUND: Duration = Duration::from_millis(800);
 
 /// For members before the one that the round began with, the group waits for no longer than this.
 ///
-/// In a circle of groups at least one waits for an earlier member. It gives up long before those that wait for later ones, and one of
-/// those gets what it waits for. With one bound for both, groups that held `a` and groups that held `b` kept each other out for 20 s:
-/// each gave its member up to the next of its own sort, which stood before the others in the queue.
+/// A group takes later members in ascending order, so each comes after all that it holds. A circle of groups cannot ascend all the way
+/// round: at least one of them waits for an earlier member. That one gives up long before those that wait for later ones, and one of those
+/// gets what it waits for. With one bound for both, groups that held `a` and groups that held `b` kept each other out for 20 s: each gave
+/// its member up to the next of its own sort, which stood before the others in the queue.
 const LONGEST_BACKWARDS: Duration = Duration::from_millis(200);
 
 /// Such a wait takes at most 1 / PART_OF_LEASE of a lease that is not renewed.
