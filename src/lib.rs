@@ -34,15 +34,16 @@
 //! | kind | what it is |
 //! | --- | --- |
 //! | [`ReentrantLock`] | Redisson's `RLock`: one holder at a time, and the holder may lock again |
+//! | [`FairLock`] | Redisson's `RFairLock`: it goes to the waiting threads in order of arrival |
 //! | [`FencedLock`] | Redisson's `RFencedLock`: each hold has a token that is greater than all earlier tokens |
 //! | [`ReadWriteLock`] | Redisson's `RReadWriteLock`: many readers at once, or one writer alone |
 //! | [`QuorumLock`] | the Redlock algorithm over several independent masters |
 //! | [`MultiLock`] | several locks of any kinds and servers, taken together as one lock |
 //! | [`LocalRedLock`], [`LocalReadWriteLock`] | the same calls in memory, for unit tests and programs of one process |
 //!
-//! `ReentrantLock`, `FencedLock`, `QuorumLock` and `LocalRedLock` implement [`RedLock`]. If a type `T` implements it, then `&T`, `Box<T>`
-//! and `Arc<T>` implement it, too; `T` may be `dyn RedLock`. The read side and the write side of a read-write lock are `RedLock`s, and so is
-//! each member of a [`MultiLock`]. The trait [`RedLockExt`] adds closures, guards and requests.
+//! `ReentrantLock`, `FairLock`, `FencedLock`, `QuorumLock` and `LocalRedLock` implement [`RedLock`]. If a type `T` implements it, then
+//! `&T`, `Box<T>` and `Arc<T>` implement it, too; `T` may be `dyn RedLock`. The read side and the write side of a read-write lock are
+//! `RedLock`s, and so is each member of a [`MultiLock`]. The trait [`RedLockExt`] adds closures, guards and requests.
 //!
 //! The URL for [`Client::builder`] says where the locks are: at one server, at the master of a group, or in a cluster. The rest of the
 //! code stays the same.
@@ -79,6 +80,8 @@
 //!   * A process may keep a lock for some milliseconds for its own threads: [`HandOff`].
 //!   * A waiting process that is stopped when it is given the lock keeps it for 1.5 s, once, or for its lease if that is shorter.
 //!   * Programs on Redisson do not queue. A [`QuorumLock`] has no queue.
+//!
+//!   A [`FairLock`] has a stricter order: each thread has a place of its own, also threads of Redisson, and no `try_lock` comes first.
 //! * **A forked child has no locks.** Its operations return [`Error::Closed`]. A program can also make a child by a direct
 //!   system call `fork` or `clone`, without the C library. redlatch does not notice such a child.
 //!
@@ -160,7 +163,9 @@ pub use base::value::Value;
 pub use client::{Client, ClientBuilder};
 pub use lease::hold::{Hold, HoldState, LostHold, LostReceiver};
 pub use lease::tenure::LossCause;
-pub use lock::{Command, FencedLock, LocalReadWriteLock, LocalRedLock, QuorumLock, RedisRedLock, ReentrantLock};
+pub use lock::{
+    Command, FairLock, FencedLock, LocalReadWriteLock, LocalRedLock, QuorumLock, RedisRedLock, ReentrantLock,
+};
 pub use lock::{GroupGuard, GroupHold, GroupRequest, MultiLock};
 pub use lock::{Guard, LockAction, LockGuard, OwnedGuard, RedLock, RedLockExt, Request, Terms};
 pub use lock::{ReadLock, ReadWriteLock, WriteLock};

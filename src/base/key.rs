@@ -156,6 +156,13 @@ impl Key {
         self.ours("redlatch_turn:{")
     }
 
+    /// The queue of a fair lock: the list of those that wait and until when each counts, by Redisson's names with any [`Naming`], and the
+    /// tickets of our clients among them.
+    pub(crate) fn order_parts(&self) -> [[&str; 3]; 3] {
+        let [list, ends] = ["redisson_lock_queue:{", "redisson_lock_timeout:{"].map(|before| self.as_redisson(before));
+        [list, ends, self.ours("redlatch_tickets:{")]
+    }
+
     /// The counter of a fenced lock's tokens: Redisson's name, with any [`Naming`].
     pub(crate) fn token_parts(&self) -> [&str; 3] {
         self.as_redisson("redisson_lock_token:{")
@@ -228,8 +235,16 @@ impl Key {
 }
 
 /// The starts of the names of a lock's other keys.
-const BESIDE: [&str; 5] =
-    ["redlatch_queue:", "redlatch_turn:", "redlatch_writer:", "redlatch_readers:", "redisson_lock_token:"];
+const BESIDE: [&str; 8] = [
+    "redlatch_queue:",
+    "redlatch_turn:",
+    "redlatch_writer:",
+    "redlatch_readers:",
+    "redlatch_tickets:",
+    "redisson_lock_token:",
+    "redisson_lock_queue:",
+    "redisson_lock_timeout:",
+];
 
 /// The key of strict clients' epoch, after their prefix.
 pub(crate) const EPOCH: &str = "redlatch:epoch";
@@ -330,6 +345,7 @@ mod tests {
                     key.writers_parts(),
                     key.readers_parts(),
                     key.members_parts(),
+                    key.order_parts()[2],
                 ];
                 for (part, parts) in parts.into_iter().enumerate() {
                     let owner = owners.entry(parts.concat()).or_insert_with(|| (part, name.clone()));
@@ -337,14 +353,16 @@ mod tests {
                 }
             }
         }
-        assert!(owners.len() > 5 * 4_096);
+        assert!(owners.len() > 6 * 4_096);
     }
 
     fn is_together(key: &Key) -> bool {
         let parts = [key.channel_parts(), key.queue_parts(), key.mark_parts(), key.members_parts(), key.tag_parts()];
         let (of_sides, timeout) = (key.clone().of_side(Side::Read), key.timeout("a:1:1"));
         let sides = [of_sides.channel_parts(), key.writers_parts(), key.readers_parts(), [&timeout, "", ""]];
-        let mut parts = parts.iter().chain(&sides).chain([&key.token_parts()]).copied().collect::<Vec<_>>().into_iter();
+        let (order, tokens) = (key.order_parts(), [key.token_parts()]);
+        let mut parts =
+            parts.iter().chain(&sides).chain(&order).chain(&tokens).copied().collect::<Vec<_>>().into_iter();
         parts.all(|parts| slot_of(parts.concat()) == slot_of(key.full()))
     }
 

@@ -12,6 +12,8 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// Whether a tenure may go from thread to thread in memory. Not if each hold gets something of its own from the store.
     pub(crate) passed_on: bool,
+    /// Whether the threads of a process wait one behind the other in memory. If not, each of them waits at the server.
+    pub(crate) in_line: bool,
     /// Whether several threads of one process may share a tenure.
     pub(crate) shared: bool,
     /// Whether each hold has a token, which the store minted with it.
@@ -43,6 +45,7 @@ impl Kind {
         Self {
             name,
             passed_on: true,
+            in_line: true,
             shared: false,
             has_tokens,
             side,

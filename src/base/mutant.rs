@@ -84,6 +84,18 @@ pub(crate) enum Mutant {
     WhileHeldRepeats,
     /// Commands that may still be run are forgotten: the next commands do not wait for them, and the lock is passed on.
     ForgetsOpenCommands,
+    /// A fair lock is given to the second of its queue.
+    ServesTheSecond,
+    /// An ask without a place takes a free fair lock before those that wait.
+    ComesBeforeTheQueue,
+    /// A wait that asks by another owner id goes to the end of a fair lock's queue.
+    RenamedAtTheEnd,
+    /// An ask gives a fair lock to the first of its queue while another has it.
+    GivesWhatIsHeld,
+    /// A thread that was given a fair lock stays in its queue.
+    KeepsServedPlaces,
+    /// A release of a fair lock takes all threads that wait out of its queue, as if their processes were dead.
+    TakesAllForDead,
 }
 
 /// Whether this mistake is chosen.
@@ -141,6 +153,12 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "while_held_does_not_look" => Mutant::WhileHeldDoesNotLook,
         "while_held_repeats" => Mutant::WhileHeldRepeats,
         "forgets_open_commands" => Mutant::ForgetsOpenCommands,
+        "serves_the_second" => Mutant::ServesTheSecond,
+        "comes_before_the_queue" => Mutant::ComesBeforeTheQueue,
+        "renamed_at_the_end" => Mutant::RenamedAtTheEnd,
+        "gives_what_is_held" => Mutant::GivesWhatIsHeld,
+        "keeps_served_places" => Mutant::KeepsServedPlaces,
+        "takes_all_for_dead" => Mutant::TakesAllForDead,
         _ => panic!("there is no mutant {name}"),
     })
 });
@@ -231,6 +249,20 @@ const CHANGES: &[Change] = &[
         RENEWALS,
         &[("redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), lease))", "")],
     ),
+    (
+        Mutant::ServesTheSecond,
+        SERVES,
+        &[("local field = redis", "local field = redis.call('LINDEX', list, '1') or redis")],
+    ),
+    (
+        Mutant::ComesBeforeTheQueue,
+        ASK_IN_ORDER,
+        &[("if left == -2 then\n    local", "if left == -2 and redis.call('ZSCORE', ends, owner) then\n    local")],
+    ),
+    (Mutant::RenamedAtTheEnd, ASK_IN_ORDER, &[("'LINSERT', list, 'BEFORE', old, owner", "'RPUSH', list, owner")]),
+    (Mutant::GivesWhatIsHeld, ASK_IN_ORDER, &[("if left == -2 then\n    local", "if true then\n    local")]),
+    (Mutant::KeepsServedPlaces, SERVES, &[("drop(list, ends, tickets, field)\n    local offer", "local offer")]),
+    (Mutant::TakesAllForDead, &["RELEASE_FAIR"], &[("'NUMSUB', ear)[2] == 0", "'NUMSUB', ear)[2] >= 0")]),
 ];
 
 const RENEWALS: &[&str] = &["RENEW", "RENEW_STRICT"];
@@ -241,6 +273,9 @@ const MINTS: &[&str] =
     &["ACQUIRE_FENCED", "ACQUIRE_FENCED_STRICT", "ACQUIRE_FENCED_IN_TURN", "ACQUIRE_FENCED_IN_TURN_STRICT", "MINT"];
 const RELEASES: &[&str] = &["RELEASE", "RELEASE_IN_TURN"];
 const ASK_IN_TURN: &[&str] = &["ACQUIRE_IN_TURN", "ACQUIRE_IN_TURN_STRICT"];
+const ASK_IN_ORDER: &[&str] = &["ACQUIRE_FAIR_IN_TURN", "ACQUIRE_FAIR_IN_TURN_STRICT"];
+const SERVES: &[&str] =
+    &["RELEASE_FAIR", "FORCE_UNLOCK_FAIR", "LEAVE_ORDER", "ACQUIRE_FAIR_IN_TURN", "ACQUIRE_FAIR_IN_TURN_STRICT"];
 const GIVES: &[&str] = &["RELEASE_IN_TURN", "LEAVE", "ACQUIRE_IN_TURN", "ACQUIRE_IN_TURN_STRICT"];
 
 fn change(text: &str, from: &str, to: &str) -> String {

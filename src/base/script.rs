@@ -238,14 +238,14 @@ pub(crate) mod tests {
         assert!(uses.all(|line| line.trim_start().starts_with("local")), "{} {form:?}", script.name);
     }
 
-    /// A file with the stale check lists the deadline first among its arguments, and no file reads the clock itself. Exceptions: a release
-    /// that leaves the lock to a writer for a time, or gives it with a token. A wrapper hands its deadline on, so all files of a script
-    /// have one.
+    /// A file with the stale check lists the deadline first among its arguments, and no file reads the clock itself. Exceptions: what serves a
+    /// queue of threads, and a release that leaves the lock to a writer for a time, or gives it with a token. A wrapper hands its deadline on,
+    /// so all files of a script have one.
     fn a_deadline_comes_first(script: &Script, form: Form) {
         let says = |text: &str| text.lines().any(|line| line.starts_with("-- ARGV[1]  deadline of this attempt"));
         let text = script.text(form, Dialect::Plain);
         let asks = text.matches("'TIME'").count();
-        let looks = ["function leave_to_next_writer", "local function minted()"];
+        let looks = ["function leave_to_next_writer", "local function minted()", "local function serve_now("];
         let leaves = looks.iter().any(|part| text.contains(part));
         assert!(asks <= 1, "{} asks for the time more than once", script.name);
         let all_say = script.files(form).into_iter().all(says);

@@ -6,6 +6,7 @@ use super::patience::{Patience, Terms};
 use super::primitive::heard;
 use super::waiting::bid::{Bid, Call};
 use super::waiting::line::{Backing, Line};
+use super::waiting::policy::NAMES;
 use super::waiting::queue::{Given, Manner, Ticket, offer};
 use super::waiting::wait::{News, Outcome};
 use crate::base::config::Asked;
@@ -78,15 +79,16 @@ fn try_now(engine: &Engine, key: &Key, patience: &Patience<'_>, asked: Asked) ->
 /// Waits in the line of this process. If the thread's other hold lets it in, it goes past the line: the others may wait for that hold. The
 /// current thread does not hold the lock.
 fn wait(engine: &Engine, key: &Key, patience: Patience<'_>, asked: Asked, is_let_in: bool) -> Result<Option<Hold>> {
-    let waiter = &Lent::new(engine.takes(asked).filter(|_| !is_let_in));
+    let goes_past = is_let_in || !engine.kind.in_line;
+    let waiter = &Lent::new(engine.takes(asked).filter(|_| !goes_past));
     let patience = &patience.woken_by(&waiter.semaphore);
     patience.stop.check()?;
     let (config, stop, contention) = (&engine.space.config, &patience.stop, &Contention::new(&engine.space.counters));
     let call = &Call { config, stop, contention, semaphore: &waiter.semaphore };
     let backing = &Siblings { engine, patience };
     let line = Line { registry: registry(), space: engine.ground(), key, waiter, call, backing };
-    let contend = || call.contend(&mut TenureBid::new(engine, key, patience, asked));
-    if is_let_in { line.go_past(contend) } else { line.wait(contend) }
+    let contend = || call.contend(&mut TenureBid::new(engine, key, patience, asked, &waiter.semaphore));
+    if goes_past { line.go_past(contend) } else { line.wait(contend) }
 }
 
 fn busy(engine: &Engine) -> Option<Hold> {
@@ -129,16 +131,25 @@ struct TenureBid<'a> {
     tenure: Arc<Tenure>,
     /// The lock was found to be a key without TTL.
     is_endless: bool,
-    /// The ticket, if the kind has a queue and the call has subscribed.
+    /// The ticket, if the kind has a queue, and the call has subscribed or joins at once.
     ticket: OnceCell<Arc<Ticket>>,
     /// For how long a script gives it the lock.
     offer: Lease,
+    /// What attempts without an answer may have left in the queue, and when they cannot be executed any more.
+    departures: Vec<(Departure, Moment)>,
     /// When the last ask began, and how many force unlocks had ended by then.
     asked_at: (Moment, u64),
 }
 
 impl<'a> TenureBid<'a> {
-    fn new(engine: &'a Engine, key: &'a Key, patience: &'a Patience<'a>, asked: Asked) -> Self {
+    fn new(
+        engine: &'a Engine,
+        key: &'a Key,
+        patience: &'a Patience<'a>,
+        asked: Asked,
+        semaphore: &Arc<Semaphore>,
+    ) -> Self {
+        let queue = engine.primitive.queue(key).filter(|queue| queue.is_of_threads());
         Self {
             engine,
             key,
@@ -146,10 +157,18 @@ impl<'a> TenureBid<'a> {
             asked,
             tenure: engine.space.tenure(key),
             is_endless: false,
-            ticket: OnceCell::new(),
+            ticket: queue.map_or_else(OnceCell::new, |queue| queue.ticket(key, semaphore).into()),
             offer: offer(engine.space.config.length(asked)),
+            departures: Vec::new(),
             asked_at: (Moment(0), 0),
         }
+    }
+}
+
+/// A wait may end with its first answer, before it has subscribed to anything else.
+impl Drop for TenureBid<'_> {
+    fn drop(&mut self) {
+        self.ticket.get().into_iter().for_each(|ticket| ticket.listens_no_more());
     }
 }
 
@@ -204,9 +223,31 @@ impl TenureBid<'_> {
         // releases the owner unless this call has won with it.
         if let (Some(ticket), Some(due)) = (self.ticket.get(), self.tenure.sweep_due()) {
             let owner = if matches!(outcome, Ok(Outcome::Won(_))) { None } else { Some(&self.tenure) };
-            self.engine.leave_queue(Departure::of(ticket, owner), due);
+            self.departures.push((Departure::of(ticket, owner), due));
         }
         outcome
+    }
+
+    /// Asks until an attempt by this owner id was answered, and none by it was not. An attempt without an answer gives up its owner id, and
+    /// the next one, by a new owner, takes over the place in the queue.
+    fn attempt_until_clean(&mut self) -> Result<Outcome<Hold>> {
+        let mut outcome = self.attempt()?;
+        for _ in 0..NAMES {
+            let is_busy = matches!(outcome, Outcome::Busy(_) | Outcome::Reserved(_)) && !self.tenure.is_unused();
+            if !is_busy || self.ticket.get().is_none() || self.patience.stop.is_over() {
+                break;
+            }
+            outcome = self.attempt()?;
+        }
+        Ok(outcome)
+    }
+
+    /// Has the sweeper take out what attempts without an answer left in the queue. Not before the last of them: its command must find the
+    /// place that it takes over.
+    fn depart(&mut self) {
+        for (departure, due) in self.departures.drain(..) {
+            self.engine.leave_queue(departure, due);
+        }
     }
 }
 
@@ -227,13 +268,9 @@ impl Bid for TenureBid<'_> {
         if let Some(hold) = self.given()? {
             return Ok(Outcome::Won(hold));
         }
-        let mut outcome = self.attempt()?;
-        // An attempt without an answer gives up its owner id, and the sweeper will take its ticket out. So ask again as a new owner, which
-        // takes over the place in the queue.
-        let is_busy = matches!(outcome, Outcome::Busy(_) | Outcome::Reserved(_)) && !self.tenure.is_unused();
-        if is_busy && self.ticket.get().is_some() && !self.patience.stop.is_over() {
-            outcome = self.attempt()?;
-        }
+        let outcome = self.attempt_until_clean();
+        self.depart();
+        let outcome = outcome?;
         if let (Outcome::Won(_), Some(ticket)) = (&outcome, self.ticket.get())
             && ticket.leaves_a_place()
         {
@@ -273,6 +310,7 @@ impl Bid for TenureBid<'_> {
     }
 
     fn withdraw(&mut self) {
+        self.depart();
         if let Some(ticket) = self.ticket.get().filter(|ticket| ticket.may_be_queued()) {
             self.engine.leave_queue(Departure::of(ticket, Some(&self.tenure)), self.engine.space.clock.now());
         }

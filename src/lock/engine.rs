@@ -117,7 +117,8 @@ impl Engine {
 
     /// Asks the store until it answers, the patience ends, or the store refuses for good. `None`: the caller's wait ended before the
     /// store could answer. After `Err`, after `None`, and if the lock is busy, the tenure may be dead. If an attempt of it may still
-    /// be executed, the tenure is swept after that.
+    /// be executed, the tenure is swept after that. A ticket's tenure is not: its place may be given the lock until the call's next ask has
+    /// taken that over.
     fn take(
         &self,
         tenure: &mut Arc<Tenure>,
@@ -130,7 +131,7 @@ impl Engine {
             let limits = patience.limits(lease, answer_by);
             self.note_open(tenure, lease, self.primitive.take(tenure, lease, manner, limits))
         });
-        if !matches!(take, Ok(Some((Take::Acquired(_), _)))) {
+        if manner.ticket().is_none() && !matches!(take, Ok(Some((Take::Acquired(_), _)))) {
             self.sweep_open(tenure);
         }
         Ok(take?.map(|(take, _)| take))

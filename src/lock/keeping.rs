@@ -124,7 +124,7 @@ impl Chore for Leave {
         let answer_by = self.engine.space.one_answer();
         match self.engine.primitive.queue(key).map_or(Ok(()), |queue| queue.leave(key, names, answer_by)) {
             Err(failure) if failure.may_pass() => return Err(failure.into_error(key.resource())),
-            // Refused for good: the ticket ends with the queue, or was never in it.
+            // Refused for good: the ticket was never in the queue, or ends with it.
             _ => {}
         }
         owner.iter().try_for_each(|owner| self.engine.sweep(owner))
@@ -143,7 +143,9 @@ impl Engine {
     /// Has the sweeper take a ticket out at `due`.
     pub(super) fn leave_queue(&self, departure: Departure, due: Moment) {
         if let Some(engine) = self.strong() {
-            let until = stays(&self.space.config, due);
+            // The sweep of the owner is part of this chore: a lease that nobody renews may last longer than the place.
+            let owned_until = departure.owner.as_ref().map_or(due, |owner| owner.lease_until());
+            let until = stays(&self.space.config, due).max(owned_until);
             self.space.sweeper.run_at(Box::new(Leave { engine, departure, until }), due);
         }
     }

@@ -52,7 +52,7 @@ scripts! {
 }
 
 /// The arguments of the wrappers around an acquire, with room for the most.
-type Around<'a> = ArrayVec<Arg<'a>, 8>;
+type Around<'a> = ArrayVec<Arg<'a>, 10>;
 
 /// The commands of a lock's kind at a store, alone or as a node of a quorum.
 pub(super) struct Keys {
@@ -74,6 +74,12 @@ impl Keys {
     pub(super) fn in_turn(self, space: &Space) -> Self {
         let queue = || Queue::new(space.id, Arc::clone(&self.store), &space.config);
         Self { queue: space.config.hand_off.queues.then(queue), ..self }
+    }
+
+    /// The same with a queue of all threads that wait, in order of arrival.
+    pub(super) fn in_order(self, space: &Space) -> Self {
+        let queue = Queue::new(space.id, Arc::clone(&self.store), &space.config).of_threads();
+        Self { queue: Some(queue), ..self }
     }
 
     /// Makes one attempt. A request that grants nothing gives something back, so it goes before calls that wait.
@@ -102,7 +108,13 @@ impl Keys {
     }
 
     /// Makes an attempt that does no harm however late it is executed.
-    fn call(&self, script: &'static Script, key: &Key, args: &[Arg<'_>], by: Moment) -> Result<Answer, Failure> {
+    pub(super) fn call(
+        &self,
+        script: &'static Script,
+        key: &Key,
+        args: &[Arg<'_>],
+        by: Moment,
+    ) -> Result<Answer, Failure> {
         self.attempt(Request::of(script, &[key.full()], args), Limits::any_time(by))
     }
 
@@ -253,10 +265,16 @@ impl Keys {
         let tokens = [Arg::Text(counter), Arg::Number(ttl)];
         let args = ArrayVec::<_, 10>::from_iter(args.into_iter().chain(queue.releasing(key)).chain(tokens));
         let answer = self.call(&RELEASE_IN_TURN, key, &args, answer_by)?;
-        queue.note_trip(&answer);
-        let Reply::Array(said) = &answer.reply else { return self.released(tenure, 0, &answer) };
+        self.released_in_turn(queue, tenure, &answer)
+    }
+
+    /// Books the answer to a release that may give the lock to the next in a queue.
+    pub(super) fn released_in_turn(&self, queue: &Queue, tenure: &Tenure, answer: &Answer) -> Result<bool, Failure> {
+        queue.note_trip(answer);
+        let key = tenure.key();
+        let Reply::Array(said) = &answer.reply else { return self.released(tenure, 0, answer) };
         let told = queue.told(key, said)?;
-        let freed = self.freed(key, &answer, told.all);
+        let freed = self.freed(key, answer, told.all);
         match told.in_order {
             true => tenure.note_audience(Audience::Queue),
             false => self.note_audience(tenure, freed),
@@ -416,9 +434,9 @@ impl Primitive for Keys {
     }
 
     /// None if the store does not count listeners, for then a script cannot tell the dead from waiters. In a cluster a script
-    /// reaches its own slot alone.
+    /// reaches its own slot alone. A queue of threads needs no count: it takes each of ours for alive until it counts no more.
     fn queue(&self, key: &Key) -> Option<&Queue> {
-        self.queue.as_ref().filter(|_| self.store.counts_listeners(key.full()))
+        self.queue.as_ref().filter(|queue| queue.is_of_threads() || self.store.counts_listeners(key.full()))
     }
 
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {

@@ -15,6 +15,7 @@
 //! | `primitive.rs` | the contract of a kind: what one command does at its store |
 //! | `keys.rs` and `keys/` | the primitive of locks that are keys of a store, also of a quorum's node; its scripts |
 //! | `kinds/reentrant.rs` | [`ReentrantLock`] at one store |
+//! | `kinds/fair.rs` and `kinds/fair/` | [`FairLock`], which goes to waiting threads in order of arrival |
 //! | `kinds/fenced.rs` and `kinds/fenced/` | [`FencedLock`], the same with a token for each hold |
 //! | `kinds/read_write.rs` and `kinds/read_write/` | [`ReadWriteLock`], readers together or a writer alone |
 //! | `kinds/quorum.rs` and `kinds/quorum/` | [`QuorumLock`], the Redlock algorithm over several stores |
@@ -50,8 +51,8 @@
 //! * The public type, which asks its client for the engine of its kind (`Client::of_kind`) and has it answer the verbs by
 //!   one line (`answered_by!`). A kind that adds to the answers writes its verbs out, as `local.rs` does.
 //!
-//! One whose threads do not wait behind one contender of their process (because the store keeps their order, or because
-//! nobody takes anything away) has a `Bid` of its own and no `Line`.
+//! A kind whose store keeps an order of all waiting threads sets `in_line` to false in its `Kind`: each thread of a process contends with
+//! a bid of its own, as those of `fair.rs`. Its acquire has a wrapper of its own in place of `IN_TURN`.
 //!
 //! What its scripts do to keys besides what those of each lock do goes into its `Kind` (`touches`): a handshake asks whether the user
 //! may. Where else a kind is named is found by `tests/it/tidy/named.rs`, which says in one line each what is missing. What those lines do
@@ -88,6 +89,7 @@ use std::time::Duration;
 pub use command::Command;
 pub use forms::RedLockExt;
 pub use guard::{Guard, LockAction, LockGuard, OwnedGuard, Request};
+pub use kinds::fair::FairLock;
 pub use kinds::fenced::FencedLock;
 pub use kinds::local::{LocalReadWriteLock, LocalRedLock};
 pub use kinds::quorum::QuorumLock;

@@ -47,7 +47,7 @@ pub(crate) trait Primitive: Send + Sync {
     /// Takes the lock for the tenure, or confirms that the tenure has it. If a kind ends a tenure that it could not
     /// take, the next attempt gets a tenure with a new owner id.
     ///
-    /// A kind with a [queue](Self::queue) gives a free lock to the first in the queue, unless the call is a try.
+    /// A kind with a [queue](Self::queue) gives a free lock to the first in the queue. For a try only a queue of threads does so.
     fn take(&self, tenure: &Arc<Tenure>, lease: Lease, manner: Manner<'_>, limits: Limits<'_>)
     -> Result<Take, Failure>;
 
@@ -83,7 +83,7 @@ pub(crate) trait Primitive: Send + Sync {
     /// `None`: free. `Some(None)`: locked without an end.
     fn time_to_live(&self, key: &Key, answer_by: Moment) -> Result<Option<Option<Duration>>, Failure>;
 
-    /// The queue of processes, if the kind has one. Its waiters listen through it.
+    /// The queue, if the kind has one. Its waiters listen through it.
     fn queue(&self, key: &Key) -> Option<&Queue>;
 
     /// Releases the semaphore whenever the lock may have become free. `None`: no messages will come, so poll.

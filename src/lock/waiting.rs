@@ -12,7 +12,7 @@
 pub(crate) mod bid;
 mod company;
 pub(crate) mod line;
-mod policy;
+pub(crate) mod policy;
 pub(crate) mod queue;
 pub(crate) mod wait;
 

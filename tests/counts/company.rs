@@ -9,7 +9,7 @@ use crate::server::Server;
 use crate::threads::{LONG, eventually, finish, ms};
 use crate::usual;
 use harness::queue::{CHANNEL, MINUTE, Over, QUEUE, eventually_empty, holder, length, locks_of, pass, patient, queued};
-use redlatch::{RedLock, ReentrantLock};
+use redlatch::RedLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::scope;
 
@@ -19,7 +19,7 @@ fn scripts(commands: &[String]) -> usize {
 }
 
 /// How many scripts a pair is of clients that lock, unlock and come again at once.
-fn scripts_a_pair(server: &Server, clients: &[ReentrantLock]) -> f64 {
+pub(crate) fn scripts_a_pair<L: RedLock>(server: &Server, clients: &[L]) -> f64 {
     const PAIRS: usize = 300;
     let (over, pairs) = (AtomicBool::new(false), AtomicUsize::new(0));
     scope(|scope| {

@@ -4,6 +4,7 @@
 use harness::{counting, process, server, threads};
 
 mod company;
+mod fair;
 mod growth;
 
 use crate::counting::{Counting, allocations, bytes};

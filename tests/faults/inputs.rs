@@ -221,7 +221,7 @@ fn fault_52_names_that_share_a_channel_are_two_locks() {
 fn fault_52_a_name_that_something_else_has_is_refused() {
     let server = Server::start();
     let locks = server.locks();
-    let queue = "redisson_lock_queue:{n}";
+    let queue = "redisson_delay_queue:{n}";
     server.ask::<i64>(&["RPUSH", queue, "7"]);
     for result in [locks.lock(queue), locks.try_lock(queue).map(drop), locks.force_unlock(queue).map(drop)] {
         let error = result.unwrap_err();

@@ -200,9 +200,10 @@ fn assert_in_redis_6_0(server: &Server, command: &str) {
 }
 
 /// What else scripts say in calls: options that Redis 6.0 has, and texts of their own.
-const WORDS: [&str; 15] = [
+const WORDS: [&str; 16] = [
     "PX",
     "WITHSCORES",
+    "BEFORE",
     "NUMSUB",
     "%.0f",
     "%.3f",

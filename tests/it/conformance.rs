@@ -17,7 +17,7 @@ mod waits;
 
 use crate::harness::deployment::{Clustered, Deployment, Replicas, Sealed, Sentinel, Single, Tcp};
 use redlatch::{
-    ClientBuilder, FencedLock, HandOff, LocalReadWriteLock, LocalRedLock, OwnedGuard, QuorumLock, ReadLock,
+    ClientBuilder, FairLock, FencedLock, HandOff, LocalReadWriteLock, LocalRedLock, OwnedGuard, QuorumLock, ReadLock,
     ReadWriteLock, RedLock, RedLockExt, ReentrantLock, WriteLock,
 };
 use sides::LocalReads;
@@ -158,6 +158,7 @@ conformance! {
         reentrant: ReentrantLock = reentrant;
         never_passed_on: ReentrantLock = |builder| reentrant(builder.hand_off(HandOff::off()));
         fenced: FencedLock = |builder| FencedLock::new(&builder.build().unwrap());
+        fair: FairLock = |builder| FairLock::new(&builder.build().unwrap());
         write: WriteLock = |builder| both_sides(builder).write().clone();
         passed_on_in_order: ReentrantLock = |builder| reentrant(builder.hand_off(HandOff::default().in_order()));
     }

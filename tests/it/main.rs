@@ -21,6 +21,7 @@ mod credentials;
 mod endings;
 mod errors;
 mod examples;
+mod fair;
 mod fenced;
 mod interleavings;
 mod late;

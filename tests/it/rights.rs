@@ -2,9 +2,11 @@
 
 mod several;
 
-use crate::harness::permissions::documented;
+use crate::harness::permissions::{added, documented};
 use crate::server::Server;
-use redlatch::{Client, ClientBuilder, Credentials, Error, FencedLock, RedLock, RedLockExt, ReentrantLock};
+use redlatch::{
+    Client, ClientBuilder, Credentials, Error, FairLock, FencedLock, HandOff, RedLock, RedLockExt, ReentrantLock,
+};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -94,6 +96,43 @@ fn what_tokens_need_is_named_to_who_has_them() {
     for (locks, needs_it) in [(&fenced as &dyn RedLock, true), (&plain, false)] {
         let text = locks.lock("n").unwrap_err().to_string();
         assert_eq!(text.contains("~redisson_lock_token:{shop:*"), needs_it, "{text}");
+    }
+}
+
+/// All that the page lists, but `+rpush`, which has no words that change nothing.
+#[test]
+fn what_the_queue_of_a_fair_lock_needs_is_named() {
+    let server = Server::start();
+    server.ask::<String>(&documented());
+    server.ask::<String>(&["ACL", "SETUSER", "app", "-pexpire"]);
+    // A server that refuses all commands of a key does not say that it refuses the key.
+    let (places, commands): (Vec<_>, Vec<_>) = added("`FairLock`").partition(|rule| rule.starts_with('~'));
+    for (rules, unnamed) in [(&commands, &["+rpush"][..]), (&places, &[])] {
+        let client = Client::builder(&server.url_as("app", "secret")).key_prefix("shop:").build().unwrap();
+        let text = FairLock::new(&client).lock("n").unwrap_err().to_string();
+        let is_named = |rule: &&str| text.split([' ', ';']).any(|word| word == *rule);
+        let missing: Vec<_> = rules.iter().copied().filter(|rule| !is_named(rule)).collect();
+        assert_eq!(missing, unnamed, "{text}");
+        server.ask::<String>(&[&["ACL", "SETUSER", "app"], &commands[..]].concat());
+    }
+}
+
+/// A fair lock tells the first of its queue alone, also without the hand-off of processes.
+#[test]
+fn what_a_fair_lock_needs_without_the_hand_off_is_named() {
+    let server = Server::start();
+    for (rule, words) in
+        [("+pubsub", ["-pubsub", "&redlatch_*"]), ("&redlatch_*", ["resetchannels", "&redisson_lock__channel:*"])]
+    {
+        if server.version() < (6, 2) && rule.starts_with('&') {
+            continue;
+        }
+        server.ask::<String>(&documented());
+        let added = added("`FairLock`").chain(["-pexpire"]).chain(words);
+        server.ask::<String>(&["ACL", "SETUSER", "app"].into_iter().chain(added).collect::<Vec<_>>());
+        let builder = Client::builder(&server.url_as("app", "secret")).key_prefix("shop:").hand_off(HandOff::off());
+        let text = FairLock::new(&builder.build().unwrap()).lock("n").unwrap_err().to_string();
+        assert!(text.contains(rule), "{rule}: {text}");
     }
 }
 

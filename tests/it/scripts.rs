@@ -2,6 +2,7 @@
 
 mod given;
 mod groups;
+mod in_order;
 mod in_turn;
 mod told;
 

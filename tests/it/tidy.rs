@@ -215,9 +215,17 @@ fn every_command_of_a_script_is_among_the_permissions() {
 }
 
 fn is_prelude_of_kinds(path: &Path) -> bool {
-    ["readers.lua", "readers_turn.lua", "writer_left.lua", "next_writer.lua", "next_token.lua", "epoch.lua"]
-        .iter()
-        .any(|prelude| path.ends_with(prelude))
+    [
+        "readers.lua",
+        "readers_turn.lua",
+        "writer_left.lua",
+        "next_writer.lua",
+        "next_token.lua",
+        "epoch.lua",
+        "serve.lua",
+    ]
+    .iter()
+    .any(|prelude| path.ends_with(prelude))
 }
 
 fn commands_in(scripts: &[(PathBuf, String)]) -> BTreeSet<String> {

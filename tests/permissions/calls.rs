@@ -3,8 +3,8 @@
 use crate::rows::{At, Of, Row};
 use harness::threads::{SOON, WATCHED, finish, ms, spawn_asleep};
 use redlatch::{
-    Client, Command, FencedLock, HandOff, Hold, LockGuard, MultiLock, QuorumLock, ReadWriteLock, RedLock, RedLockExt,
-    ReentrantLock, Result,
+    Client, Command, FairLock, FencedLock, HandOff, Hold, LockGuard, MultiLock, QuorumLock, ReadWriteLock, RedLock,
+    RedLockExt, ReentrantLock, Result,
 };
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -26,6 +26,8 @@ enum Locks {
     Of(ReentrantLock),
     Fenced(FencedLock),
     /// Beside what the self-test asks for in any case.
+    Fair(FairLock, ReentrantLock),
+    /// Likewise.
     Sides(ReadWriteLock, ReentrantLock),
     OfSeveral(QuorumLock),
 }
@@ -50,6 +52,7 @@ impl Locks {
         match row.of {
             Of::Plain => Self::Of(ReentrantLock::new(client)),
             Of::Fenced => Self::Fenced(FencedLock::new(client)),
+            Of::Fair => Self::Fair(FairLock::new(client), ReentrantLock::new(client)),
             Of::Sides => Self::Sides(ReadWriteLock::new(client), ReentrantLock::new(client)),
         }
     }
@@ -58,8 +61,17 @@ impl Locks {
         match self {
             Self::Of(lock) => lock,
             Self::Fenced(lock) => lock,
+            Self::Fair(lock, _) => lock,
             Self::Sides(_, lock) => lock,
             Self::OfSeveral(lock) => lock,
+        }
+    }
+
+    /// The locks of another kind that wait in another queue, if there are any.
+    fn beside(&self) -> Option<&dyn RedLock> {
+        match self {
+            Self::Fair(_, lock) => Some(lock),
+            _ => None,
         }
     }
 
@@ -67,6 +79,7 @@ impl Locks {
         match self {
             Self::Of(lock) => lock.client().ping(SOON).map(drop),
             Self::Fenced(lock) => lock.client().ping(SOON).map(drop),
+            Self::Fair(lock, _) => lock.client().ping(SOON).map(drop),
             Self::Sides(locks, _) => locks.client().ping(SOON).map(drop),
             Self::OfSeveral(lock) => lock.ping(SOON).map(drop),
         }
@@ -78,6 +91,7 @@ impl Locks {
         match self {
             Self::Of(lock) => lock.while_held(hold, &look).map(drop),
             Self::Fenced(lock) => lock.while_held(hold, &look).map(drop),
+            Self::Fair(lock, _) => lock.while_held(hold, &look).map(drop),
             Self::Sides(_, lock) => lock.while_held(hold, &look).map(drop),
             Self::OfSeveral(_) => Ok(()),
         }
@@ -87,6 +101,7 @@ impl Locks {
         match self {
             Self::Of(lock) => lock.client().stats().renewals,
             Self::Fenced(lock) => lock.client().stats().renewals,
+            Self::Fair(lock, _) => lock.client().stats().renewals,
             Self::Sides(locks, _) => locks.client().stats().renewals,
             Self::OfSeveral(lock) => lock.stats().renewals,
         }
@@ -111,7 +126,8 @@ const CALLS: &[Call] = &[
     ("`ping`", |stage| Ok(stage.clients[0].ping()?)),
     ("a wait", wait),
     ("a wait in vain", wait_in_vain),
-    ("waits of several", crowd),
+    ("waits of several", |stage| crowd(stage, "crowd", |locks| Some(locks.lock()))),
+    ("waits for another kind", |stage| crowd(stage, "beside", Locks::beside)),
     ("a renewal", renew),
     ("`lock`", |stage| Ok(stage.first().lock_with_lease(&stage.name("lock"), LEASE)?)),
     ("`unlock`", |stage| Ok(stage.first().unlock(&stage.name("lock"))?)),
@@ -195,30 +211,30 @@ fn wait_in_vain(stage: &Stage) -> Done {
 
 /// All clients take a lock from each other again and again, and give up each second wait soon, from the middle of the queue. Beside them
 /// one waits that does not queue, to which they leave the lock.
-fn crowd(stage: &Stage) -> Done {
-    let name = stage.name("crowd");
-    let turns = |locks: &Locks| {
+fn crowd(stage: &Stage, of: &str, locks_of: fn(&Locks) -> Option<&dyn RedLock>) -> Done {
+    let (name, Some(aside)) = (stage.name(of), locks_of(&stage.aside)) else { return Ok(()) };
+    let turns = |locks: &dyn RedLock| {
         (0..TURNS).try_for_each(|turn| {
             let wait = if turn % 2 == 0 { WAIT } else { ms(4) };
-            let got = match locks.lock().try_lock_for_with_lease(&name, wait, LEASE) {
+            let got = match locks.try_lock_for_with_lease(&name, wait, LEASE) {
                 // On a busy machine it may give up before it is answered.
                 Err(error) if turn % 2 == 1 && error.is_retryable() => false,
                 got => got?,
             };
             if got {
                 std::thread::sleep(ms(5));
-                locks.lock().unlock(&name)?;
+                locks.unlock(&name)?;
             }
             Ok(())
         })
     };
     std::thread::scope(|scope| {
         let aside = scope.spawn(|| {
-            let locks = stage.aside.lock();
-            let got = locks.try_lock_for_with_lease(&name, WAIT, LEASE)?;
-            if got { locks.unlock(&name) } else { Ok(()) }
+            let got = aside.try_lock_for_with_lease(&name, WAIT, LEASE)?;
+            if got { aside.unlock(&name) } else { Ok(()) }
         });
-        let each = stage.clients.each_ref().map(|locks| scope.spawn(move || turns(locks)));
+        let each = stage.clients.iter().filter_map(locks_of).map(|locks| scope.spawn(move || turns(locks)));
+        let each: Vec<_> = each.collect();
         finish(aside)?;
         let results: Vec<Result<()>> = each.into_iter().map(finish).collect();
         Ok(results.into_iter().collect::<Result<()>>()?)

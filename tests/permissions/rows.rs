@@ -27,6 +27,7 @@ pub(crate) struct Row {
 pub(crate) enum Of {
     Plain,
     Fenced,
+    Fair,
     Sides,
 }
 
@@ -36,6 +37,10 @@ const fn row(title: &'static str, at: At, set: fn(ClientBuilder) -> ClientBuilde
 
 const fn fenced(title: &'static str, at: At, set: fn(ClientBuilder) -> ClientBuilder) -> Row {
     Row { title, at, set, of: Of::Fenced }
+}
+
+const fn fair(title: &'static str, at: At, set: fn(ClientBuilder) -> ClientBuilder) -> Row {
+    Row { title, at, set, of: Of::Fair }
 }
 
 const fn sides(title: &'static str, at: At, set: fn(ClientBuilder) -> ClientBuilder) -> Row {
@@ -50,6 +55,8 @@ pub(crate) const ROWS: &[Row] = &[
     row("the same with an `app_name`, and a database of its own", At::Server, |builder| builder.app_name("app")),
     fenced("`FencedLock`: one server", At::Server, |builder| builder),
     fenced("`FencedLock` with `HandOff::off()`: one server", At::Server, |builder| builder.hand_off(HandOff::off())),
+    fair("`FairLock` beside `ReentrantLock`: one server", At::Server, |builder| builder),
+    fair("`FairLock` with `HandOff::off()`: one server", At::Server, |builder| builder.hand_off(HandOff::off())),
     sides("`ReadWriteLock` beside `ReentrantLock`: one server", At::Server, |builder| builder),
     row("`QuorumLock`: each server", At::Servers, |builder| builder),
     row("`ReentrantLock`, `MultiLock`: each node of `.replicas`", At::Replicas, |builder| builder),
@@ -59,6 +66,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("`ReentrantLock`, `MultiLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| builder),
     row("the same without sharded pub/sub", At::Cluster, |builder| builder.sharded_pubsub(ShardedPubsub::Off)),
     fenced("`FencedLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| builder),
+    fair("`FairLock` beside `ReentrantLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| builder),
     sides("`ReadWriteLock` beside `ReentrantLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| {
         builder
     }),

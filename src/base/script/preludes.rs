@@ -15,6 +15,8 @@ const PRELUDES: &[(&str, &str)] = &[
     ("next_writer", include_str!("preludes/next_writer.lua")),
     ("tell_head", include_str!("preludes/tell_head.lua")),
     ("give", include_str!("preludes/give.lua")),
+    ("serve", include_str!("preludes/serve.lua")),
+    ("serve_now", include_str!("preludes/serve_now.lua")),
     ("leave_queue", include_str!("preludes/leave_queue.lua")),
 ];
 

@@ -101,7 +101,26 @@ impl LocalRedLock {
     /// A new, empty namespace.
     #[must_use]
     pub fn new() -> Self {
-        let engine = engine_in_memory(HandOff::default());
+        Self::passed_on(HandOff::default())
+    }
+
+    /// The same for code that takes a [`FairLock`](crate::FairLock): waiting threads get the lock in order of arrival.
+    ///
+    /// ```
+    /// use redlatch::{LocalRedLock, RedLock};
+    ///
+    /// let locks = LocalRedLock::in_order();
+    /// locks.lock("printer")?;
+    /// locks.unlock("printer")?;
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    #[must_use]
+    pub fn in_order() -> Self {
+        Self::passed_on(HandOff::default().in_order())
+    }
+
+    fn passed_on(hand_off: HandOff) -> Self {
+        let engine = engine_in_memory(hand_off);
         let space = Arc::new(OpenSpace(Arc::clone(&engine.space)));
         Self::by(engine, space)
     }

@@ -1,5 +1,6 @@
 //! The kinds of locks, a file each. They do not know each other.
 
+pub(super) mod fair;
 pub(super) mod fenced;
 pub(super) mod local;
 pub(super) mod quorum;

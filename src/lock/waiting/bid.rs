@@ -32,7 +32,7 @@ pub(crate) trait Bid {
         false
     }
 
-    /// Its rank in a queue of processes by the last answer, if it has a place.
+    /// Its rank in a queue by the last answer, if it has a place.
     fn rank(&self) -> Option<u32> {
         None
     }

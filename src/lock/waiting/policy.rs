@@ -53,7 +53,7 @@ pub(super) const POLL_CAPS: u32 = 3;
 pub(super) const LONGEST_TTL: u64 = 86_400_000;
 
 /// The number of earlier names that a ticket keeps: each ask has a new one.
-pub(super) const NAMES: usize = 8;
+pub(crate) const NAMES: usize = 8;
 
 /// One release in turn of this many tells all listeners and gives the lock to nobody. The count is by lock: with one count for two locks
 /// that are always taken together, one of them would never be free. Of 8 processes that wait for 80 ms, each asks because of it. One in 32

@@ -1,4 +1,4 @@
-//! The queue of processes beside a lock (docs/protocol.md, 8): which tickets wait, in which order, and which one is given the lock.
+//! The queue beside a lock, of processes (docs/protocol.md, 8) or of threads (17): which tickets wait, in which order, and which one is given the lock.
 //!
 //! The queue is advice among our clients. The lock's own key alone says who holds the lock, so errors in the queue cost time, never safety.
 //! A script that gives the lock writes the owner of the first ticket into that key. Its message names the ticket.
@@ -7,8 +7,8 @@ use super::Take;
 use super::bid::Told;
 use super::company::Company;
 use super::policy::{
-    FOREIGN, LONGEST_GIVE_WAY, LONGEST_MARK, LONGEST_TTL, MANY_EARS, NAMES, OFFER, POLL_CAPS, ROUNDING, SHARES,
-    SHORTEST_OFFER, TO_ALL,
+    FOREIGN, LONGEST_GIVE_WAY, LONGEST_MARK, LONGEST_TTL, MANY_EARS, NAMES, OFFER, POLL_CAPS, ROUNDING, SHORTEST_OFFER,
+    TO_ALL,
 };
 use super::wait::News;
 use crate::base::config::Config;
@@ -17,10 +17,11 @@ use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::script::Count::Exactly;
 use crate::base::script::scripts;
-use crate::base::signal::{Deaf, Ear, Listening, Semaphore};
+use crate::base::signal::{Deaf, Listening, Semaphore};
 use crate::base::time::{Clock, Lease, Moment};
 use crate::store::Store;
 use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Reply, Request};
+use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use smol_str::SmolStr;
 use std::collections::{HashMap, VecDeque};
@@ -35,11 +36,13 @@ mod ears;
 #[cfg(test)]
 mod tests;
 
-use ears::Ears;
+use ears::{Ears, OwnEar};
 
 scripts! {
     /// Reply: how many names of the ticket were in the queue.
     LEAVE = "queue/leave.lua", Exactly(1), Exactly(3);
+    /// Reply: how many fields of the wait were in the queue.
+    LEAVE_ORDER = "queue/leave_order.lua", Exactly(1), Exactly(5);
 }
 
 /// How a call asks for a lock.
@@ -56,7 +59,7 @@ pub(crate) enum Manner<'a> {
 }
 
 impl<'a> Manner<'a> {
-    fn ticket(self) -> Option<&'a Arc<Ticket>> {
+    pub(crate) fn ticket(self) -> Option<&'a Arc<Ticket>> {
         match self {
             Self::Queued(ticket) | Self::Last(ticket) => Some(ticket),
             Self::Try | Self::Newcomer => None,
@@ -64,16 +67,29 @@ impl<'a> Manner<'a> {
     }
 }
 
+/// Who has a place in a queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// Each process, for the first in its line. The queue is of ours alone.
+    Processes,
+    /// Each thread, in order of arrival. Redisson shares the queue.
+    Threads,
+}
+
 /// What a client knows of the queues of its locks.
 pub(crate) struct Queue {
+    order: Order,
     store: Arc<dyn Store>,
     clock: Clock,
     company: Company,
     client: Uuid,
     ears: Arc<Ears>,
-    /// In a cluster of shards: the ears for each lock that calls wait for, by its key.
+    /// Whether each lock has ears of its own, for a script may reach no channel of another slot. A new client does not know yet whether its
+    /// cluster has shards, and a ticket of its first ask names its ear: so also where there is none.
+    in_cluster: bool,
+    /// In a cluster: the ears for each lock that calls wait for, by its key.
     ears_of: Mutex<HashMap<SmolStr, Arc<Ears>>>,
-    /// TTL of a queue after the last join, ms.
+    /// For how long a place counts after a join, ms.
     ttl: u64,
     /// As in [`HandOff`](crate::HandOff), ms.
     give_way: u64,
@@ -91,7 +107,7 @@ pub(crate) fn offer(lease: Lease) -> Lease {
 }
 
 /// The arguments that an ask and a release in turn have besides those of the plain scripts.
-pub(crate) type Asking<'a> = [Arg<'a>; 5];
+pub(crate) type Asking<'a> = ArrayVec<Arg<'a>, 7>;
 pub(crate) type Releasing<'a> = [Arg<'a>; 5];
 
 /// In place of the queue's TTL: this ask leaves the queue.
@@ -120,11 +136,13 @@ impl Queue {
         let ttl = config.poll_cap.saturating_mul(POLL_CAPS).as_millis();
         let give_way = config.hand_off.give_way.as_micros().div_ceil(1_000);
         Self {
+            order: Order::Processes,
             store,
             clock: Clock::Boot,
             company: Company::default(),
             client,
             ears: Arc::new(Ears::new(client)),
+            in_cluster: config.in_cluster,
             ears_of: Mutex::default(),
             ttl: u64::try_from(ttl).unwrap_or(u64::MAX).min(LONGEST_TTL),
             give_way: u64::try_from(give_way).unwrap_or(u64::MAX).min(LONGEST_GIVE_WAY),
@@ -132,6 +150,17 @@ impl Queue {
             refused: AtomicBool::new(false),
             believes_given: !config.strict && config.replicas.is_none(),
         }
+    }
+
+    /// The same for a queue of all threads that wait.
+    pub(crate) fn of_threads(self) -> Self {
+        Self { order: Order::Threads, ..self }
+    }
+
+    /// Whether each thread has a place of its own. Then a call joins with its first ask, before it has subscribed: else those who subscribe
+    /// faster would come before it.
+    pub(crate) fn is_of_threads(&self) -> bool {
+        self.order == Order::Threads
     }
 
     /// Whether a hold that a release wrote is enough for this client. If not, a call that was given the lock asks for it: the answer has
@@ -159,15 +188,19 @@ impl Queue {
         if all.is_confirmed() {
             ticket.is_heard_on(Channel::All);
         }
-        let subscribed = Subscribed { ears: self.ears(key), ticket: Arc::clone(ticket), all };
+        let may_wait_outside = !self.is_of_threads();
+        let subscribed = Subscribed { ears: self.ears(key), ticket: Arc::clone(ticket), all, may_wait_outside };
         subscribed.ears.open(ticket, &*self.store)?;
-        self.count(ticket);
+        // A queue of threads knows Redisson's by their fields.
+        if !self.is_of_threads() {
+            self.count(ticket);
+        }
         Ok(Box::new(subscribed))
     }
 
     /// The ears on which this client is told that it was given this lock.
     fn ears(&self, key: &Key) -> Arc<Ears> {
-        if !self.store.is_sharded() {
+        if !self.in_cluster {
             return Arc::clone(&self.ears);
         }
         let mut all = self.ears_of.lock();
@@ -181,6 +214,8 @@ impl Queue {
     /// Whether to ask for the lock in turn. A client without company need not.
     pub(crate) fn matters(&self, key: &Key, manner: Manner<'_>) -> bool {
         match manner {
+            // Those that have places keep the lock among themselves: a call that was refused one asks for it again at each look.
+            _ if self.is_of_threads() => true,
             Manner::Try => false,
             Manner::Newcomer => self.has_company(key),
             // A call that can have no place must not wait for those that have one: it takes a free lock, as a foreigner does. First it
@@ -193,12 +228,12 @@ impl Queue {
 
     /// Whether the client's calls hear the lock's channel while the server refuses the ear.
     fn is_told_with_all(&self, key: &Key) -> bool {
-        self.ears(key).are_refused() && self.store.hears(&key.channel())
+        !self.is_of_threads() && self.ears(key).are_refused() && self.store.hears(&key.channel())
     }
 
     /// Whether others may wait for a lock: then it is released in turn.
     pub(crate) fn has_company(&self, key: &Key) -> bool {
-        self.company.is_expected(key, self.clock.now())
+        self.is_of_threads() || self.company.is_expected(key, self.clock.now())
     }
 }
 
@@ -225,14 +260,26 @@ impl Queue {
             _ => Arg::Number(0),
         };
         let [member, before] = members.each_ref().map(|member| Arg::Text(member));
-        [Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()), member, before, ttl]
+        match self.order {
+            Order::Processes => {
+                Asking::from_iter([Arg::Parts(key.queue_parts()), Arg::Parts(key.mark_parts()), member, before, ttl])
+            }
+            Order::Threads => {
+                let places = key.order_parts().map(Arg::Parts);
+                places.into_iter().chain([Arg::Parts(key.channel_parts()), member, before, ttl]).collect()
+            }
+        }
     }
 
     /// From the ticket's next ask on, a script may give the lock to this owner for this lease.
     pub(crate) fn offers(&self, ticket: &Ticket, owner: &str, lease: Lease) {
         let (key, hears) = (ticket.key(), self.is_heard(ticket));
         self.ears(key).refused.fetch_and(!hears, Relaxed);
-        ticket.offers(owner, lease, self.company.is_unheard(key, self.clock.now(), hears));
+        let polls = match self.order {
+            Order::Processes => self.company.is_unheard(key, self.clock.now(), hears),
+            Order::Threads => !hears || !self.store.counts_listeners(key.full()),
+        };
+        ticket.offers(owner, lease, polls);
     }
 
     /// Whether all messages to a ticket from now on arrive.
@@ -257,16 +304,30 @@ impl Queue {
     /// The lock was asked for in turn and not granted.
     pub(crate) fn not_won_in_turn(&self, key: &Key, manner: Manner<'_>, said: &[Reply]) -> Result<Take, Failure> {
         let [left, rank, promised, foreign] = said else { return Err(Failure::not_understood()) };
-        let (left, promised) = (left.number()?, u64::try_from(promised.number()?).unwrap_or(0));
+        if let Reply::Text(error) = promised {
+            self.say_refused(key, error);
+        }
+        let (left, promised) = (left.number()?, promised.number().map_or(0, |ms| u64::try_from(ms).unwrap_or(0)));
         if foreign.number()? == 1 {
             self.company.note_foreign_hold(key, self.clock.now());
         }
         if let Some(ticket) = manner.ticket() {
             self.note_rank(ticket, rank.number()?);
+            if self.is_of_threads() && foreign.number()? == 1 {
+                self.listen_to_redisson(ticket);
+            }
         }
         self.company.note_wait(key, self.clock.now());
         let promised = Duration::from_millis(promised) + ROUNDING;
         Ok(if left == FREE { Take::Reserved(promised) } else { Take::busy(left) })
+    }
+
+    /// A thread of Redisson's tells the first of the queue on a channel of that waiter alone.
+    fn listen_to_redisson(&self, ticket: &Arc<Ticket>) {
+        let [name, _] = ticket.names();
+        let field = self.field_of(&name).unwrap_or_default();
+        let channel = format!("{}:{field}", ticket.key().channel());
+        ticket.listens_on(&channel, || self.store.listen(&channel, Arc::new(OwnEar(Arc::clone(ticket)))));
     }
 
     /// Counts a ticket as one of ours, which can be given the lock. A refusal may have come while this subscribed: so look again.
@@ -282,6 +343,7 @@ impl Queue {
     fn note_rank(&self, ticket: &Ticket, rank: i64) {
         *ticket.rank.lock() = u32::try_from(rank).ok();
         match rank {
+            0.. if self.is_of_threads() => ticket.outside.store(false, Relaxed),
             0.. if ticket.polls() => ticket.count_as(None),
             0.. if ticket.is_counted() => {}
             0.. => self.count(ticket),
@@ -310,10 +372,29 @@ impl Queue {
     /// Takes a ticket out of the queue, by its names. Not sent to the node that a slot is moving to: the queue stays where it was until
     /// the slot has arrived.
     pub(crate) fn leave(&self, key: &Key, names: &[String; 2], answer_by: Moment) -> Result<(), Failure> {
+        if self.is_of_threads() {
+            return self.leave_order(key, names, answer_by);
+        }
         let ([member, before], keys) = (self.members_of(key, names), [key.full()]);
         let args = [Arg::Parts(key.queue_parts()), Arg::Text(&member), Arg::Text(&before)];
         let request = Request { may_ask: false, ..Request::of(&LEAVE, &keys, &args) };
         self.store.attempt(Lane::Releases, &request, Limits::any_time(answer_by)).map(drop)
+    }
+
+    /// The same for a queue of threads.
+    fn leave_order(&self, key: &Key, names: &[String; 2], answer_by: Moment) -> Result<(), Failure> {
+        let fields = names.iter().flat_map(|names| names.split(' ')).filter_map(|name| self.field_of(name));
+        let (fields, keys) = (fields.collect::<Vec<_>>().join(" "), [key.full()]);
+        let [list, ends, tickets] = key.order_parts().map(Arg::Parts);
+        let args = [list, ends, tickets, Arg::Parts(key.channel_parts()), Arg::Text(&fields)];
+        let request = Request { may_ask: false, ..Request::of(&LEAVE_ORDER, &keys, &args) };
+        self.store.attempt(Lane::Releases, &request, Limits::any_time(answer_by)).map(drop)
+    }
+
+    /// The owner field in a ticket's name.
+    fn field_of(&self, name: &str) -> Option<String> {
+        let mut parts = name.split('.').skip(2);
+        Some(format!("{}:{}:{}", self.client.hyphenated(), parts.next()?, parts.next()?))
     }
 
     /// Reads the reply to a release in turn.
@@ -352,8 +433,12 @@ impl Queue {
 
     fn say_refused(&self, key: &Key, error: &[u8]) {
         if !self.refused.swap(true, Relaxed) {
-            let (queue, error) = (key.queue_parts().concat(), String::from_utf8_lossy(error));
-            say!(warn, "the server refuses the queue {queue:?}, so processes are served in no order: {error}");
+            let queue = match self.order {
+                Order::Processes => key.queue_parts(),
+                Order::Threads => key.order_parts()[0],
+            };
+            let (queue, error) = (queue.concat(), String::from_utf8_lossy(error));
+            say!(warn, "the server refuses the queue {queue:?}, so waiters are served in no order: {error}");
         }
     }
 
@@ -379,11 +464,14 @@ struct Subscribed {
     ears: Arc<Ears>,
     ticket: Arc<Ticket>,
     all: Box<dyn Listening>,
+    /// While the server refuses the ear, the lock's channel is enough: the ticket waits outside of the queue.
+    may_wait_outside: bool,
 }
 
 impl Listening for Subscribed {
     fn is_confirmed(&self) -> bool {
-        self.all.is_confirmed() && (self.ears.are_open() || self.ears.are_refused())
+        let has_its_ear = self.ears.are_open() || self.may_wait_outside && self.ears.are_refused();
+        self.all.is_confirmed() && self.ticket.hears_its_own() && has_its_ear
     }
 }
 
@@ -399,7 +487,8 @@ pub(crate) fn stays(config: &Config, now: Moment) -> Moment {
     now.plus(config.poll_cap.saturating_mul(POLL_CAPS))
 }
 
-/// One wait's place in the queue of a lock, from its first subscription on, and the news for it.
+/// One wait's place in the queue of a lock, and the news for it. A thread has its place from its first ask on, a process from the first
+/// subscription on.
 ///
 /// A release gives the lock to the first of the queue and tells it. So does an ask of any other ticket that finds the lock free: it makes
 /// no difference which waiter asks first.
@@ -421,6 +510,8 @@ pub(crate) struct Ticket {
     offer: Mutex<Offer>,
     /// The subscription of the members channel, which counts it as one of ours.
     counted: Mutex<Option<Box<dyn Listening>>>,
+    /// The channel on which Redisson tells this wait alone, and its subscription.
+    own: Mutex<Option<(String, Box<dyn Listening>)>>,
 }
 
 /// The end of the name of a ticket that polls.
@@ -469,6 +560,7 @@ impl Ticket {
             answered: Default::default(),
             offer: Mutex::new(Offer { name: format!("{number:x}"), ..Offer::default() }),
             counted: Mutex::default(),
+            own: Mutex::default(),
         }
     }
 
@@ -555,6 +647,27 @@ impl Ticket {
         *self.counted.lock() = counted;
     }
 
+    /// Subscribes to its own channel, unless it listens there. The end of the last one is told to the subscriber outside of the lock.
+    fn listens_on(&self, channel: &str, listen: impl FnOnce() -> io::Result<Box<dyn Listening>>) {
+        if self.own.lock().as_ref().is_some_and(|(known, _)| known == channel) {
+            return;
+        }
+        let own = listen().ok().map(|listening| (channel.to_owned(), listening));
+        let last = std::mem::replace(&mut *self.own.lock(), own);
+        drop(last);
+    }
+
+    /// Its wait is over. The channel has a clone of the ticket, which would else stay subscribed for ever.
+    pub(crate) fn listens_no_more(&self) {
+        let last = self.own.lock().take();
+        drop(last);
+    }
+
+    /// False while it has an own channel whose messages may be lost.
+    fn hears_its_own(&self) -> bool {
+        self.own.lock().as_ref().is_none_or(|(_, listening)| listening.is_confirmed())
+    }
+
     pub(crate) fn told(&self) -> &Told {
         &self.told
     }
@@ -583,22 +696,5 @@ impl Ticket {
     /// This subscription was confirmed before the ticket came.
     fn is_heard_on(&self, channel: Channel) {
         self.answered[channel as usize].store(true, SeqCst);
-    }
-}
-
-/// The ear on the lock's channel.
-impl Ear for Ticket {
-    fn hear(&self, _: &[u8]) {
-        self.hear_that(News::ForAll { at: self.clock.now(), share: self.number as u32 % SHARES });
-    }
-
-    fn missed(&self) {
-        self.missed_on(Channel::All);
-    }
-
-    /// The ticket hears nothing, so it must not count as one of ours: scripts give the lock to those.
-    fn refused(&self) -> Option<&'static str> {
-        self.count_as(None);
-        Some("its waiters poll instead")
     }
 }

@@ -73,7 +73,7 @@ pub(crate) struct Wait {
     /// The caller's deadline.
     deadline: Moment,
     state: State,
-    /// Its rank in a queue of processes, by the last answer.
+    /// Its rank in a queue, by the last answer.
     rank: Option<u32>,
     /// The wait was put off once because the lock was reserved.
     gave_way: bool,

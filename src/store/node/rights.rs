@@ -28,6 +28,7 @@ const BEFORE_ARGV: usize = 3;
 const HEARD: &str = "redlatch_heard";
 
 /// The words of a command, and the ACL rule that a user needs for its key or channel.
+#[derive(Clone)]
 struct Probe {
     words: Vec<String>,
     place: String,
@@ -36,6 +37,8 @@ struct Probe {
 /// All probes of one client.
 pub(super) struct Rights {
     probes: Vec<Probe>,
+    /// What a queue of threads needs besides if processes do not queue.
+    ears: Vec<Probe>,
     /// The kinds of locks that the client has made so far. Some need more permissions.
     kinds: Arc<Mutex<Vec<&'static Kind>>>,
     key: Key,
@@ -47,16 +50,17 @@ pub(super) struct Rights {
 impl Rights {
     pub(super) fn of(config: &Config, dialect: Dialect) -> Self {
         let key = Key::new(config.naming, &config.key_prefix, &format!("{PROBE}:{}", Uuid::new_v4()));
-        let mut probes = locking(&key, config, dialect);
+        let (mut probes, mut ears) = (locking(&key, config, dialect), hearing(&key, config, dialect));
         if queues(config, dialect) {
-            probes.extend(queueing(&key, config, dialect));
+            probes.extend(queueing(&key, config));
+            probes.append(&mut ears);
         }
         if config.strict {
             let epoch = format!("{}{EPOCH}", config.key_prefix);
             let rule = rule_for_all(&config.key_prefix);
             probes.extend([probe(&["GET", &epoch], &rule), probe(&["SET", &epoch, "0", "NEITHER"], &rule)]);
         }
-        Self { probes, kinds: Arc::clone(&config.kinds), key, dialect, outside: outside(config, dialect) }
+        Self { probes, ears, kinds: Arc::clone(&config.kinds), key, dialect, outside: outside(config, dialect) }
     }
 
     /// The commands of the self-test: the script, and the probes that no script may run.
@@ -71,7 +75,10 @@ impl Rights {
 
     /// The probes of those kinds of locks that need more.
     fn of_kinds(&self) -> Vec<Probe> {
-        let probes = |kind: &&'static Kind| of_kind(kind, &self.key, self.dialect);
+        let probes = |kind: &&'static Kind| {
+            let ears = if kind.in_line { Vec::new() } else { self.ears.clone() };
+            of_kind(kind, &self.key, self.dialect).into_iter().chain(ears)
+        };
         let mut all: Vec<_> = self.kinds.lock().iter().flat_map(probes).collect();
         // The sides of a read-write lock touch the same keys.
         let mut seen = BTreeSet::new();
@@ -237,11 +244,18 @@ fn of_kind(kind: &Kind, key: &Key, dialect: Dialect) -> Vec<Probe> {
     touched.chain(publish).collect()
 }
 
+/// What is needed to tell one client alone. In a cluster without sharded pub/sub no script counts who listens.
+fn hearing(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
+    let (members, is_sharded) = (key.members(), dialect == Dialect::Sharded);
+    let count = if is_sharded { "SHARDNUMSUB" } else { "NUMSUB" };
+    let counts = (is_sharded || !config.in_cluster).then(|| probe(&["PUBSUB", count, &members], ""));
+    counts.into_iter().chain([probe(&[dialect.publish(), &members, "0"], "&redlatch_*")]).collect()
+}
+
 /// What processes need to queue.
-fn queueing(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
-    let (queue, mark, members) = (key.queue_parts().concat(), key.mark_parts().concat(), key.members());
+fn queueing(key: &Key, config: &Config) -> Vec<Probe> {
+    let (queue, mark) = (key.queue_parts().concat(), key.mark_parts().concat());
     let (of_queue, of_mark) = (rule_of(&queue), rule_of(&mark));
-    let count = if dialect == Dialect::Sharded { "SHARDNUMSUB" } else { "NUMSUB" };
     vec![
         probe(&["HKEYS", key.full()], &rule_for_all(&config.key_prefix)),
         probe(&["PTTL", &mark], &of_mark),
@@ -251,7 +265,5 @@ fn queueing(key: &Key, config: &Config, dialect: Dialect) -> Vec<Probe> {
         probe(&["ZRANGE", &queue, "0", "0"], &of_queue),
         probe(&["ZREM", &queue, "x"], &of_queue),
         probe(&["ZPOPMIN", &queue, "none"], &of_queue),
-        probe(&["PUBSUB", count, &members], ""),
-        probe(&[dialect.publish(), &members, "0"], "&redlatch_*"),
     ]
 }

@@ -1,9 +1,9 @@
 //! Calls whose request or reply fails at any byte.
 
-use super::{EveryByte, Fault, Finds, names};
+use super::{EveryByte, Fault, Finds, Scene, names};
 use crate::proxy::{Flow, runs};
 use crate::threads::{LONG, eventually};
-use redlatch::{HoldState, RedLock, RedLockExt};
+use redlatch::{HoldState, RedLock, RedLockExt, ReentrantLock};
 use std::time::Duration;
 
 macro_rules! finds {
@@ -36,7 +36,7 @@ fn releases() -> EveryByte {
 
 #[test]
 fn a_lock_is_held_once() {
-    acquires().run(|scene| {
+    acquires().run(|scene: &Scene<'_, ReentrantLock>| {
         scene.arm();
         scene.lock();
         scene.assert_held(1);
@@ -47,7 +47,7 @@ fn a_lock_is_held_once() {
 
 #[test]
 fn a_try_is_held_once_or_not_at_all() {
-    acquires().run(|scene| {
+    acquires().run(|scene: &Scene<'_, ReentrantLock>| {
         scene.arm();
         let tried = scene.locks.try_lock(&scene.name);
         scene.assert_answered(&tried);
@@ -61,7 +61,7 @@ fn a_try_is_held_once_or_not_at_all() {
 
 #[test]
 fn a_try_of_a_taken_lock_is_refused() {
-    acquires().run(|scene| {
+    acquires().run(|scene: &Scene<'_, ReentrantLock>| {
         scene.direct.lock(&scene.name).unwrap();
         scene.arm();
         let tried = scene.locks.try_lock(&scene.name);
@@ -74,7 +74,7 @@ fn a_try_of_a_taken_lock_is_refused() {
 
 #[test]
 fn an_unlock_gives_the_lock_back() {
-    releases().run(|scene| {
+    releases().run(|scene: &Scene<'_, ReentrantLock>| {
         let hold = scene.lock();
         scene.arm();
         scene.unlock();
@@ -85,7 +85,7 @@ fn an_unlock_gives_the_lock_back() {
 
 #[test]
 fn a_dropped_guard_gives_the_lock_back() {
-    releases().run(|scene| {
+    releases().run(|scene: &Scene<'_, ReentrantLock>| {
         let guard = scene.locks.guard(&scene.name).unwrap();
         scene.arm();
         drop(guard);
@@ -95,7 +95,7 @@ fn a_dropped_guard_gives_the_lock_back() {
 
 #[test]
 fn a_reentry_counts_once() {
-    reenters().run(|scene| {
+    reenters().run(|scene: &Scene<'_, ReentrantLock>| {
         scene.lock();
         scene.arm();
         scene.lock();
@@ -109,7 +109,7 @@ fn a_reentry_counts_once() {
 
 #[test]
 fn an_inner_unlock_counts_once() {
-    releases().run(|scene| {
+    releases().run(|scene: &Scene<'_, ReentrantLock>| {
         scene.lock();
         scene.lock();
         scene.arm();
@@ -133,7 +133,7 @@ fn an_inner_unlock_counts_once() {
 
 #[test]
 fn an_extension_keeps_the_hold() {
-    renews().run(|scene| {
+    renews().run(|scene: &Scene<'_, ReentrantLock>| {
         let hold = scene.lock();
         scene.arm();
         hold.extend(Duration::from_secs(60)).unwrap();
@@ -147,7 +147,7 @@ fn an_extension_keeps_the_hold() {
 #[test]
 fn the_watchdog_keeps_the_hold() {
     let every = EveryByte { watched: Some(WATCHED), lanes: 60, ..renews() };
-    every.run(|scene| {
+    every.run(|scene: &Scene<'_, ReentrantLock>| {
         let hold = scene.lock();
         scene.arm();
         eventually(LONG, "a renewal fails", || scene.length.get().is_some());
@@ -165,7 +165,7 @@ fn the_watchdog_keeps_the_hold() {
 
 #[test]
 fn a_verification_keeps_the_hold() {
-    renews().run(|scene| {
+    renews().run(|scene: &Scene<'_, ReentrantLock>| {
         let hold = scene.lock();
         scene.arm();
         let verified = scene.locks.verify(&hold);
@@ -179,7 +179,7 @@ fn a_verification_keeps_the_hold() {
 
 #[test]
 fn a_force_unlock_takes_the_hold_away() {
-    EveryByte::of(finds!("force_unlock")).run(|scene| {
+    EveryByte::of(finds!("force_unlock")).run(|scene: &Scene<'_, ReentrantLock>| {
         scene.lock();
         scene.arm();
         scene.locks.force_unlock(&scene.name).unwrap();

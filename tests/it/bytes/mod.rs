@@ -6,6 +6,7 @@
 //! lock that is not theirs, the next call works, and no key is left.
 
 mod calls;
+mod fair;
 mod random;
 mod sample;
 mod subscriptions;
@@ -13,7 +14,7 @@ mod subscriptions;
 use crate::proxy::{Flow, Proxy, Step, pass};
 use crate::server::Server;
 use crate::threads::{LONG, eventually, finish};
-use redlatch::{Client, ClientBuilder, Hold, RedLock, ReentrantLock};
+use redlatch::{Client, ClientBuilder, FairLock, Hold, RedLock, ReentrantLock};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -51,12 +52,34 @@ struct Case {
 /// Finds the data in which a request is made, by the name of its lock.
 type Finds = Box<dyn Fn(&[u8]) -> bool + Send>;
 
+/// A kind of lock whose messages fail.
+trait Locks: RedLock {
+    fn new(client: &Client) -> Self;
+    fn client(&self) -> &Client;
+}
+
+macro_rules! locks {
+    ($($kind:ident)*) => {
+        $(impl Locks for $kind {
+            fn new(client: &Client) -> Self {
+                Self::new(client)
+            }
+
+            fn client(&self) -> &Client {
+                self.client()
+            }
+        })*
+    };
+}
+
+locks!(ReentrantLock FairLock);
+
 /// A lock whose holder is behind the proxy, and somebody else who is not.
-struct Scene<'a> {
+struct Scene<'a, L> {
     server: &'a Server,
     proxy: &'a Proxy,
-    locks: &'a ReentrantLock,
-    direct: &'a ReentrantLock,
+    locks: &'a L,
+    direct: &'a L,
     name: String,
     case: Case,
     find: fn(&str) -> Finds,
@@ -64,7 +87,7 @@ struct Scene<'a> {
     length: Arc<OnceLock<usize>>,
 }
 
-impl Scene<'_> {
+impl<L: Locks> Scene<'_, L> {
     /// Lets the next such request fail, or the reply to it.
     fn arm(&self) {
         let (case, length, find) = (self.case, Arc::clone(&self.length), (self.find)(&self.name));
@@ -142,12 +165,12 @@ impl Scene<'_> {
 }
 
 /// A proxy and its client for each fault.
-struct Lane {
-    seats: [(Fault, Proxy, ReentrantLock); 3],
+struct Lane<L> {
+    seats: [(Fault, Proxy, L); 3],
     next: String,
 }
 
-impl Lane {
+impl<L: Locks> Lane<L> {
     fn new(server: &Server, number: usize, watched: Option<Duration>) -> Self {
         let seat = |fault| {
             let proxy =
@@ -157,7 +180,7 @@ impl Lane {
                 Some(lease) => builder.watchdog_timeout(lease).response_timeout(lease / 6),
                 None => builder,
             };
-            let locks = ReentrantLock::new(&builder.build().unwrap());
+            let locks = L::new(&builder.build().unwrap());
             load_scripts(&locks, &format!("warm{number}"));
             (fault, proxy, locks)
         };
@@ -185,11 +208,11 @@ impl EveryByte {
     }
 
     /// Lets `act` run once for each fault at each byte.
-    fn run(self, act: impl Fn(&Scene) + Sync) {
+    fn run<L: Locks>(self, act: impl Fn(&Scene<'_, L>) + Sync) {
         let server = Server::start();
-        let direct = server.locks();
+        let direct = L::new(&server.builder().build().unwrap());
         let lanes: Vec<_> = (0..self.lanes).map(|number| Lane::new(&server, number, self.watched)).collect();
-        let one = |lane: &Lane, case: Case| self.one(&server, &direct, lane, case, &act);
+        let one = |lane: &Lane<L>, case: Case| self.one(&server, &direct, lane, case, &act);
         let cases = cases(|flow| one(&lanes[0], Case { fault: Fault::Cut, flow, at: usize::MAX }));
         println!("{} cases", cases.len());
         let cases = Mutex::new(cases);
@@ -203,7 +226,14 @@ impl EveryByte {
     }
 
     /// Runs one case, and the next call after it; gives the length of the message that failed.
-    fn one(&self, server: &Server, direct: &ReentrantLock, lane: &Lane, case: Case, act: &impl Fn(&Scene)) -> usize {
+    fn one<L: Locks>(
+        &self,
+        server: &Server,
+        direct: &L,
+        lane: &Lane<L>,
+        case: Case,
+        act: &impl Fn(&Scene<'_, L>),
+    ) -> usize {
         let (_, proxy, locks) = lane.seats.iter().find(|(fault, ..)| *fault == case.fault).unwrap();
         let scene = |round: usize| {
             // A request of an earlier round may come to the proxy now: it is not of this name.
@@ -232,7 +262,7 @@ fn cases(length: impl Fn(Flow) -> usize) -> VecDeque<Case> {
 }
 
 /// The server knows every script afterwards, so that requests have their hashes.
-pub(crate) fn load_scripts(locks: &ReentrantLock, name: &str) {
+pub(crate) fn load_scripts(locks: &impl RedLock, name: &str) {
     locks.lock(name).unwrap();
     locks.lock(name).unwrap();
     locks.hold(name).unwrap().extend(Duration::from_secs(60)).unwrap();
@@ -241,7 +271,7 @@ pub(crate) fn load_scripts(locks: &ReentrantLock, name: &str) {
     locks.force_unlock(name).unwrap();
 }
 
-fn assert_nothing_left<'a>(server: &Server, clients: impl Iterator<Item = &'a ReentrantLock>) {
+fn assert_nothing_left<'a>(server: &Server, clients: impl Iterator<Item = &'a (impl Locks + 'a)>) {
     eventually(LONG, "no key is left", || server.ask::<Vec<String>>(&["KEYS", "*"]).is_empty());
     for locks in clients {
         let stats = locks.client().stats();

@@ -15,7 +15,7 @@ fn subscribes(name: &str) -> Finds {
     Box::new(move |data| subscribes(data) && names(data))
 }
 
-impl Scene<'_> {
+impl Scene<'_, ReentrantLock> {
     /// A waiter of these locks whose subscription fails is served soon after the holder went.
     fn assert_served(&self, locks: &ReentrantLock) {
         self.direct.lock(&self.name).unwrap();
@@ -46,12 +46,12 @@ impl Scene<'_> {
 
 #[test]
 fn a_waiter_is_served_whatever_becomes_of_its_subscription() {
-    EveryByte::of(subscribes).run(|scene| scene.assert_served(scene.locks));
+    EveryByte::of(subscribes).run(|scene: &Scene<'_, ReentrantLock>| scene.assert_served(scene.locks));
 }
 
 #[test]
 fn a_waiter_is_served_whatever_becomes_of_the_first_subscription_of_its_client() {
-    EveryByte::of(subscribes).run(|scene| {
+    EveryByte::of(subscribes).run(|scene: &Scene<'_, ReentrantLock>| {
         let client = builder(scene.proxy, scene.case.fault).connect_timeout(ms(200)).build().unwrap();
         scene.assert_served(&ReentrantLock::new(&client));
     });

@@ -19,6 +19,7 @@ fn public_types_keep_their_auto_traits() {
     both::<ClientBuilder>();
     both::<ClientBuilder<QuorumLock>>();
     both::<ReentrantLock>();
+    both::<FairLock>();
     both::<FencedLock>();
     both::<ReadWriteLock>();
     both::<ReadLock>();

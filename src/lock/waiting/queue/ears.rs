@@ -1,5 +1,7 @@
 //! Where one client is told which of its tickets has the lock or may take it.
 
+use super::super::policy::SHARES;
+use super::super::wait::News;
 use super::{Channel, Given, Ticket};
 use crate::base::key::Key;
 use crate::base::signal::{Ear, Listening};
@@ -127,5 +129,35 @@ impl Ear for Ears {
 
     fn missed(&self) {
         self.all().iter().for_each(|ticket| ticket.missed_on(Channel::Own));
+    }
+}
+
+/// The ear on a ticket's own channel, where Redisson says that the lock is free and the ticket first.
+pub(super) struct OwnEar(pub(super) Arc<Ticket>);
+
+impl Ear for OwnEar {
+    fn hear(&self, _: &[u8]) {
+        self.0.hear_that(News::ForIt);
+    }
+
+    fn missed(&self) {
+        self.0.hear_that(News::ForIt);
+    }
+}
+
+/// The ear on the lock's channel.
+impl Ear for Ticket {
+    fn hear(&self, _: &[u8]) {
+        self.hear_that(News::ForAll { at: self.clock.now(), share: self.number as u32 % SHARES });
+    }
+
+    fn missed(&self) {
+        self.missed_on(Channel::All);
+    }
+
+    /// The ticket hears nothing, so it must not count as one of ours: scripts give the lock to those.
+    fn refused(&self) -> Option<&'static str> {
+        self.count_as(None);
+        Some("its waiters poll instead")
     }
 }

@@ -4,6 +4,7 @@ use super::ears::understood;
 use super::*;
 use crate::base::config::Settings;
 use crate::base::key::Naming;
+use crate::base::signal::Ear;
 use crate::store::node::{Lane, Limits, Request};
 use crate::store::{Answers, Health};
 use std::sync::atomic::AtomicUsize;
@@ -13,7 +14,6 @@ use std::sync::atomic::AtomicUsize;
 struct Channels {
     channels: Mutex<HashMap<String, Line>>,
     refuses: AtomicBool,
-    is_sharded: AtomicBool,
 }
 
 #[derive(Default)]
@@ -125,10 +125,6 @@ impl Store for Channels {
         true
     }
 
-    fn is_sharded(&self) -> bool {
-        self.is_sharded.load(Relaxed)
-    }
-
     fn ping(&self, _: Moment) -> Result<Duration, Failure> {
         Ok(Duration::ZERO)
     }
@@ -148,15 +144,21 @@ fn key() -> Key {
 }
 
 fn queue() -> (Queue, Arc<Channels>) {
+    queue_of(Settings::default())
+}
+
+fn queue_of(settings: Settings) -> (Queue, Arc<Channels>) {
     let store = Arc::<Channels>::default();
-    let config = Settings::default().derive().unwrap();
+    let config = settings.derive().unwrap();
     (Queue::new(Uuid::from_u128(42), Arc::<Channels>::clone(&store), &config), store)
 }
 
 /// The queue's TTL in an ask of this ticket, ms; 0: it does not join.
 fn ttl(queue: &Queue, ticket: &Arc<Ticket>) -> u64 {
     let (key, member) = (key(), queue.members_of(ticket.key(), &ticket.names()));
-    let [.., Arg::Number(ttl)] = queue.asking(&key, Manner::Queued(ticket), &member) else { panic!("it is a number") };
+    let [.., Arg::Number(ttl)] = queue.asking(&key, Manner::Queued(ticket), &member)[..] else {
+        panic!("it is a number")
+    };
     ttl
 }
 
@@ -276,7 +278,7 @@ fn who_is_told_with_all_leaves_first() {
     queue.ears(&key()).refused();
     let (key, members) = (key(), queue.members(Manner::Queued(&ticket)));
     assert!(queue.matters(&key, Manner::Queued(&ticket)));
-    assert!(matches!(queue.asking(&key, Manner::Queued(&ticket), &members), [.., Arg::Text("-1")]));
+    assert!(matches!(queue.asking(&key, Manner::Queued(&ticket), &members)[..], [.., Arg::Text("-1")]));
     queue.not_won_in_turn(&key, Manner::Queued(&ticket), &[30_000, -2, 0, 0].map(Reply::Number)).unwrap();
     assert!(!queue.matters(&key, Manner::Queued(&ticket)));
 }
@@ -290,7 +292,7 @@ fn the_last_ask_of_a_ticket_leaves_the_queue() {
     [0, 2].into_iter().for_each(|channel| store.confirm(CHANNELS[channel]));
     assert_eq!(ttl(&queue, &ticket), 15_000);
     let (key, members) = (key(), queue.members(Manner::Last(&ticket)));
-    assert!(matches!(queue.asking(&key, Manner::Last(&ticket), &members), [.., Arg::Text("-1")]));
+    assert!(matches!(queue.asking(&key, Manner::Last(&ticket), &members)[..], [.., Arg::Text("-1")]));
     assert!(ticket.may_be_queued(), "until it is answered");
     queue.not_won_in_turn(&key, Manner::Last(&ticket), &[30_000, -2, 0, 0].map(Reply::Number)).unwrap();
     assert!(!ticket.may_be_queued());
@@ -336,14 +338,23 @@ fn the_turn_of_foreigners_grows_with_the_round_trips() {
 
 #[test]
 fn ears_that_a_call_is_about_to_listen_on_are_kept() {
-    let (queue, store) = queue();
-    store.is_sharded.store(true, Relaxed);
+    let (queue, _) = queue_of(Settings { in_cluster: true, ..Settings::default() });
     let ears = queue.ears(&key());
     for number in 0..2 * MANY_EARS {
         queue.ears(&Key::new(Naming::Redisson, "", &number.to_string()));
     }
     assert!(Arc::ptr_eq(&ears, &queue.ears(&key())));
     assert!(queue.ears_of.lock().len() < 2 * MANY_EARS, "others are forgotten");
+}
+
+/// Its client has not met the cluster yet, so its store has no shards. A script of the cluster reaches channels of the lock's slot alone.
+#[test]
+fn the_first_ticket_in_a_cluster_names_an_ear_in_the_slot_of_its_lock() {
+    let (queue, _) = queue_of(Settings { in_cluster: true, ..Settings::default() });
+    let queue = queue.of_threads();
+    let ticket = queue.ticket(&key(), &Arc::default());
+    let [member, _] = queue.members(Manner::Queued(&ticket));
+    assert!(member.starts_with("{n}:"), "{member}");
 }
 
 #[test]
