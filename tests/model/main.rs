@@ -36,6 +36,7 @@ mod source {
 use source::{base, lease, lock};
 
 mod belief;
+mod fair;
 mod mutants;
 mod protocol;
 mod queue;
