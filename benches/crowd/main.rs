@@ -2,14 +2,16 @@
 //! is in docs/performance.md.
 //!
 //! How fast it goes from one to the next, how fair, what it costs, and what it is like for the others when a tenth of
-//! the processes is stopped or killed. Beside the library: a `floor` that spins on the same scripts, and one that `polls`
-//! with random pauses, both without pub/sub. With `--contender label=path`, which may be repeated, also the library as
-//! this program has it that was built from another commit. All take turns, round by round, and who begins changes.
+//! the processes is stopped or killed. `fair` is the library's `FairLock`. Beside the library: a `floor` that spins on the same scripts, and one that `polls`
+//! with random pauses, both without pub/sub. With `--contender label=command`, which may be repeated, also whatever that command starts:
+//! the library as this program has it that was built from another commit, or Redisson (CrowdWorker.java). All take turns,
+//! round by round, and who begins changes.
 //!
 //! - `--only 8x1,work=1,pause=5,killed`: that setting (see setting.rs) instead of all; `--only idle`: one process beside
 //!   a subscriber that never asks for the lock. May be repeated.
 //! - `--without floor`: not that contender. May be repeated.
 //! - `--rounds 3`, `--seconds 3`: how many, and how long each.
+//! - `--tcp`: by loopback instead of the server's Unix socket, except for `idle`.
 //!
 //! It brings its own `redis-server`. Without `--bench` (as `cargo test --benches` does) or with `--test`, it only
 //! shows that it works.
@@ -25,7 +27,6 @@ mod worker;
 use figures::{figures, rate_and_cost, show, show_head};
 use setting::{SETTINGS, Setting, TINY};
 use stage::{Contender, Stage};
-use std::path::PathBuf;
 use std::time::Duration;
 use support::{Outcome, Samples, Server, cell};
 
@@ -42,6 +43,7 @@ struct Plan {
     contenders: Vec<Contender>,
     rounds: usize,
     span: Duration,
+    tcp: bool,
 }
 
 fn main() -> Outcome<()> {
@@ -86,17 +88,18 @@ fn plan(args: &[String], tiny: bool) -> Outcome<Plan> {
         contenders: contenders(args)?,
         rounds: number("--rounds", 1.0, 3.0)? as usize,
         span: Duration::from_secs_f64(number("--seconds", 0.1, 3.0)?),
+        tcp: args.iter().any(|arg| arg == "--tcp"),
     })
 }
 
 fn contenders(args: &[String]) -> Outcome<Vec<Contender>> {
-    let this = std::env::current_exe()?;
-    let own = |kind: &'static str| Contender { label: kind.to_owned(), program: this.clone(), kind };
-    let mut all = vec![own("redlatch")];
+    let this = std::env::current_exe()?.into_os_string().into_string().map_err(|path| format!("no text: {path:?}"))?;
+    let own = |kind: &'static str| Contender { label: kind.to_owned(), command: vec![this.clone()], kind };
+    let mut all = vec![own("redlatch"), own("fair")];
     for other in values(args, "--contender") {
-        let (label, program) = other.split_once('=').ok_or("--contender label=path")?;
-        let program = PathBuf::from(program).canonicalize()?;
-        all.push(Contender { label: label.to_owned(), program, kind: "redlatch" });
+        let (label, command) = other.split_once('=').ok_or("--contender label=command")?;
+        let command = command.split_whitespace().map(str::to_owned).collect();
+        all.push(Contender { label: label.to_owned(), command, kind: "redlatch" });
     }
     all.extend(["floor", "polls"].map(own));
     let without = values(args, "--without");
@@ -105,14 +108,14 @@ fn contenders(args: &[String]) -> Outcome<Vec<Contender>> {
 }
 
 fn run(server: &Server, plan: &Plan) -> Outcome<()> {
-    let stage = Stage { url: server.unix(), span: plan.span };
+    let stage = Stage { url: if plan.tcp { server.tcp() } else { server.unix() }, span: plan.span };
     println!("{} rounds of {:?} each; load before: {}\n", plan.rounds, plan.span, load());
     if !plan.settings.is_empty() {
         show_head();
     }
     plan.settings.iter().try_for_each(|setting| rows(&stage, plan, setting))?;
     if plan.idle {
-        let stage = Stage { span: plan.span / IDLE_ROUNDS, ..stage };
+        let stage = Stage { url: server.unix(), span: plan.span / IDLE_ROUNDS };
         server.on_one_core(|| idle(&stage, plan))?;
     }
     println!("\nload after: {}", load());

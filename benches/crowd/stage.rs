@@ -9,7 +9,6 @@ use redis::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -22,10 +21,11 @@ const GET_READY: i64 = 20_000_000;
 /// Until then the server has done what a process sent before it was stopped.
 const IN_FLIGHT: Duration = Duration::from_millis(2);
 
-/// Whose processes contend: a program of this bench, perhaps of another commit, and what they contend with.
+/// Whose processes contend: the command that starts one, this program or another that does as worker.rs says, and what they
+/// contend with.
 pub(crate) struct Contender {
     pub(crate) label: String,
-    pub(crate) program: PathBuf,
+    pub(crate) command: Vec<String>,
     pub(crate) kind: &'static str,
 }
 
@@ -40,8 +40,10 @@ struct Worker {
 
 impl Worker {
     fn start(contender: &Contender, order: &Order) -> Outcome<Self> {
-        let mut command = Command::new(&contender.program);
-        let mut child = command.args(order.args()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (program, front) = contender.command.split_first().ok_or("a contender without a command")?;
+        let mut command = Command::new(program);
+        command.args(front).args(order.args()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
         let (input, output) = child.stdin.take().zip(child.stdout.take()).ok_or("no pipes")?;
         Ok(Self { child, input, output: BufReader::new(output), front: String::new() })
     }

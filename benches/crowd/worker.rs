@@ -1,5 +1,5 @@
-//! A process of the crowd. The program that starts it may be of another commit, so what they say to each other changes
-//! only by additions:
+//! A process of the crowd. The program that starts it may be of another commit, and Redisson's worker is in Java (CrowdWorker.java), so
+//! what they say to each other changes only by additions:
 //!
 //! - arguments: `--worker`, then any of `kind=`, `url=`, `name=`, `threads=`, `work-us=`, `spin-us=`, `pause-us=`,
 //!   `lease-ms=`; those that are not known are ignored;
@@ -12,8 +12,9 @@
 use crate::support::floor::{Floor, Name};
 use crate::support::turns::{Turn, spin, write};
 use crate::support::{Outcome, connect, cpu_seconds, monotonic, sleep_until};
-use redlatch::{Client, RedLock, ReentrantLock};
+use redlatch::{Client, FairLock, RedLock, ReentrantLock};
 use std::io::{Write, stdin, stdout};
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::{sleep, spawn};
 use std::time::Duration;
@@ -74,7 +75,7 @@ trait Lock: Send {
 }
 
 struct Ours {
-    locks: ReentrantLock,
+    locks: Arc<dyn RedLock>,
     name: String,
 }
 
@@ -121,9 +122,9 @@ impl Lock for Asking {
     }
 }
 
-fn make(order: &Order, locks: Option<&ReentrantLock>, name: &str, thread: u64) -> Outcome<Box<dyn Lock>> {
+fn make(order: &Order, locks: Option<&Arc<dyn RedLock>>, name: &str, thread: u64) -> Outcome<Box<dyn Lock>> {
     if let Some(locks) = locks {
-        return Ok(Box::new(Ours { locks: locks.clone(), name: name.to_owned() }));
+        return Ok(Box::new(Ours { locks: Arc::clone(locks), name: name.to_owned() }));
     }
     let process = u64::from(std::process::id());
     // As long as an owner id of the library.
@@ -134,11 +135,10 @@ fn make(order: &Order, locks: Option<&ReentrantLock>, name: &str, thread: u64) -
 
 pub(crate) fn run(args: &[String]) -> Outcome<()> {
     let order = Order::parse(args)?;
-    let ours = |order: &Order| -> Outcome<_> {
-        Ok(ReentrantLock::new(&Client::builder(&order.url).watchdog_timeout(order.lease).build()?))
-    };
-    let locks = match order.kind.as_str() {
-        "redlatch" => Some(ours(&order)?),
+    let client = || Client::builder(&order.url).watchdog_timeout(order.lease).build();
+    let locks: Option<Arc<dyn RedLock>> = match order.kind.as_str() {
+        "redlatch" => Some(Arc::new(ReentrantLock::new(&client()?))),
+        "fair" => Some(Arc::new(FairLock::new(&client()?))),
         "floor" | "polls" => None,
         other => return Err(format!("no kind of contender: {other}").into()),
     };
@@ -157,7 +157,7 @@ pub(crate) fn run(args: &[String]) -> Outcome<()> {
 }
 
 /// What all owner ids of this process begin with, seen in a lock of its own; all is connected then.
-fn front_of_owners(order: &Order, locks: Option<&ReentrantLock>) -> Outcome<String> {
+fn front_of_owners(order: &Order, locks: Option<&Arc<dyn RedLock>>) -> Outcome<String> {
     let own = format!("{}:{}", order.name, std::process::id());
     let mut lock = make(order, locks, &own, 0)?;
     lock.lock()?;
