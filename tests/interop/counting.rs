@@ -1,6 +1,7 @@
 //! Two JVMs and two Rust processes, each with several threads, count in one file under one lock.
 
 use crate::cluster::How;
+use crate::fair;
 use crate::java::Jvm;
 use crate::process::{Peer, hear, tell, with_peer};
 use crate::server::Server;
@@ -19,13 +20,17 @@ const TARGET: u32 = 20_000;
 const TARGET_IN_A_CLUSTER: u32 = 5_000;
 /// They exclude by the same key; what is counted are tokens.
 const TARGET_OF_FENCED_LOCKS: u32 = 2_500;
+/// Each hold goes to another thread.
+const TARGET_OF_FAIR_LOCKS: u32 = 2_500;
+/// By channels of all nodes a thread here finds what it was given at its next look, up to 50 ms later.
+const TARGET_OF_FAIR_LOCKS_IN_A_CLUSTER: u32 = 500;
 /// Readers are in between. For the table it is all of [`TARGET`].
 const TARGET_OF_WRITE_LOCKS: u32 = 2_500;
 const TARGET_OF_WRITE_LOCKS_IN_A_CLUSTER: u32 = 1_000;
 /// To Redisson readers that are always there are no reason to let a writer in.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 const THREADS: usize = 4;
-const COUNTER: &str = "count";
+pub(crate) const COUNTER: &str = "count";
 const TOKENS: &str = "tokens";
 
 #[test]
@@ -104,6 +109,8 @@ fn target(family: Family) -> u32 {
         Kind::Plain if family.is_in_cluster() => TARGET_IN_A_CLUSTER,
         Kind::Plain => TARGET,
         Kind::Fenced => TARGET_OF_FENCED_LOCKS,
+        Kind::Fair if family.is_in_cluster() => TARGET_OF_FAIR_LOCKS_IN_A_CLUSTER,
+        Kind::Fair => TARGET_OF_FAIR_LOCKS,
         Kind::ReadWrite if family.is_in_cluster() => TARGET_OF_WRITE_LOCKS_IN_A_CLUSTER,
         Kind::ReadWrite if std::env::var_os("REDLATCH_INTEROP_RECORD").is_some() => TARGET,
         Kind::ReadWrite => TARGET_OF_WRITE_LOCKS,
@@ -125,7 +132,7 @@ impl Share {
 }
 
 /// Something is done `meanwhile`, which is given the file. Gives the JVMs, which are done.
-fn count(
+pub(crate) fn count(
     case: &str,
     family: Family,
     servers: &Servers,
@@ -185,8 +192,11 @@ fn count_in_jvms(
             .map(|jvm| (0..THREADS).map(|thread| scope.spawn(move || count(jvm, thread))).collect::<Vec<_>>());
         let readers: Vec<_> =
             jvms.iter().filter(|_| family.kind == Kind::ReadWrite).map(|jvm| scope.spawn(move || watch(jvm))).collect();
-        let waiting = || servers.subscribers(&family.channel(COUNTER));
-        eventually(LONG, "all processes wait", || waiting() >= 4);
+        let waiting = || match family.kind {
+            Kind::Fair => fair::queue(servers, COUNTER).len() == 4 * THREADS,
+            _ => servers.subscribers(&family.channel(COUNTER)) >= 4,
+        };
+        eventually(LONG, "all processes wait", waiting);
         gate.unlock(COUNTER).unwrap();
         let began = Instant::now();
         meanwhile(file);
@@ -196,7 +206,7 @@ fn count_in_jvms(
 }
 
 /// What a Rust process does.
-fn count_in_a_process(family: Family, url: &str) {
+pub(crate) fn count_in_a_process(family: Family, url: &str) {
     let file = PathBuf::from(url.trim_start_matches("unix://")).with_file_name("count");
     let locks = family.locks(&Servers::url_beside(url), FOR_EVER, "");
     tell(url, "ready");

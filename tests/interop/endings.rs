@@ -21,6 +21,11 @@ fn a_killed_jvm_with_redissons_fenced_lock() {
 }
 
 #[test]
+fn a_killed_jvm_with_redissons_fair_lock() {
+    jvm_is_killed(Family::FAIR);
+}
+
+#[test]
 fn a_killed_jvm_with_jedis() {
     jvm_is_killed(Family::JEDIS);
 }
@@ -57,6 +62,11 @@ fn a_killed_rust_process_beside_redisson() {
 #[test]
 fn a_killed_rust_process_beside_redissons_fenced_lock() {
     with_peer(|url| hold_until_killed(Family::FENCED, url), |start| process_is_killed(Family::FENCED, start));
+}
+
+#[test]
+fn a_killed_rust_process_beside_redissons_fair_lock() {
+    with_peer(|url| hold_until_killed(Family::FAIR, url), |start| process_is_killed(Family::FAIR, start));
 }
 
 #[test]

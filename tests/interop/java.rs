@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -96,13 +96,18 @@ impl Jvm {
     /// Has a thread do something, and waits for it.
     #[track_caller]
     pub(crate) fn ask(&self, thread: &str, words: &[&str]) -> Answer {
+        // What it logged is told when it is dropped.
+        self.begin(thread, words).recv_timeout(ANSWER).expect("an answer")
+    }
+
+    /// Has a thread do something, and does not wait. Nobody answers if the JVM is killed.
+    pub(crate) fn begin(&self, thread: &str, words: &[&str]) -> Receiver<Answer> {
         let number = self.numbers.fetch_add(1, SeqCst);
         let (tell, told) = channel();
         self.asked.lock().unwrap().as_mut().expect("the JVM runs").insert(number, tell);
         let line = format!("{number}\t{thread}\t{}\n", words.join("\t"));
         self.commands.lock().unwrap().as_mut().expect("the JVM runs").write_all(line.as_bytes()).unwrap();
-        // What it logged is told when it is dropped.
-        told.recv_timeout(ANSWER).expect("an answer")
+        told
     }
 
     /// SIGKILL.

@@ -18,6 +18,7 @@ mod clusters;
 mod control;
 mod counting;
 mod endings;
+mod fair;
 mod holding;
 mod names;
 mod read_write;

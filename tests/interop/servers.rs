@@ -84,6 +84,19 @@ impl Servers {
         node.subscribers(channel) + node.sharded_subscribers(channel)
     }
 
+    /// Whether a waiter listens to a lock's channel, or to that of a thread which a fair lock has besides.
+    pub(crate) fn is_heard(&self, channel: &str) -> bool {
+        let of_threads = [channel, ":"].concat();
+        self.subscribers(channel) == 1 || self.channels().iter().any(|heard| heard.starts_with(&of_threads))
+    }
+
+    /// The channels that somebody listens to.
+    fn channels(&self) -> Vec<String> {
+        let nodes = self.cluster.iter().flat_map(|cluster| &cluster.nodes);
+        let of_cluster = nodes.flat_map(|node| [node.channels(), node.sharded_channels()].concat());
+        of_cluster.chain(self.news.ask::<Vec<_>>(&["PUBSUB", "CHANNELS"])).collect()
+    }
+
     /// How many scripts were run, by all clients.
     pub(crate) fn scripts_run(&self) -> u64 {
         let stats = ["INFO", "commandstats"];

@@ -4,7 +4,9 @@ use crate::java::{Jvm, Lent, folder};
 use crate::servers::Servers;
 use crate::sides::{Java, Rust, Side};
 use crate::threads::{LONG, eventually, finish, ms};
-use redlatch::{Client, FencedLock, Naming, ReadLock, ReadWriteLock, RedLock, ReentrantLock, ShardedPubsub, WriteLock};
+use redlatch::{
+    Client, FairLock, FencedLock, Naming, ReadLock, ReadWriteLock, RedLock, ReentrantLock, ShardedPubsub, WriteLock,
+};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::ops::Deref;
@@ -23,6 +25,8 @@ pub(crate) enum Kind {
     Plain,
     /// Redisson's `RFencedLock`.
     Fenced,
+    /// Its fair lock.
+    Fair,
     /// Its `RReadWriteLock`; where nothing else is said, the side of writers.
     ReadWrite,
 }
@@ -49,12 +53,15 @@ impl Family {
     pub(crate) const JEDIS: Self = Self { program: Program::Jedis, kind: Kind::Plain };
     pub(crate) const REDISSON: Self = Self { program: Program::Redisson, kind: Kind::Plain };
     pub(crate) const FENCED: Self = Self { program: Program::Redisson, kind: Kind::Fenced };
+    pub(crate) const FAIR: Self = Self { program: Program::Redisson, kind: Kind::Fair };
     pub(crate) const READ_WRITE: Self = Self { program: Program::Redisson, kind: Kind::ReadWrite };
     pub(crate) const SHARDED: Self = Self { program: Program::Sharded, kind: Kind::Plain };
     pub(crate) const FENCED_SHARDED: Self = Self { program: Program::Sharded, kind: Kind::Fenced };
+    pub(crate) const FAIR_SHARDED: Self = Self { program: Program::Sharded, kind: Kind::Fair };
     pub(crate) const READ_WRITE_SHARDED: Self = Self { program: Program::Sharded, kind: Kind::ReadWrite };
     pub(crate) const PLAIN: Self = Self { program: Program::Unsharded, kind: Kind::Plain };
     pub(crate) const FENCED_PLAIN: Self = Self { program: Program::Unsharded, kind: Kind::Fenced };
+    pub(crate) const FAIR_PLAIN: Self = Self { program: Program::Unsharded, kind: Kind::Fair };
     pub(crate) const READ_WRITE_PLAIN: Self = Self { program: Program::Unsharded, kind: Kind::ReadWrite };
 
     pub(crate) fn is_in_cluster(self) -> bool {
@@ -67,6 +74,7 @@ impl Family {
         let kind = match self.kind {
             Kind::Plain => "",
             Kind::Fenced => "'s fenced lock",
+            Kind::Fair => "'s fair lock",
             Kind::ReadWrite => "'s read-write lock",
         };
         let place = match self.program {
@@ -82,6 +90,7 @@ impl Family {
         match self.kind {
             Kind::Plain => "",
             Kind::Fenced => "fenced.",
+            Kind::Fair => "fair.",
             Kind::ReadWrite => "write.",
         }
     }
@@ -111,6 +120,7 @@ impl Family {
         match self.kind {
             Kind::Plain => Ours::Plain(ReentrantLock::new(&client)),
             Kind::Fenced => Ours::Fenced(FencedLock::new(&client)),
+            Kind::Fair => Ours::Fair(FairLock::new(&client)),
             Kind::ReadWrite => Ours::Write(ReadWriteLock::new(&client).write().clone()),
         }
     }
@@ -121,6 +131,7 @@ impl Family {
 pub(crate) enum Ours {
     Plain(ReentrantLock),
     Fenced(FencedLock),
+    Fair(FairLock),
     Read(ReadLock),
     Write(WriteLock),
 }
@@ -130,6 +141,7 @@ impl Ours {
         match self {
             Self::Plain(locks) => locks.client(),
             Self::Fenced(locks) => locks.client(),
+            Self::Fair(locks) => locks.client(),
             Self::Read(locks) => locks.client(),
             Self::Write(locks) => locks.client(),
         }
@@ -143,6 +155,7 @@ impl Deref for Ours {
         match self {
             Self::Plain(locks) => locks,
             Self::Fenced(locks) => locks,
+            Self::Fair(locks) => locks,
             Self::Read(locks) => locks,
             Self::Write(locks) => locks,
         }
@@ -250,8 +263,13 @@ pub(crate) fn record(case: &str, family: Family, holder: &str, figures: &str) {
 /// and nobody asks for a lock any more.
 pub(crate) fn asleep(servers: &Servers, channel: &str, before: u64) {
     eventually(LONG, "the waiter asks", || servers.scripts_run() > before);
-    eventually(LONG, "the waiter subscribes", || servers.subscribers(channel) == 1);
-    eventually(LONG, "the waiter sleeps", || {
+    eventually(LONG, "the waiter subscribes", || servers.is_heard(channel));
+    quiet(servers);
+}
+
+/// Waits until nobody asks for a lock any more.
+pub(crate) fn quiet(servers: &Servers) {
+    eventually(LONG, "those who wait sleep", || {
         let before = servers.scripts_run();
         (0..4).all(|_| {
             std::thread::sleep(ms(5));
@@ -288,6 +306,7 @@ macro_rules! both_ways {
     ($($case:ident),+) => {$(
         tests_of!($case: redisson_holds(REDISSON, Java), redisson_waits(REDISSON, Rust),
             fenced_holds(FENCED, Java), fenced_waits(FENCED, Rust),
+            fair_holds(FAIR, Java), fair_waits(FAIR, Rust),
             writer_holds(READ_WRITE, Java), writer_waits(READ_WRITE, Rust),
             jedis_holds(JEDIS, Java), jedis_waits(JEDIS, Rust),
             sharded_cluster_holds(SHARDED, Java), sharded_cluster_waits(SHARDED, Rust),
@@ -300,12 +319,15 @@ macro_rules! everywhere {
     ($case:ident) => {
         tests_of!($case: redisson_holds(REDISSON, Java), redisson_waits(REDISSON, Rust),
             fenced_holds(FENCED, Java), fenced_waits(FENCED, Rust),
+            fair_holds(FAIR, Java), fair_waits(FAIR, Rust),
             writer_holds(READ_WRITE, Java), writer_waits(READ_WRITE, Rust),
             jedis_holds(JEDIS, Java), jedis_waits(JEDIS, Rust),
             sharded_cluster_holds(SHARDED, Java), sharded_cluster_waits(SHARDED, Rust),
             plain_cluster_holds(PLAIN, Java), plain_cluster_waits(PLAIN, Rust),
             sharded_fenced_holds(FENCED_SHARDED, Java), sharded_fenced_waits(FENCED_SHARDED, Rust),
             plain_fenced_holds(FENCED_PLAIN, Java), plain_fenced_waits(FENCED_PLAIN, Rust),
+            sharded_fair_holds(FAIR_SHARDED, Java), sharded_fair_waits(FAIR_SHARDED, Rust),
+            plain_fair_holds(FAIR_PLAIN, Java), plain_fair_waits(FAIR_PLAIN, Rust),
             sharded_writer_holds(READ_WRITE_SHARDED, Java), sharded_writer_waits(READ_WRITE_SHARDED, Rust),
             plain_writer_holds(READ_WRITE_PLAIN, Java), plain_writer_waits(READ_WRITE_PLAIN, Rust));
     };
@@ -349,5 +371,14 @@ macro_rules! of_read_write_locks {
                 super::$case(Family::READ_WRITE_PLAIN);
             }
         }
+    )+};
+}
+
+/// With fair locks, on one server and in a cluster in either way, and with either side as the holder.
+macro_rules! fairly {
+    ($($case:ident),+) => {$(
+        tests_of!($case: java_holds(FAIR, Java), rust_holds(FAIR, Rust),
+            java_holds_in_a_sharded_cluster(FAIR_SHARDED, Java), rust_holds_in_a_sharded_cluster(FAIR_SHARDED, Rust),
+            java_holds_in_a_plain_cluster(FAIR_PLAIN, Java), rust_holds_in_a_plain_cluster(FAIR_PLAIN, Rust));
     )+};
 }

@@ -2,7 +2,7 @@
 //! both are a minute away.
 
 use crate::java::Span;
-use crate::setting::{FOR_EVER, Family, Holder, Setting};
+use crate::setting::{FOR_EVER, Family, Holder, Kind, Setting};
 use crate::sides::Side;
 use crate::threads::LONG;
 use std::time::Duration;
@@ -25,10 +25,12 @@ fn an_unlock_wakes_the_other_side(family: Family, holder: Holder) {
 
 fn a_force_unlock_wakes_the_other_side(family: Family, holder: Holder) {
     let setting = Setting::new(family, holder, FOR_EVER);
+    // The unlock of a fair lock there says nothing if nobody holds the lock.
+    let is_silent = family.kind == Kind::Fair && holder == Holder::Java;
     let figures = wake_ups(&setting, setting.sides(), |holder| {
         let (was_locked, span) = holder.force_unlock("n");
         assert!(was_locked);
-        holder.try_unlock("n").unwrap_err();
+        assert!(holder.try_unlock("n").is_err() || is_silent);
         span
     });
     setting.record("woken by forceUnlock", &figures);

@@ -18,7 +18,7 @@ interface Locks extends AutoCloseable {
 
     boolean isLocked(String name);
 
-    /** Locks of another kind, "fenced", or a side of read-write locks, "read" or "write", of the same client. */
+    /** Locks of another kind, "fenced" or "fair", or a side of read-write locks, "read" or "write", of the same client. */
     default Locks ofKind(String kind) {
         throw new UnsupportedOperationException(kind);
     }

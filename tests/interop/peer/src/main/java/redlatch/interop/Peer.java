@@ -22,7 +22,7 @@ import org.redisson.config.ShardedSubscriptionMode;
  * <pre>
  * arguments   redisson | jedis | sharded | plain (Redisson in a cluster), host:port[,...],
  *             the watchdog's time-out in ms, key prefix
- * command     number TAB thread TAB [fenced. | read. | write.]verb [TAB argument ...]
+ * command     number TAB thread TAB [fenced. | fair. | read. | write.]verb [TAB argument ...]
  * answer      number TAB ns at the begin TAB ns at the end TAB ok | failed TAB value | exception
  * </pre>
  *

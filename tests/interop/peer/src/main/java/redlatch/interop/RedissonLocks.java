@@ -11,7 +11,7 @@ import org.redisson.config.Config;
 import org.redisson.config.NameMapper;
 import org.redisson.config.ShardedSubscriptionMode;
 
-/** Redisson's RLock, RFencedLock or a side of RReadWriteLock, with default settings but for the watchdog's time-out, the prefix, and how it sees a cluster. */
+/** Redisson's RLock, RFencedLock, fair lock or a side of RReadWriteLock, with default settings but for the watchdog's time-out, the prefix, and how it sees a cluster. */
 final class RedissonLocks implements Locks {
     /** How often it looks who has which slots. */
     private static final int SCAN_MILLIS = 500;
@@ -21,7 +21,7 @@ final class RedissonLocks implements Locks {
 
     /** Which of Redisson's locks a name means. */
     private enum Kind {
-        PLAIN, FENCED, READ, WRITE
+        PLAIN, FENCED, FAIR, READ, WRITE
     }
 
     private final RedissonClient client;
@@ -64,6 +64,7 @@ final class RedissonLocks implements Locks {
         return switch (kind) {
             case PLAIN -> client.getLock(name);
             case FENCED -> client.getFencedLock(name);
+            case FAIR -> client.getFairLock(name);
             case READ -> client.getReadWriteLock(name).readLock();
             case WRITE -> client.getReadWriteLock(name).writeLock();
         };
