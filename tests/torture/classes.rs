@@ -6,6 +6,8 @@ use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Class {
+    /// No nemesis, and fair locks alone: all of them go in order of arrival, and no queue is left.
+    Calm,
     /// The server keeps its data, and nobody takes a lock away: no overlap, no lost update.
     Safe,
     /// The server loses its data now and then: overlaps are expected in plain mode, and counted.
@@ -27,13 +29,14 @@ pub(crate) enum Class {
 }
 
 /// The order of the rounds: most are of the class that promises most.
-const ORDER: [Class; 10] = [
+const ORDER: [Class; 11] = [
     Class::Safe,
     Class::Strict,
     Class::Safe,
     Class::Lossy,
     Class::Safe,
     Class::Forced,
+    Class::Calm,
     Class::Sentinel,
     Class::Replicated,
     Class::Cluster,
@@ -64,7 +67,8 @@ impl Only {
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Calm,
         Self::Safe,
         Self::Strict,
         Self::Lossy,
@@ -86,6 +90,7 @@ impl Class {
 
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Calm => "calm",
             Self::Safe => "safe",
             Self::Strict => "strict",
             Self::Lossy => "lossy",
@@ -99,7 +104,7 @@ impl Class {
 
     pub(crate) fn servers(self) -> Servers {
         match self {
-            Self::Safe | Self::Forced => Servers::Lasting,
+            Self::Calm | Self::Safe | Self::Forced => Servers::Lasting,
             Self::Lossy | Self::Strict => Servers::Forgetful,
             Self::Sentinel => Servers::Group,
             Self::Replicated => Servers::Askew,
@@ -139,15 +144,15 @@ impl Class {
         Duration::from_secs(if self.has_failovers() { 20 } else { 4 })
     }
 
-    /// Whether a JVM may wait among the workers: it knows of no quarantine, and follows no master.
+    /// Whether a JVM may wait among the workers: it knows of no quarantine, follows no master, and takes a fair lock before those that wait.
     pub(crate) fn has_foreigners(self) -> bool {
-        self != Self::Strict && !self.has_failovers()
+        !matches!(self, Self::Calm | Self::Strict) && !self.has_failovers()
     }
 
     /// Few names, so that they are fought for, and leases which a stop of a second outlives. Of each cluster class every second
-    /// round has unlock messages told to all nodes: the two take turns.
+    /// round has unlock messages told to all nodes: the two take turns. In every third round of any class all use fair locks.
     pub(crate) fn plan(self, seed: u64) -> Plan {
-        let plan = self.plan_of_one_server();
+        let plan = Plan { fair: self == Self::Calm || seed.is_multiple_of(3), ..self.plan_of_one_server() };
         match self {
             // Leases outlive a failover, holders are in the middle of their work during one, and those who wait ride it out: only
             // news of the new master wakes them in time.

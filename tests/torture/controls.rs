@@ -12,6 +12,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 mod clusters;
+mod fair;
 mod groups;
 pub(crate) mod judged;
 mod sides;
@@ -36,8 +37,14 @@ const TRIES: usize = 3;
 const LANES: usize = 3;
 
 /// Those whose scene picks requests by what is in them, which nobody can do whose connections are sealed.
-const READ_THE_WIRE: [&str; 5] =
-    ["owner_per_thread", "renewal_recreates", "no_try_after_confirm", "while_held_repeats", "forgets_open_commands"];
+const READ_THE_WIRE: [&str; 6] = [
+    "owner_per_thread",
+    "renewal_recreates",
+    "no_try_after_confirm",
+    "while_held_repeats",
+    "forgets_open_commands",
+    "renamed_at_the_end",
+];
 
 struct Scene {
     mutant: &'static str,
@@ -233,7 +240,7 @@ fn scenes() -> Vec<Scene> {
             plan: Plan { guarded: true, ..plan() },
             workers: 2,
             servers: Servers::Lasting,
-            set_up: |stage| cut_answers(&stage.proxies[0], is_while_held),
+            set_up: |stage| cut_answers(&stage.proxies[0], 2, is_while_held),
             act: rest,
         },
         // A write arrives when its thread has gone on to the next.
@@ -343,8 +350,8 @@ fn stop_the_next(stage: &mut Stage, span: Duration) {
 
 /// Plays the scenes that are chosen by their mutants and servers.
 pub(crate) fn run(take: &Take, chosen: impl Fn(&str, Servers) -> bool) -> Vec<Caught> {
-    let all = scenes().into_iter().chain(sides::scenes()).chain(groups::scenes()).chain(clusters::scenes());
-    let all: Vec<_> = all.collect();
+    let all = scenes().into_iter().chain(fair::scenes()).chain(sides::scenes());
+    let all: Vec<_> = all.chain(groups::scenes()).chain(clusters::scenes()).collect();
     judged::mutants().for_each(|mutant| assert!(all.iter().any(|scene| scene.mutant == mutant), "{mutant}"));
     let all = all.into_iter().filter(|scene| !(take.sealed && READ_THE_WIRE.contains(&scene.mutant)));
     let scenes = Mutex::new(all.filter(|scene| chosen(scene.mutant, scene.servers)).rev().collect::<Vec<_>>());

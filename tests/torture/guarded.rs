@@ -6,7 +6,8 @@ use crate::history::sides::{is_read, is_side};
 use crate::plan::Order;
 use crate::wish::outcome;
 use crate::work::{Hand, resource};
-use redlatch::{Client, Command, FencedLock, Hold, ReadWriteLock, RedLock, ReentrantLock, Result, Value};
+use crate::worker::is_fair;
+use redlatch::{Client, Command, FairLock, FencedLock, Hold, ReadWriteLock, RedLock, ReentrantLock, Result, Value};
 
 /// A kind that has them run.
 pub(crate) trait Guarded: RedLock {
@@ -25,6 +26,12 @@ impl Guarded for FencedLock {
     }
 }
 
+impl Guarded for FairLock {
+    fn run(&self, hold: &Hold, commands: &[Command]) -> Result<Vec<Value>> {
+        self.while_held(hold, commands)
+    }
+}
+
 /// The locks of a worker.
 pub(crate) struct Locks {
     alone: Box<dyn Guarded>,
@@ -36,8 +43,11 @@ impl Locks {
     pub(crate) fn new(order: &Order, client: &Client) -> Self {
         let plan = &order.plan;
         let is_fenced = plan.fenced || (plan.mixed && order.number.is_multiple_of(3));
-        let alone: Box<dyn Guarded> =
-            if is_fenced { Box::new(FencedLock::new(client)) } else { Box::new(ReentrantLock::new(client)) };
+        let alone: Box<dyn Guarded> = match is_fair(plan, order.number) {
+            true => Box::new(FairLock::new(client)),
+            false if is_fenced => Box::new(FencedLock::new(client)),
+            false => Box::new(ReentrantLock::new(client)),
+        };
         Self { alone, sides: (plan.sides > 0).then(|| ReadWriteLock::new(client)) }
     }
 

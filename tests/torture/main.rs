@@ -233,7 +233,7 @@ fn play(class: Class, seed: u64, sealed: bool, span: Duration, dir: &Path, repor
         if u128::from(now() - stage.started) > span.as_nanos() || stage.broken().is_some() {
             break;
         }
-        acts.push(step.act);
+        acts.extend(Some(step.act).filter(|act| *act != nemesis::Act::Rest));
         stage.perform(step);
     }
     let started = stage.started;

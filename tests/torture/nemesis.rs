@@ -6,6 +6,8 @@ use fastrand::Rng;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Act {
+    /// Nothing happens.
+    Rest,
     /// The server is killed and started again; whether it knows its data then is the class's.
     KillServer,
     FreezeServer,
@@ -198,6 +200,7 @@ pub(crate) fn schedule(seed: u64, class: Class, workers: usize) -> impl Iterator
         Class::Lossy => [EVERYWHERE, WHERE_DATA_IS_LOST, WHERE_READERS_ARE_EVICTED].concat(),
         Class::Strict => [EVERYWHERE, WHERE_DATA_IS_LOST].concat(),
         Class::Forced => [EVERYWHERE, WHERE_READERS_ARE_EVICTED].concat(),
+        Class::Calm => vec![Act::Rest],
         Class::Safe => [EVERYWHERE, WHERE_DATA_IS_KEPT].concat(),
     };
     let mut rng = Rng::with_seed(seed);

@@ -92,6 +92,8 @@ words! {
         plain: bool,
         /// All workers use fenced locks; else every third of those that do every operation.
         fenced: bool,
+        /// All workers use fair locks; else every fifth of those that do every operation.
+        fair: bool,
         /// Those that do not do every operation have commands run while they hold a lock, again and again.
         guarded: bool,
         /// So many read-write locks there are besides; those that do not do every operation use these alone.

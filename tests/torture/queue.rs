@@ -32,6 +32,12 @@ fn dead(number: u64) -> String {
 pub(crate) const OF_WAITERS: [&str; 4] =
     ["redlatch_queue:*", "redlatch_turn:*", "redlatch_writer:*", "*:rwlock_timeout:*"];
 
+/// What stands beside fair locks while threads wait.
+pub(crate) const OF_THREADS: [&str; 3] = ["redisson_lock_queue:*", "redisson_lock_timeout:*", "redlatch_tickets:*"];
+
+/// Such a key ends so long after its last thread counts no more, in ms.
+pub(crate) const OUTLIVES_THREADS: u64 = 86_400_000;
+
 /// The word that a reader waits: the next writer that leaves takes it away, or else it ends by itself.
 pub(crate) const WORDS: [&str; 1] = ["redlatch_readers:*"];
 

@@ -22,13 +22,13 @@ pub(crate) fn set(proxy: &Proxy, step: Step) {
     });
 }
 
-/// Every other request that fits is not answered: its connection ends first.
-pub(crate) fn cut_answers(proxy: &Proxy, fits: fn(&[u8]) -> bool) {
+/// Of the requests that fit every n-th is not answered: its connection ends first.
+pub(crate) fn cut_answers(proxy: &Proxy, every: usize, fits: fn(&[u8]) -> bool) {
     let (mut seen, mut asked) = (0, None);
     proxy.set(move |connection, flow, data| {
         if flow == Flow::Request && fits(data) {
             seen += 1;
-            asked = (seen % 2 == 0).then_some(connection);
+            asked = (seen % every == 0).then_some(connection);
         }
         let is_answer = flow == Flow::Reply && asked == Some(connection);
         if is_answer {
@@ -81,6 +81,11 @@ pub(crate) fn is_renewal(data: &[u8]) -> bool {
 /// To the channel of a lock, not to those that come with it.
 pub(crate) fn is_subscribe(data: &[u8]) -> bool {
     contains(data, "\r\nSUBSCRIBE\r\n") && contains(data, "redisson_lock__channel")
+}
+
+/// What names the queue of a fair lock: asks and releases.
+pub(crate) fn is_of_fair_lock(data: &[u8]) -> bool {
+    contains(data, "EVALSHA") && contains(data, "redlatch_tickets")
 }
 
 /// Commands that are run while a lock is held.

@@ -1,10 +1,10 @@
 //! What a thread of a worker does with read-write locks, besides what it does with all: it goes from one side to the other, and looks at
 //! what writers count.
 
-use crate::history::record::{Kind, Op, Record, now};
+use crate::history::record::{Kind, Op, Record, hash, now};
 use crate::history::sides::{is_read, is_write, number, read, write};
 use crate::wish::{Wish, outcome};
-use crate::work::{Hand, hash, resource};
+use crate::work::{Hand, resource};
 use std::time::Duration;
 
 impl Hand<'_> {

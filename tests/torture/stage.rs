@@ -2,7 +2,7 @@
 
 use crate::foreigner::{Foreigner, Habit};
 use crate::history::commands::{Lists, writes};
-use crate::history::events::NOTHING;
+use crate::history::events::{Event, NOTHING};
 use crate::history::names::During;
 use crate::history::operations::{Histories, histories};
 use crate::history::record::{self, FOREIGNER, Log, MACHINE, MS, Trail, now};
@@ -188,6 +188,9 @@ impl Stage {
 
     /// One step of a nemesis, and the pause after it.
     pub(crate) fn perform(&mut self, step: Step) {
+        if step.act == Act::Rest {
+            return sleep(Duration::from_millis(step.pause));
+        }
         let from = now();
         self.act(step);
         if !step.act.replaces() && !step.act.moves() {
@@ -311,7 +314,8 @@ impl Stage {
     /// release of a log that was read would be missing beside the next acquire in one that is read later, and look like an
     /// overlap.
     pub(crate) fn judge_so_far(&self) -> Verdict {
-        self.judge(&self.trails_so_far())
+        let said = self.said();
+        self.judge(&self.trails_so_far(), &said)
     }
 
     /// What a checker from outside is given of that. What lists have that the logs do not was written after these were read.
@@ -331,12 +335,16 @@ impl Stage {
 
     /// Whether the servers said anything of the lock that a finding is about.
     pub(crate) fn explains(&self, finding: &Finding) -> bool {
-        let events = self.witness.as_ref().map_or_else(Vec::new, Witness::so_far);
-        explained(finding, &events).is_none_or(|told| !told.ends_with(NOTHING))
+        explained(finding, &self.said()).is_none_or(|told| !told.ends_with(NOTHING))
     }
 
-    fn judge(&self, trails: &[Trail]) -> Verdict {
-        judge(trails, &journal::read(&self.setting.dir), &self.lists(), &self.events, &self.bounds())
+    fn said(&self) -> Vec<Event> {
+        self.witness.as_ref().map_or_else(Vec::new, Witness::so_far)
+    }
+
+    fn judge(&self, trails: &[Trail], said: &[Event]) -> Verdict {
+        let said = if matches!(self.ground(), Ground::One(_)) { said } else { &[] };
+        judge(trails, &journal::read(&self.setting.dir), &self.lists(), said, &self.events, &self.bounds())
     }
 
     fn histories(&self, trails: &[Trail]) -> Histories {
@@ -374,6 +382,7 @@ impl Stage {
                 empty_handed: fate.empty_handed,
                 until: fate.killed.unwrap_or(until),
                 queues: worker::queues(plan, number),
+                fair: worker::is_fair(plan, number),
                 records: record::read(&path),
             }));
         }

@@ -2,7 +2,7 @@
 
 use crate::guarded::Locks;
 use crate::history::journal;
-use crate::history::record::{Kind, Log, MS, Op, Outcome, Record, now};
+use crate::history::record::{Kind, Log, MS, Op, Outcome, Record, hash, now};
 use crate::history::sides::{is_read, is_side, lock_of, number};
 use crate::history::tokens::Grant;
 use crate::plan::Plan;
@@ -11,7 +11,6 @@ use fastrand::Rng;
 use redlatch::{CancelToken, Hold, Result, Terms};
 use std::collections::HashMap;
 use std::fs::File;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -370,10 +369,4 @@ pub(crate) fn resource(name: u8) -> String {
         number if is_side(name) => format!("{{torture:{number}}}:sides"),
         number => format!("torture:{number}"),
     }
-}
-
-pub(crate) fn hash(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
 }

@@ -117,9 +117,14 @@ fn hand_off(plan: &Plan, number: u64) -> HandOff {
     }
 }
 
-/// Whether a worker has a place in the queue of each lock that it waits for.
+/// Whether a worker has a place in the queue of processes of each lock that it waits for.
 pub(crate) fn queues(plan: &Plan, number: u64) -> bool {
-    !plan.plain && hand_off(plan, number) != HandOff::off()
+    !plan.plain && hand_off(plan, number) != HandOff::off() && !is_fair(plan, number)
+}
+
+/// Whether each thread of a worker has a place of its own, in the queue of a fair lock.
+pub(crate) fn is_fair(plan: &Plan, number: u64) -> bool {
+    plan.fair || (plan.mixed && number % 5 == 4)
 }
 
 fn client(order: &Order) -> Client {

@@ -7,6 +7,9 @@ use std::fmt::Write;
 /// What is told of a key of which no server said anything.
 pub(crate) const NOTHING: &str = "nothing";
 
+/// The words of an event: from here on no command is missing, until the next such event.
+pub(crate) const LISTENS: &str = "listens";
+
 /// So many of a key are shown with a finding.
 const SHOWN: usize = 8;
 
@@ -14,7 +17,7 @@ const SHOWN: usize = 8;
 const SHOWS: u64 = 5 * MS;
 
 /// Commands that change no key.
-const READS: [&str; 24] = [
+const READS: [&str; 28] = [
     "eval",
     "evalsha",
     "exists",
@@ -23,8 +26,11 @@ const READS: [&str; 24] = [
     "hget",
     "hgetall",
     "hkeys",
+    "hlen",
     "info",
     "keys",
+    "lindex",
+    "llen",
     "lrange",
     "ping",
     "pttl",
@@ -37,6 +43,7 @@ const READS: [&str; 24] = [
     "time",
     "ttl",
     "type",
+    "zcard",
     "zrange",
     "zscore",
 ];

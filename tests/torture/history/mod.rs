@@ -15,6 +15,7 @@ pub(crate) mod looks;
 pub(crate) mod moves;
 pub(crate) mod names;
 pub(crate) mod operations;
+pub(crate) mod order;
 pub(crate) mod record;
 pub(crate) mod shares;
 pub(crate) mod sides;
@@ -22,6 +23,7 @@ pub(crate) mod tokens;
 pub(crate) mod turns;
 pub(crate) mod waits;
 
+use events::Event;
 use excuses::Excuses;
 use names::During;
 use record::{MS, Op, Trail};
@@ -55,6 +57,7 @@ pub(crate) struct Verdict {
     pub(crate) late: Vec<waits::Late>,
     pub(crate) missed: Vec<waits::Late>,
     pub(crate) passed: Vec<turns::Passed>,
+    pub(crate) order: order::Tally,
     pub(crate) longest: HashMap<Op, u64>,
     /// Of each failover in order.
     pub(crate) after: Vec<failovers::After>,
@@ -112,11 +115,13 @@ impl Events {
     }
 }
 
-/// Runs every checker; `writes` are those to what fenced locks protect, `lists` what was written while locks were held.
+/// Runs every checker; `writes` are those to what fenced locks protect, `lists` what was written while locks were held, `said` what the
+/// one server did.
 pub(crate) fn judge(
     trails: &[Trail],
     writes: &[Grant],
     lists: &[Vec<u64>],
+    said: &[Event],
     events: &Events,
     bounds: &Bounds,
 ) -> Verdict {
@@ -155,6 +160,7 @@ pub(crate) fn judge(
         late,
         missed: waits::missed(trails, events, bounds),
         passed: [turns::passed_over(trails, events, bounds), shares::passed_over(trails, events, bounds)].concat(),
+        order: order::tally(trails, said, events, bounds.poll),
         longest,
         after,
         barren,
@@ -215,6 +221,9 @@ impl Verdict {
             let what = format!("a call for lock {name}: {turns} turns of others that came later, in {waited} ms");
             note("C6 passed over", passed.at, Some((name, passed.waited)), what);
         }
+        for order::OutOfOrder { name, at, what } in &self.order.wrong {
+            note("C9 order", *at, Some((*name, 0)), what.clone());
+        }
         found
     }
 
@@ -241,8 +250,14 @@ mod tests {
     fn a_loss_excuses_two_believers_unless_the_clients_are_strict() {
         for strict in [false, true] {
             let bounds = Bounds { free: 1_000, lease: 100, strict, ..Bounds::default() };
-            let verdict =
-                judge(&two_believers(), &[], &[], &Events { losses: vec![(40, 45)], ..Events::default() }, &bounds);
+            let verdict = judge(
+                &two_believers(),
+                &[],
+                &[],
+                &[],
+                &Events { losses: vec![(40, 45)], ..Events::default() },
+                &bounds,
+            );
             assert_eq!((verdict.overlaps.len(), verdict.expected_overlaps.len()), if strict { (1, 0) } else { (0, 1) });
         }
     }

@@ -2,6 +2,7 @@
 //! all that it did.
 
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::path::Path;
 
@@ -16,6 +17,13 @@ pub(crate) fn now() -> u64 {
 }
 
 pub(crate) const MS: u64 = 1_000_000;
+
+/// How an owner field is named in a record.
+pub(crate) fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
 
 /// An enum that is one byte in a file.
 macro_rules! bytes {
@@ -207,6 +215,8 @@ pub(crate) struct Trail {
     pub(crate) until: u64,
     /// Its process has a place in the queue of each lock that it waits for.
     pub(crate) queues: bool,
+    /// Its process uses fair locks.
+    pub(crate) fair: bool,
     pub(crate) records: Vec<Record>,
 }
 

@@ -148,7 +148,18 @@ impl Stage {
         let began = Instant::now();
         let outlives = |kinds: &[&str], allowed| self.outlives(kinds, began + Duration::from_millis(allowed));
         let left = outlives(&queue::OF_WAITERS, if killed { in_time } else { at_once });
-        left.or_else(|| outlives(&queue::WORDS, in_time)).map(|left| format!("outlives its waiters: {left:?}"))
+        let left = left.or_else(|| outlives(&queue::WORDS, in_time));
+        let left = left.or_else(|| (!killed).then(|| outlives(&queue::OF_THREADS, at_once)).flatten());
+        left.map(|left| format!("outlives its waiters: {left:?}")).or_else(|| self.left_to_end())
+    }
+
+    /// Nobody takes those out of the queue of a fair lock that were killed, if nobody comes any more. It ends by itself.
+    fn left_to_end(&self) -> Option<String> {
+        let longest = (3 * self.setting.plan.poll + queue::OUTLIVES_THREADS) as i64;
+        let ttl = |key: &str| self.ground().list(&["EVAL", "return { redis.call('PTTL', KEYS[1]) }", "1", key]);
+        let ends = |ttl: &String| ttl.parse().is_ok_and(|ttl: i64| ttl == -2 || (0..=longest).contains(&ttl));
+        let mut keys = self.keys(&queue::OF_THREADS).into_iter().map(|key| (ttl(&key), key));
+        keys.find(|(ttl, _)| !ttl.iter().all(ends)).map(|(ttl, key)| format!("does not end in time: {key}, {ttl:?} ms"))
     }
 
     /// What is left of such keys then.

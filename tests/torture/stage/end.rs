@@ -3,7 +3,7 @@
 use super::ground::Ground;
 use super::witness::Witness;
 use super::{Stage, Worker, end_by_force};
-use crate::history::events::{Event, explain};
+use crate::history::events::{Event, LISTENS, explain};
 use crate::history::operations::Histories;
 use crate::history::{Finding, Verdict};
 use crate::reaper;
@@ -39,8 +39,8 @@ impl End {
     pub(crate) fn void(&self) -> Option<String> {
         let scarce = self.verdict.after.iter().filter_map(|after| after.grants).find(|grants| *grants < self.enough);
         let scarce = scarce.map(|grants| format!("{grants} grants after a failover"));
-        let unseen =
-            (self.verdict.pairs > 0 && self.events.is_empty()).then(|| "no server said what it did".to_owned());
+        let is_silent = self.events.iter().all(|event| event.words == LISTENS);
+        let unseen = (self.verdict.pairs > 0 && is_silent).then(|| "no server said what it did".to_owned());
         self.broken.clone().or(scarce).or(unseen)
     }
 }
@@ -71,7 +71,7 @@ impl Stage {
             leaks.extend(self.left_on_server());
         }
         let trails = self.trails(false);
-        let (verdict, histories) = (self.judge(&trails), self.histories(&trails));
+        let (verdict, histories) = (self.judge(&trails, &events), self.histories(&trails));
         let skew = self.leave_group();
         self.proxies.clear();
         self.ground.take().into_iter().for_each(Ground::close);

@@ -7,6 +7,7 @@ use crate::classes::Only;
 use crate::guarded::{self, LIST};
 use crate::history::commands::Lists;
 use crate::proxy::{Address, Proxy};
+use crate::queue::OF_THREADS;
 use crate::reaper;
 use crate::server::Server;
 use harness::papers::{self, Flaw, papers};
@@ -129,10 +130,12 @@ impl Ground {
         (0..names).map(|name| numbers(ask(name))).collect()
     }
 
-    /// What is left of the clients. The epochs of strict ones stay, the counters of tokens, and what was written.
+    /// What is left of the clients. The epochs of strict ones stay, the counters of tokens, and what was written. Of the queues of fair locks
+    /// `left_queues` tells.
     pub(super) fn left(&self) -> Option<String> {
         let mut keys = self.list(&["KEYS", "*"]);
-        let stays = ["redlatch:epoch", "redisson_lock_token:"];
+        let stays = ["redlatch:epoch", "redisson_lock_token:"].into_iter();
+        let stays: Vec<_> = stays.chain(OF_THREADS.map(|keys| keys.trim_end_matches('*'))).collect();
         keys.retain(|key| !stays.iter().any(|start| key.starts_with(start)) && !key.ends_with(LIST));
         let mut channels = self.channels();
         channels.retain(|channel| !channel.starts_with("__sentinel__"));

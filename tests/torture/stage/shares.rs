@@ -2,9 +2,9 @@
 
 use super::Stage;
 use crate::history::evictions::Evicted;
-use crate::history::record::now;
+use crate::history::record::{hash, now};
 use crate::history::sides::read;
-use crate::work::{hash, resource};
+use crate::work::resource;
 
 impl Stage {
     /// Takes a reader's time-out away, if one is in, as a server does that is short of memory.

@@ -1,7 +1,7 @@
 //! Who listens to what the servers are asked, until the round is over.
 
-use crate::history::events::{Event, of_line};
-use crate::history::record::now;
+use crate::history::events::{Event, LISTENS, of_line};
+use crate::history::record::{MS, now};
 use std::io::{BufRead, BufReader, ErrorKind, Result, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,9 @@ use std::time::Duration;
 
 /// A server that is down, or takes no connection, is asked again after so long.
 const AGAIN: Duration = Duration::from_millis(5);
+
+/// What a server answers so soon is compared with our clock: the error is less.
+const SOON: u64 = 5 * MS;
 
 /// So often a listener looks whether the round is over.
 const LOOKS: Duration = Duration::from_millis(100);
@@ -29,7 +32,7 @@ impl Witness {
         let of_node = |(node, socket): (usize, PathBuf)| {
             [listen_to_commands as Listen, listen_to_ends].map(|listen| {
                 let (stop, found, socket) = (Arc::clone(&stop), Arc::clone(&found), socket.clone());
-                spawn(move || Listener { node, stop, found }.run(&socket, listen))
+                spawn(move || Listener { node, stop, found, last: 0 }.run(&socket, listen))
             })
         };
         let threads = sockets.into_iter().enumerate().flat_map(of_node).collect();
@@ -61,6 +64,8 @@ struct Listener {
     node: usize,
     stop: Arc<AtomicBool>,
     found: Arc<Mutex<Vec<Event>>>,
+    /// When the last event was.
+    last: u64,
 }
 
 type Listen = fn(&mut Listener, &mut Lines<'_>) -> Result<()>;
@@ -74,7 +79,10 @@ impl Listener {
         }
     }
 
+    /// Clocks are compared anew with each connection. Events of one listener stay in their order all the same.
     fn note(&mut self, at: u64, words: String) {
+        self.last = at.max(self.last);
+        let at = self.last;
         self.found.lock().unwrap().push(Event { at, node: self.node, words });
     }
 }
@@ -82,15 +90,28 @@ impl Listener {
 /// The server's clock is compared with ours once for each connection: servers may differ. Whoever sets a clock ends this
 /// connection, as [`is_of_witness`] knows it.
 fn listen_to_commands(listener: &mut Listener, lines: &mut Lines<'_>) -> Result<()> {
-    lines.send("TIME\r\n")?;
-    let [_, _, seconds, _, micros] = [lines.next()?, lines.next()?, lines.next()?, lines.next()?, lines.next()?];
-    let is = |text: &str| text.parse::<u64>().map_err(std::io::Error::other);
-    let server = (is(&seconds)? * 1_000_000 + is(&micros)?) * 1_000;
-    let ahead = server - now();
+    let ahead = compare_clocks(lines)?;
     lines.send("MONITOR\r\n")?;
+    lines.next()?;
+    listener.note(now(), LISTENS.to_owned());
     loop {
         if let Some((micros, words)) = of_line(&lines.next()?) {
             listener.note(micros * 1_000 - ahead, words);
+        }
+    }
+}
+
+/// How far the server's clock is ahead of ours. An answer that took long is none.
+fn compare_clocks(lines: &mut Lines<'_>) -> Result<u64> {
+    loop {
+        let sent = now();
+        lines.send("TIME\r\n")?;
+        let [_, _, seconds, _, micros] = [lines.next()?, lines.next()?, lines.next()?, lines.next()?, lines.next()?];
+        let answered = now();
+        let is = |text: &str| text.parse::<u64>().map_err(std::io::Error::other);
+        let server = (is(&seconds)? * 1_000_000 + is(&micros)?) * 1_000;
+        if answered - sent < SOON {
+            return Ok(server - answered);
         }
     }
 }
