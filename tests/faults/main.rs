@@ -23,6 +23,7 @@ mod cluster_slots;
 mod confirming;
 mod data;
 mod failover;
+mod fair;
 mod fork;
 mod ghosts;
 mod inputs;

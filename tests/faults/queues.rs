@@ -10,7 +10,7 @@ use crate::threads::{LONG, Mark, SOON, eventually, finish, ms};
 use harness::queue::{
     MARK, Over, QUEUE, assert_served, eventually_empty, holder, length, line, pass, patient, patient_at, places, queued,
 };
-use redlatch::{RedLock, ReentrantLock};
+use redlatch::RedLock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::scope;
@@ -24,7 +24,7 @@ const DISTURBED: Duration = Duration::from_millis(1_500);
 
 /// Several clients pass the lock around for as long as the fault goes on, which `disturb` does again and again, and for a
 /// while after it: never do two of them have it, and all go on getting it.
-fn assert_goes_round(server: &Server, clients: &[ReentrantLock], mut disturb: impl FnMut()) {
+pub(crate) fn assert_goes_round<L: RedLock>(server: &Server, clients: &[L], mut disturb: impl FnMut()) {
     let (over, inside) = (AtomicBool::new(false), AtomicBool::new(false));
     let counts: Vec<_> = clients.iter().map(|_| AtomicUsize::new(0)).collect();
     scope(|scope| {
