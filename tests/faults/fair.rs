@@ -4,7 +4,7 @@
 
 use crate::process::{Peer, alone, hear, tell, with_peer};
 use crate::proxy::numbers;
-use crate::queues::assert_goes_round;
+use crate::queues::{REFUSED, assert_goes_round, keep_refusals};
 use crate::server::Server;
 use crate::threads::{LONG, Mark, SOON, eventually, finish, ms};
 use harness::member::Member;
@@ -170,31 +170,10 @@ fn fault_138_a_forged_queue_of_a_fair_lock_grants_nothing_and_blocks_nobody() {
     server.ask::<i64>(&["DEL", LIST, ENDS, TICKETS]);
 }
 
-/// The lines of the log that speak of a refused queue.
-static REFUSED: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-struct Refusals;
-
-impl log::Log for Refusals {
-    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.level() <= log::Level::Warn
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        let text = record.args().to_string();
-        if text.contains("refuses the queue") {
-            REFUSED.lock().unwrap().push(text);
-        }
-    }
-
-    fn flush(&self) {}
-}
-
 #[test]
 fn fault_139_rights_for_the_queue_of_a_fair_lock_that_are_taken_away_cost_the_order_and_one_line_of_the_log() {
     alone(|| {
-        log::set_logger(&Refusals).unwrap();
-        log::set_max_level(log::LevelFilter::Warn);
+        keep_refusals();
         let server = Server::start();
         let url = server.let_in("user", "pw", "~* +@all &*");
         let clients = [(); 3].map(|()| locks_at(&url, LOOK));
@@ -217,8 +196,7 @@ fn fault_139_rights_for_the_queue_of_a_fair_lock_that_are_taken_away_cost_the_or
 #[test]
 fn fault_139_a_waiter_that_is_refused_its_place_in_the_queue_of_a_fair_lock_says_so_once() {
     alone(|| {
-        log::set_logger(&Refusals).unwrap();
-        log::set_max_level(log::LevelFilter::Warn);
+        keep_refusals();
         let server = Server::start();
         let url = server.let_in("user", "pw", "~* +@all -rpush &*");
         let [holder, refused] = [(); 2].map(|()| locks_at(&url, LOOK));

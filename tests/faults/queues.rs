@@ -160,7 +160,7 @@ fn fault_60_a_forged_queue_grants_nothing_and_blocks_nobody() {
 }
 
 /// The lines of the log that speak of a refused queue.
-static REFUSED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+pub(crate) static REFUSED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 struct Refusals;
 
@@ -179,11 +179,16 @@ impl log::Log for Refusals {
     fn flush(&self) {}
 }
 
+/// From now on these lines are kept. A process has one logger.
+pub(crate) fn keep_refusals() {
+    log::set_logger(&Refusals).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+}
+
 #[test]
 fn fault_61_rights_that_are_taken_away_cost_the_order_and_one_line_of_the_log() {
     alone(|| {
-        log::set_logger(&Refusals).unwrap();
-        log::set_max_level(log::LevelFilter::Warn);
+        keep_refusals();
         let server = Server::start();
         let url = server.let_in("user", "pw", "~* +@all &*");
         let clients = [(); 3].map(|()| patient_at(&url));
