@@ -126,7 +126,9 @@ fn is_outermost(record: &Record) -> bool {
 }
 
 /// By a sweep over the beliefs of each lock in the order of their beginnings: each with the longest of those that it may not be beside.
+/// A belief that was over before it began is beside no other: the time-out of its reader was taken away before its acquire returned.
 pub(crate) fn overlaps(mut beliefs: Vec<Belief>) -> Vec<Overlap> {
+    beliefs.retain(|belief| belief.from < belief.to);
     beliefs.sort_unstable_by_key(|belief| (lock_of(belief.name), belief.from));
     let mut found = Vec::new();
     let mut open = Vec::<Belief>::new();
@@ -226,6 +228,13 @@ mod tests {
         assert_eq!(count(&[one, other, belief(write(1), 100, 110, 2)]), 0);
         assert_eq!(count(&[belief(write(1), 0, 20, 2), one]), 1);
         assert_eq!(count(&[one, belief(write(2), 10, 20, 2), belief(1, 10, 20, 3)]), 0, "these are other locks");
+    }
+
+    #[test]
+    fn a_belief_that_was_over_before_it_began_is_beside_no_other() {
+        let (writes, reads) = (belief(write(1), 10, 20, 0), belief(read(1), 15, 15, 1));
+        assert_eq!(count(&[writes, reads]), 0);
+        assert_eq!(count(&[writes, Belief { to: 16, ..reads }]), 1);
     }
 
     #[test]
