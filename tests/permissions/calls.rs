@@ -7,6 +7,8 @@ use redlatch::{
     RedLockExt, ReentrantLock, Result,
 };
 use std::error::Error;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 /// What a call cannot give back is over by itself soon; a strict client takes no longer lease.
@@ -210,7 +212,8 @@ fn wait_in_vain(stage: &Stage) -> Done {
 }
 
 /// All clients take a lock from each other again and again, and give up each second wait soon, from the middle of the queue. Beside them
-/// one waits that does not queue, to which they leave the lock.
+/// one waits that does not queue, to which they leave the lock. It comes again until they are done: at its first turn it may find the
+/// lock free, and a client that never waits listens to nothing.
 fn crowd(stage: &Stage, of: &str, locks_of: fn(&Locks) -> Option<&dyn RedLock>) -> Done {
     let (name, Some(aside)) = (stage.name(of), locks_of(&stage.aside)) else { return Ok(()) };
     let turns = |locks: &dyn RedLock| {
@@ -228,16 +231,26 @@ fn crowd(stage: &Stage, of: &str, locks_of: fn(&Locks) -> Option<&dyn RedLock>) 
             Ok(())
         })
     };
+    let is_over = AtomicBool::new(false);
+    let waits = || -> Result<()> {
+        while !is_over.load(SeqCst) {
+            if aside.try_lock_for_with_lease(&name, WAIT, LEASE)? {
+                std::thread::sleep(ms(5));
+                aside.unlock(&name)?;
+            }
+        }
+        Ok(())
+    };
     std::thread::scope(|scope| {
-        let aside = scope.spawn(|| {
-            let got = aside.try_lock_for_with_lease(&name, WAIT, LEASE)?;
-            if got { aside.unlock(&name) } else { Ok(()) }
-        });
+        let waiter = scope.spawn(waits);
         let each = stage.clients.iter().filter_map(locks_of).map(|locks| scope.spawn(move || turns(locks)));
         let each: Vec<_> = each.collect();
-        finish(aside)?;
-        let results: Vec<Result<()>> = each.into_iter().map(finish).collect();
-        Ok(results.into_iter().collect::<Result<()>>()?)
+        // Also after a panic, which would leave the other one at work for ever.
+        let results: Vec<_> = each.into_iter().map(|turns| turns.join()).collect();
+        is_over.store(true, SeqCst);
+        finish(waiter)?;
+        let results = results.into_iter().map(|result| result.unwrap_or_else(|panic| resume_unwind(panic)));
+        Ok(results.collect::<Result<()>>()?)
     })
 }
 
