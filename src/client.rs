@@ -4,7 +4,7 @@ mod builder;
 mod closing;
 mod events;
 
-use crate::base::config::Config;
+use crate::base::config::{Config, Settings};
 use crate::base::error::{Error, Result};
 use crate::base::key::{FullKey, Key, check_key, check_name};
 use crate::base::kind::Kind;
@@ -40,6 +40,8 @@ pub(crate) struct Space {
     pub(crate) id: Uuid,
     /// The part of the registry for kinds that threads share: a thread may have a shared hold beside one that it has alone.
     shared: Uuid,
+    /// The part for holds that are no thread's, each with a name of its own, and for the calls that wait for such.
+    unbound: Uuid,
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) watchdog: Watchdog,
@@ -60,6 +62,7 @@ impl Space {
         Self {
             id,
             shared: Uuid::new_v4(),
+            unbound: Uuid::new_v4(),
             watchdog: Watchdog::new(config.watchdog_lease, config.max_hold, Clock::Boot),
             sweeper: Sweeper::new(Clock::Boot),
             recent_releases: Arc::new(RecentReleases::new(Clock::Boot)),
@@ -87,10 +90,19 @@ impl Space {
         if shared { self.shared } else { self.id }
     }
 
+    /// The part of the registry for the holds of a kind.
+    pub(crate) fn ground_of(&self, kind: &Kind) -> Uuid {
+        if kind.of_thread { self.ground(kind.shared) } else { self.unbound }
+    }
+
+    fn grounds(&self) -> [Uuid; 3] {
+        [self.id, self.shared, self.unbound]
+    }
+
     /// The number of holds, and of calls that may have to wait.
     fn census(&self) -> (usize, usize) {
-        let [alone, shared] = [self.id, self.shared].map(|ground| registry().census(ground));
-        (alone.0 + shared.0, alone.1 + shared.1)
+        let each = self.grounds().map(|ground| registry().census(ground));
+        (each.iter().map(|census| census.0).sum(), each.iter().map(|census| census.1).sum())
     }
 
     /// Called first in every operation that may use the wire or change a count.
@@ -152,7 +164,7 @@ impl Space {
             releases.free_again(&sweeper, is_meant);
             moves.tell();
         });
-        let grounds = [self.id, self.shared];
+        let grounds = self.grounds();
         let in_use = Arc::new(move || grounds.iter().any(|ground| registry().census(*ground) != (0, 0)));
         Ok(Common { config, counters, worker: pool_worker()?, moved, in_use })
     }
@@ -195,7 +207,7 @@ impl Space {
         if self.is_forked() || !self.shutdown.begin() {
             return;
         }
-        let grounds = [self.id, self.shared];
+        let grounds = self.grounds();
         grounds.iter().for_each(|ground| registry().wake_all(*ground));
         let holds: Vec<_> = grounds.iter().flat_map(|ground| registry().holds(*ground)).collect();
         holds.iter().for_each(end);
@@ -204,10 +216,11 @@ impl Space {
         for hold in holds {
             self.sweep_open(&hold);
             hold.close(true);
-            registry().clear(self.ground(hold.kind().shared), &hold);
+            registry().clear(self.ground_of(hold.kind()), &hold);
         }
         self.watchdog.close();
-        self.sweeper.close();
+        // An undo is due one response time-out after its acquire, and takes as long.
+        self.sweeper.close(self.config.outage_budget.max(2 * self.config.response_timeout));
         self.events.close();
     }
 
@@ -292,6 +305,13 @@ impl Client {
         Self::builder(url).build()
     }
 
+    /// A client with every setting at its default, on this store.
+    pub(crate) fn of_store(store: Arc<dyn Store>) -> Self {
+        let config = Settings::default().derive().unwrap_or_else(|error| unreachable!("the defaults fit: {error}"));
+        let space = Arc::new(Space::new(config, None));
+        Self { handle: Arc::new(Handle { space, store, kinds: Mutex::default() }) }
+    }
+
     /// Settings for the server at `url`: `redis://[user:password@]host[:port][/database]`,
     /// `unix:///path/to/socket[?db=n&user=..&pass=..]` or the same with `redis+unix://`.
     ///
@@ -310,6 +330,9 @@ impl Client {
     /// first command that is not answered within the response time-out, or is refused for a while, as by a server that loads its data. So
     /// it does not wait for the end of a failover. Locks that were not freed end with their leases; their number is logged. In a cluster
     /// this holds for each master, and the others free theirs.
+    ///
+    /// Permits of a [`Semaphore`](crate::Semaphore) have no lease. Calls that give some back, also in the background, are waited for, one outage
+    /// budget at most. A release after the shutdown is tried twice.
     pub fn shutdown(&self) {
         self.handle.close();
     }

@@ -39,11 +39,16 @@
 //! | [`ReadWriteLock`] | Redisson's `RReadWriteLock`: many readers at once, or one writer alone |
 //! | [`QuorumLock`] | the Redlock algorithm over several independent masters |
 //! | [`MultiLock`] | several locks of any kinds and servers, taken together as one lock |
+//! | [`LeasedSemaphore`] | Redisson's `RPermitExpirableSemaphore`: at most N at once, and the permits of a dead process come back |
+//! | [`Semaphore`] | Redisson's `RSemaphore`: a counter of permits that have no leases |
+//! | [`CountDownLatch`] | Redisson's `RCountDownLatch`: it opens when N parties have counted it down |
 //! | [`LocalRedLock`], [`LocalReadWriteLock`] | the same calls in memory, for unit tests and programs of one process |
 //!
 //! `ReentrantLock`, `FairLock`, `FencedLock`, `QuorumLock` and `LocalRedLock` implement [`RedLock`]. If a type `T` implements it, then
 //! `&T`, `Box<T>` and `Arc<T>` implement it, too; `T` may be `dyn RedLock`. The read side and the write side of a read-write lock are
-//! `RedLock`s, and so is each member of a [`MultiLock`]. The trait [`RedLockExt`] adds closures, guards and requests.
+//! `RedLock`s, and so is each member of a [`MultiLock`]. The trait [`RedLockExt`] adds closures, guards and requests. Semaphores and latches
+//! are no locks: they have calls of their own, and any thread may give [`Permits`] back. For tests they have a form in memory, such as
+//! [`LeasedSemaphore::in_memory`].
 //!
 //! The URL for [`Client::builder`] says where the locks are: at one server, at the master of a group, or in a cluster. The rest of the
 //! code stays the same.
@@ -110,7 +115,7 @@
 //!
 //! | to | read |
 //! | --- | --- |
-//! | choose a kind, or find a semaphore, a latch, cron | [`docs::kinds`] |
+//! | choose a kind, also of a semaphore or a latch, or find cron and a rate limit | [`docs::kinds`] |
 //! | see all calls and settings | [`docs::calls`] |
 //! | connect to Sentinel, replicas, a cluster, TLS | [`docs::deployments`] |
 //! | choose a lease, and see what a dead process leaves | [`docs::leases`] |
@@ -166,6 +171,7 @@ pub use lease::tenure::LossCause;
 pub use lock::{
     Command, FairLock, FencedLock, LocalReadWriteLock, LocalRedLock, QuorumLock, RedisRedLock, ReentrantLock,
 };
+pub use lock::{CountDownLatch, LeasedSemaphore, Permits, Semaphore};
 pub use lock::{GroupGuard, GroupHold, GroupRequest, MultiLock};
 pub use lock::{Guard, LockAction, LockGuard, OwnedGuard, RedLock, RedLockExt, Request, Terms};
 pub use lock::{ReadLock, ReadWriteLock, WriteLock};

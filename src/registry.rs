@@ -169,7 +169,7 @@ impl Registry {
 
     /// Threads of this process may share the tenure of a hold until then.
     pub(crate) fn open(&self, space: Uuid, hold: &Hold, until: Moment) {
-        self.with(space, hold.tenure().key().full(), |entry| entry.open(hold, until));
+        self.with(space, hold.tenure().place(), |entry| entry.open(hold, until));
     }
 
     /// No thread may come to share a tenure any more.
@@ -182,7 +182,7 @@ impl Registry {
 
     /// The tenure of a hold follows what the open levels of the hold ask for. No thread comes to share it meanwhile.
     pub(crate) fn follow(&self, space: Uuid, hold: &Hold) {
-        self.look_mut(space, hold.tenure().key().full(), |_| {
+        self.look_mut(space, &hold.tenure().place(), |_| {
             hold.follow();
             Some(())
         });
@@ -191,8 +191,8 @@ impl Registry {
     /// Passes the tenure of the current thread's hold on to a parked thread, or leaves it to those that share it, without the wire.
     /// The hold is then released. False if that cannot be: then the release has to go to the wire.
     pub(crate) fn pass_on(&self, space: Uuid, hold: &Hold, bounds: &HandOff, lease: Duration) -> bool {
-        let key = hold.tenure().key().full();
-        let passed = self.look_mut(space, key, |entry| entry.pass_on(hold, bounds, lease).then_some(())).is_some();
+        let key = hold.tenure().place();
+        let passed = self.look_mut(space, &key, |entry| entry.pass_on(hold, bounds, lease).then_some(())).is_some();
         if passed {
             count_holds(-1);
         }
@@ -201,7 +201,7 @@ impl Registry {
 
     /// The outermost level of a hold is gone.
     pub(crate) fn clear(&self, space: Uuid, hold: &Hold) {
-        let counted = self.with(space, hold.tenure().key().full(), |entry| entry.remove(hold));
+        let counted = self.with(space, hold.tenure().place(), |entry| entry.remove(hold));
         if counted && hold.thread() == current_thread() {
             count_holds(-1);
         }
@@ -210,7 +210,7 @@ impl Registry {
     /// A tenure was lost: its holds go out of the way of the next one. Returns them to the first caller only. They are found
     /// and announced under one lock, so that no thread clears one in between.
     pub(crate) fn lose(&self, space: Uuid, tenure: &Arc<Tenure>) -> Vec<Hold> {
-        self.with(space, tenure.key().full(), |entry| {
+        self.with(space, tenure.place(), |entry| {
             let holds = entry.lose(tenure);
             if holds.is_empty() || tenure.announce_once() { holds } else { Vec::new() }
         })

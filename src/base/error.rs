@@ -111,6 +111,12 @@ pub enum Error {
         /// The resource, as the caller named it.
         resource: String,
     },
+    /// The time of a [latch](crate::CountDownLatch) was over before all parties had counted it down.
+    #[non_exhaustive]
+    Expired {
+        /// The resource, as the caller named it.
+        resource: String,
+    },
     /// The client was shut down, or this process is a fork of the one that made the client.
     #[non_exhaustive]
     Closed {
@@ -235,6 +241,12 @@ impl Error {
         Self::Cancelled { resource: resource.into() }
     }
 
+    /// [`Error::Expired`].
+    #[must_use]
+    pub fn expired(resource: impl Into<String>) -> Self {
+        Self::Expired { resource: resource.into() }
+    }
+
     /// [`Error::Closed`].
     #[must_use]
     pub fn closed(resource: impl Into<String>) -> Self {
@@ -245,7 +257,9 @@ impl Error {
         Self::unavailable(resource, format_args!("no thread to watch over the lock: {error}"))
     }
 
-    /// Whether the same call may succeed later without a change of the program or the server's set-up.
+    /// Whether the same call may succeed later without a change of the program or the server's set-up. A call that counts, as
+    /// [`count_down`](crate::CountDownLatch::count_down) or [`add_permits`](crate::Semaphore::add_permits), may count twice then, if the error is
+    /// [`OutcomeUnknown`](Self::OutcomeUnknown).
     ///
     /// A refused login (`WRONGPASS`, `NOAUTH`) is retryable if a [callback](crate::ClientBuilder::credentials) gives the credentials, for
     /// it may learn the right ones later. With a fixed password it is not.
@@ -302,6 +316,7 @@ impl Error {
             | Self::CommandFailed { resource, .. }
             | Self::CommandsUnknown { resource, .. }
             | Self::Cancelled { resource }
+            | Self::Expired { resource }
             | Self::Closed { resource } => Some(&**resource).filter(|resource| !resource.is_empty()),
         }
     }
@@ -346,24 +361,23 @@ impl fmt::Display for Error {
                 )
             }
             Self::Lost { resource } => {
-                let advice =
-                    "the work may not have been alone, check or repeat it; it can be locked again once it is unlocked";
-                write!(f, "lock {resource:?} was lost while held: {advice}")
+                let advice = "the work may not have been alone, check or repeat it; a lock can be locked again once it is unlocked";
+                write!(f, "{resource:?} was lost while held: {advice}")
             }
             Self::Unprotected { resource, cause } => {
                 write!(f, "the work under lock {resource:?} ran, but may not have been alone, check it: {cause}")
             }
             Self::Unavailable { resource, cause } => {
-                let lock = About(" for lock ", resource, "");
-                write!(f, "no server answered{lock} in time, nothing was applied, try later: {cause}")
+                let of = About(" for ", resource, "");
+                write!(f, "no server answered{of} in time, nothing was applied, try later: {cause}")
             }
             Self::OutcomeUnknown { resource, cause } => {
-                let lock = About(" for lock ", resource, "");
-                write!(f, "no answer{lock}: rely on nothing, what was applied ends with the lease: {cause}")
+                let of = About(" for ", resource, "");
+                write!(f, "no answer{of}: rely on nothing, what was taken ends with its lease, if it has one: {cause}")
             }
             Self::Refused { resource, code, cause, .. } => {
-                let lock = About(" lock ", resource, "");
-                write!(f, "the server refused{lock} ({code}), {}: {cause}", advice(code))
+                let of = About(" ", resource, "");
+                write!(f, "the server refused{of} ({code}), {}: {cause}", advice(code))
             }
             Self::CommandFailed { resource, at, code, cause, .. } => {
                 let before = if *at > 1 { "those before it were run" } else { "none was run" };
@@ -375,10 +389,13 @@ impl fmt::Display for Error {
                     "no answer to the commands under lock {resource:?}: look at what they did, they may have run: {cause}"
                 )
             }
-            Self::Cancelled { resource } => write!(f, "waiting for lock {resource:?} was cancelled"),
+            Self::Cancelled { resource } => write!(f, "waiting for {resource:?} was cancelled"),
+            Self::Expired { resource } => {
+                write!(f, "latch {resource:?} did not open in its time: find out who did not count it down")
+            }
             Self::Closed { resource } => {
-                let lock = About("lock ", resource, ": ");
-                write!(f, "{lock}the client is shut down or was made before a fork, make a new one")
+                let of = About("", resource, ": ");
+                write!(f, "{of}the client is shut down or was made before a fork, make a new one")
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::slot::has_tag;
-use smol_str::{SmolStr, SmolStrBuilder};
+use smol_str::{SmolStr, SmolStrBuilder, format_smolstr};
 use std::ops::Deref;
 
 /// Whose names are used on the wire.
@@ -78,6 +78,10 @@ pub(crate) enum Side {
     /// One of the readers of a read-write lock, or its writer.
     Read,
     Write,
+    /// So many permits of a semaphore.
+    Permits(u32),
+    /// A latch, of which nobody holds a part.
+    Latch,
 }
 
 /// The names of one lock. A key of up to 23 bytes is stored inline; all clones share a longer one.
@@ -109,7 +113,7 @@ impl Key {
 
     /// Whether a force unlock of this key frees the holds of that one.
     pub(crate) fn covers(&self, other: &Self) -> bool {
-        self.side == Side::Whole || self.side == other.side
+        !matches!(self.side, Side::Read | Side::Write) || self.side == other.side
     }
 
     /// The key on the server: prefix and resource.
@@ -124,7 +128,7 @@ impl Key {
 
     /// Whether its queue and its channel are in its slot of a cluster.
     pub(crate) fn is_in_one_slot(&self) -> bool {
-        is_in_one_slot(&self.full)
+        is_in_one_slot(&self.full) && !(self.side == Side::Latch && self.has_brace)
     }
 
     /// The name as the caller gave it.
@@ -134,11 +138,16 @@ impl Key {
 
     /// The channel of unlock messages, in parts: a sender that writes them one after the other need not join them.
     pub(crate) fn channel_parts(&self) -> [&str; 3] {
-        if self.side != Side::Whole {
-            return self.as_redisson("redisson_rwlock:{");
+        match self.side {
+            Side::Whole => {
+                let (before, after) = self.naming.around(self.has_brace);
+                [before, &self.full, after]
+            }
+            Side::Read | Side::Write => self.as_redisson("redisson_rwlock:{"),
+            Side::Permits(_) => self.as_redisson("redisson_sc:{"),
+            // Redisson adds braces to a name that has some, too.
+            Side::Latch => ["redisson_countdownlatch__channel__{", &self.full, "}"],
         }
-        let (before, after) = self.naming.around(self.has_brace);
-        [before, &self.full, after]
     }
 
     /// The channel of unlock messages.
@@ -181,6 +190,37 @@ impl Key {
     /// The key that says whether readers wait, or have the turn.
     pub(crate) fn readers_parts(&self) -> [&str; 3] {
         self.ours("redlatch_readers:{")
+    }
+
+    /// The name under which calls wait for permits in the map of threads. No hold of permits has such a name there: it ends otherwise.
+    pub(crate) fn line(&self) -> SmolStr {
+        format_smolstr!("{}\0", self.full)
+    }
+
+    /// How many permits of a semaphore a hold has; zero for all else.
+    pub(crate) fn permits(&self) -> u32 {
+        if let Side::Permits(permits) = self.side { permits } else { 0 }
+    }
+
+    /// Until when the permits of a leased semaphore are out, by Redisson's name.
+    pub(crate) fn leases(&self) -> String {
+        let [before, name, after] = self.timeouts_parts();
+        [before, name, after, "timeout"].concat()
+    }
+
+    /// The places of those that wait for permits (docs/protocol.md, 18).
+    pub(crate) fn places_parts(&self) -> [&str; 3] {
+        self.ours("redlatch_places:{")
+    }
+
+    /// The start of the names of operations on a counter: each has its result there (docs/protocol.md, 19).
+    pub(crate) fn operations_parts(&self) -> [&str; 3] {
+        self.ours("redlatch_op:{")
+    }
+
+    /// When the time of a latch is over (docs/protocol.md, 20).
+    pub(crate) fn latch_end(&self) -> String {
+        self.ours("redlatch_latch:{").concat()
     }
 
     /// The start of the names of its read holds' time-outs.
@@ -235,12 +275,15 @@ impl Key {
 }
 
 /// The starts of the names of a lock's other keys.
-const BESIDE: [&str; 8] = [
+const BESIDE: [&str; 11] = [
     "redlatch_queue:",
     "redlatch_turn:",
     "redlatch_writer:",
     "redlatch_readers:",
     "redlatch_tickets:",
+    "redlatch_places:",
+    "redlatch_op:",
+    "redlatch_latch:",
     "redisson_lock_token:",
     "redisson_lock_queue:",
     "redisson_lock_timeout:",
@@ -346,6 +389,9 @@ mod tests {
                     key.readers_parts(),
                     key.members_parts(),
                     key.order_parts()[2],
+                    key.places_parts(),
+                    key.operations_parts(),
+                    [&key.latch_end(), "", ""],
                 ];
                 for (part, parts) in parts.into_iter().enumerate() {
                     let owner = owners.entry(parts.concat()).or_insert_with(|| (part, name.clone()));
@@ -353,16 +399,27 @@ mod tests {
                 }
             }
         }
-        assert!(owners.len() > 6 * 4_096);
+        assert!(owners.len() > 9 * 4_096);
     }
 
     fn is_together(key: &Key) -> bool {
         let parts = [key.channel_parts(), key.queue_parts(), key.mark_parts(), key.members_parts(), key.tag_parts()];
         let (of_sides, timeout) = (key.clone().of_side(Side::Read), key.timeout("a:1:1"));
+        let of_permits = key.clone().of_side(Side::Permits(1));
         let sides = [of_sides.channel_parts(), key.writers_parts(), key.readers_parts(), [&timeout, "", ""]];
+        let (leases, end) = (key.leases(), key.latch_end());
+        let counters = [of_permits.channel_parts(), key.places_parts(), key.operations_parts()];
+        let counters = counters.into_iter().chain([[leases.as_str(), "", ""], [end.as_str(), "", ""]]);
         let (order, tokens) = (key.order_parts(), [key.token_parts()]);
-        let mut parts =
-            parts.iter().chain(&sides).chain(&order).chain(&tokens).copied().collect::<Vec<_>>().into_iter();
+        let mut parts = parts
+            .iter()
+            .chain(&sides)
+            .chain(&order)
+            .chain(&tokens)
+            .copied()
+            .chain(counters)
+            .collect::<Vec<_>>()
+            .into_iter();
         parts.all(|parts| slot_of(parts.concat()) == slot_of(key.full()))
     }
 

@@ -24,6 +24,9 @@ pub(crate) struct Kind {
     pub(crate) goes_with: Option<&'static Self>,
     /// Whether a waiting call leaves something at the store that its release takes away.
     pub(crate) leaves_marks: bool,
+    /// Whether a hold is its thread's: only that thread gives it up, and with that thread it ends. If not, any thread may, and each hold has
+    /// a place of its own in the map of threads.
+    pub(crate) of_thread: bool,
     /// Whether every holder is a thread of this process: then the registry reports each unlock.
     pub(crate) is_of_this_process: bool,
     /// What its scripts do to keys, beyond what each lock's scripts do.
@@ -51,6 +54,7 @@ impl Kind {
             side,
             goes_with,
             leaves_marks,
+            of_thread: true,
             is_of_this_process,
             touches,
         }

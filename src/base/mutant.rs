@@ -96,6 +96,12 @@ pub(crate) enum Mutant {
     KeepsServedPlaces,
     /// A release of a fair lock takes all threads that wait out of its queue, as if their processes were dead.
     TakesAllForDead,
+    /// A release of permits gives back one more than there were.
+    GivesPermitsTwice,
+    /// Each attempt of an operation on a counter is done, also one whose result is there.
+    ForgetsOperations,
+    /// Permits whose leases are almost over are given out again.
+    ReturnsPermitsEarly,
 }
 
 /// Whether this mistake is chosen.
@@ -159,6 +165,9 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "gives_what_is_held" => Mutant::GivesWhatIsHeld,
         "keeps_served_places" => Mutant::KeepsServedPlaces,
         "takes_all_for_dead" => Mutant::TakesAllForDead,
+        "gives_permits_twice" => Mutant::GivesPermitsTwice,
+        "forgets_operations" => Mutant::ForgetsOperations,
+        "returns_permits_early" => Mutant::ReturnsPermitsEarly,
         _ => panic!("there is no mutant {name}"),
     })
 });
@@ -178,6 +187,17 @@ type Change = (Mutant, &'static [&'static str], &'static [(&'static str, &'stati
 
 /// The texts that a mutant replaces in its scripts.
 const CHANGES: &[Change] = &[
+    (
+        Mutant::GivesPermitsTwice,
+        &["RELEASE_LEASED"],
+        &[("redis.call('INCRBY', semaphore, there)", "redis.call('INCRBY', semaphore, there + 1)")],
+    ),
+    (Mutant::ForgetsOperations, &["ADD"], &[("if not last or tonumber(last) < number then", "if true then")]),
+    (
+        Mutant::ReturnsPermitsEarly,
+        &["ACQUIRE_LEASED"],
+        &[("'ZRANGEBYSCORE', leases, '-inf', ms,", "'ZRANGEBYSCORE', leases, '-inf', ms + 590,")],
+    ),
     (Mutant::DelWithoutOwnerCheck, RELEASES, &[("if ours ~= 1 then\n  return ours or failed\nend\n", "")]),
     (
         Mutant::InnerReleaseFrees,

@@ -321,6 +321,11 @@ impl Hold {
         self.inner.kind
     }
 
+    /// Whether it ends with this thread.
+    pub(crate) fn ends_with(&self, thread: ThreadId) -> bool {
+        self.inner.kind.of_thread && self.inner.thread == thread
+    }
+
     /// Whether both are the same hold.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)

@@ -9,6 +9,8 @@ use crate::base::threads::spawn;
 use crate::base::time::{Clock, Moment};
 use crate::lease::tenure::{Keeper, Tenure};
 use crate::lease::timer::{Schedule, Timer};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +24,13 @@ const AGAIN: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) struct Sweeper {
     timer: Arc<Timer<Job>>,
+    needed: Arc<Needed>,
+}
+
+/// Chores that a shutdown waits for: no lease ends what they leave undone. Nothing is sent: the channel is closed when each of them is gone.
+struct Needed {
+    each: Mutex<Option<Sender<()>>>,
+    gone: Receiver<()>,
 }
 
 /// What may be left at a store when a call has ended. One attempt takes it away.
@@ -33,6 +42,11 @@ pub(crate) trait Chore: Send {
 
     /// What stays until its lease ends if the chore is not done, as the log names it.
     fn whereabouts(&self) -> String;
+
+    /// Says that no further attempt is made, and why the last one failed.
+    fn give_up(&self, error: &Error) {
+        say!(debug, "{} ends with its lease: {error}", self.whereabouts());
+    }
 }
 
 type Job = Box<dyn Chore>;
@@ -59,7 +73,9 @@ impl Chore for Sweep {
 
 impl Sweeper {
     pub(crate) fn new(clock: Clock) -> Self {
-        Self { timer: Arc::new(Timer::new(clock, ())) }
+        let (each, gone) = bounded(0);
+        let needed = Arc::new(Needed { each: Mutex::new(Some(each)), gone });
+        Self { timer: Arc::new(Timer::new(clock, ())), needed }
     }
 
     /// Frees the key of a tenure that is over, at `due` and again each second until its last lease has ended.
@@ -87,8 +103,16 @@ impl Sweeper {
         self.timer.schedule.lock().all_done()
     }
 
-    /// Lets the thread end as soon as no chore is left.
-    pub(crate) fn close(&self) {
+    /// What a chore holds for a shutdown to wait until it is dropped. `None` after a shutdown.
+    pub(crate) fn need(&self) -> Option<Sender<()>> {
+        self.needed.each.lock().clone()
+    }
+
+    /// Waits until the chores that are needed are gone, for `longest` at most, and lets the thread end as soon as no chore is left.
+    pub(crate) fn close(&self, longest: Duration) {
+        drop(self.needed.each.lock().take());
+        // Nothing comes: it waits for the channel to be closed.
+        let _ = self.needed.gone.recv_timeout(longest);
         drop(self.timer.close());
     }
 
@@ -110,7 +134,7 @@ impl Sweeper {
         } else {
             // A logger is foreign code, which may lock and unlock: it runs when the schedule is not locked.
             drop(schedule);
-            say!(debug, "{} ends with its lease: {error}", job.whereabouts());
+            job.give_up(error);
         }
     }
 }

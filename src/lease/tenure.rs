@@ -19,6 +19,7 @@ use crate::base::owner::OwnerId;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::base::time::{Clock, Lease, Moment};
 use notes::Notes;
+use smol_str::{SmolStr, format_smolstr};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,6 +119,14 @@ impl Tenure {
 
     pub(crate) fn owner(&self) -> &str {
         &self.owner
+    }
+
+    /// Its name in the map of threads: that of its lock, or one of its own if the hold is no thread's.
+    pub(crate) fn place(&self) -> SmolStr {
+        match self.key.permits() {
+            0 => self.key.shared(),
+            _ => format_smolstr!("{}\u{1}", self.serial),
+        }
     }
 
     /// The field on the wire, in parts.

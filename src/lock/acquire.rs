@@ -86,9 +86,10 @@ fn wait(engine: &Engine, key: &Key, patience: Patience<'_>, asked: Asked, is_let
     let (config, stop, contention) = (&engine.space.config, &patience.stop, &Contention::new(&engine.space.counters));
     let call = &Call { config, stop, contention, semaphore: &waiter.semaphore };
     let backing = &Siblings { engine, patience };
-    let line = Line { registry: registry(), space: engine.ground(), key, waiter, call, backing };
+    let (registry, space, name) = (registry(), engine.ground(), key.shared());
+    let line = Line { registry, space, name, waiter, call, backing };
     let contend = || call.contend(&mut TenureBid::new(engine, key, patience, asked, &waiter.semaphore));
-    if goes_past { line.go_past(contend) } else { line.wait(contend) }
+    if goes_past { line.go_past(contend) } else { line.wait(contend, Some) }
 }
 
 fn busy(engine: &Engine) -> Option<Hold> {

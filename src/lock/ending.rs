@@ -57,7 +57,8 @@ impl Engine {
 
     fn release_one(&self, hold: &Hold) -> Result<()> {
         self.check_kind(hold)?;
-        if hold.thread() != current_thread() || hold.count() == 0 {
+        let is_anothers = self.kind.of_thread && hold.thread() != current_thread();
+        if is_anothers || hold.count() == 0 {
             return Err(Error::not_held(hold.resource()));
         }
         if hold.count() > 1 { self.release_level(hold) } else { self.release_last(hold) }
@@ -233,12 +234,19 @@ impl Engine {
     }
 
     fn end_current(&self, key: &Key) {
-        let believed = registry().believed(self.ground(), key.full());
-        for hold in believed.iter().filter(|hold| key.covers(hold.tenure().key())) {
+        for hold in self.believed(key).iter().filter(|hold| key.covers(hold.tenure().key())) {
             hold.tenure().lose();
             self.lost(hold.tenure(), LossCause::Removed);
             self.sweep_now(hold.tenure());
         }
+    }
+
+    fn believed(&self, key: &Key) -> Vec<Hold> {
+        if self.kind.of_thread {
+            return registry().believed(self.ground(), key.full());
+        }
+        let of_key = |hold: &Hold| hold.is_of_kind(self.kind) && hold.tenure().key().full() == key.full();
+        registry().holds(self.ground()).into_iter().filter(of_key).collect()
     }
 
     /// Sweeps the tenure after the last moment at which an unanswered attempt of it can still be executed.

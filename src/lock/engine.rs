@@ -18,7 +18,7 @@ use crate::lease::hold::{Hold, HoldState};
 use crate::lease::tenure::{Keeper, LossCause, Tenure, TenureState};
 use crate::registry::{current_thread, is_ending, registry};
 use crate::store::Health;
-use crate::store::node::Failure;
+use crate::store::node::{Failure, Limits};
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -63,7 +63,7 @@ impl Engine {
 
     /// The id under which the map of threads keeps the holds of this kind.
     pub(super) fn ground(&self) -> Uuid {
-        self.space.ground(self.kind.shared)
+        self.space.ground_of(self.kind)
     }
 
     /// Whether a call that was given the lock believes so without asking. For a lease that is not renewed it asks, to get all of it.
@@ -101,8 +101,21 @@ impl Engine {
         manner: Manner<'_>,
         patience: &Patience<'_>,
     ) -> Result<Outcome<Hold>> {
+        let take = |tenure: &Arc<Tenure>, lease, limits: Limits<'_>| self.primitive.take(tenure, lease, manner, limits);
+        self.try_take_by(tenure, asked, manner.ticket().is_some(), patience, take)
+    }
+
+    /// The same by any one attempt. `in_queue`: the tenure has a ticket.
+    pub(super) fn try_take_by(
+        &self,
+        tenure: &mut Arc<Tenure>,
+        asked: Asked,
+        in_queue: bool,
+        patience: &Patience<'_>,
+        attempt: impl FnMut(&Arc<Tenure>, Lease, Limits<'_>) -> Result<Take, Failure>,
+    ) -> Result<Outcome<Hold>> {
         let forced = self.space.forced();
-        let Some(take) = self.take(tenure, self.space.config.length(asked), manner, patience)? else {
+        let Some(take) = self.take(tenure, self.space.config.length(asked), in_queue, patience, attempt)? else {
             return Ok(Outcome::Late);
         };
         match take {
@@ -123,15 +136,16 @@ impl Engine {
         &self,
         tenure: &mut Arc<Tenure>,
         lease: Lease,
-        manner: Manner<'_>,
+        in_queue: bool,
         patience: &Patience<'_>,
+        mut attempt: impl FnMut(&Arc<Tenure>, Lease, Limits<'_>) -> Result<Take, Failure>,
     ) -> Result<Option<Take>> {
         let take = patience.persist_in_wait(|answer_by| {
             self.space.replace_ended(tenure);
             let limits = patience.limits(lease, answer_by);
-            self.note_open(tenure, lease, self.primitive.take(tenure, lease, manner, limits))
+            self.note_open(tenure, lease, attempt(tenure, lease, limits))
         });
-        if manner.ticket().is_none() && !matches!(take, Ok(Some((Take::Acquired(_), _)))) {
+        if !in_queue && !matches!(take, Ok(Some((Take::Acquired(_), _)))) {
             self.sweep_open(tenure);
         }
         Ok(take?.map(|(take, _)| take))
@@ -153,7 +167,7 @@ impl Engine {
             return Ok(None);
         }
         let hold = Hold::new(self.space.id, self.kind, Arc::clone(tenure), self.keeper(), self.renewed(asked));
-        registry().settle(self.ground(), tenure.key().shared(), &hold);
+        registry().settle(self.ground(), tenure.place(), &hold);
         // A force unlock of another thread may have freed this lock. That thread counts first and then looks into the
         // map. This thread enters the map first and then looks at the count: so one of the two sees the other.
         if self.space.forced() != forced {

@@ -10,13 +10,14 @@ use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::script::Count::{AtLeast, Exactly};
 use crate::base::script::{Form, Script, Wrapper, scripts};
-use crate::base::signal::{Deaf, Listening, Semaphore};
+use crate::base::signal::{Deaf, Ear, Listening, Semaphore};
 use crate::base::time::{Clock, Lease, Moment};
 use crate::client::Space;
 use crate::lease::tenure::{Audience, Tenure};
 use crate::store::node::{Answer, Arg, Failure, GRACE, Lane, Limits, Reply, Request, Verb};
 use crate::store::{Answers, Store};
 use arrayvec::ArrayVec;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -53,6 +54,13 @@ scripts! {
 
 /// The arguments of the wrappers around an acquire, with room for the most.
 type Around<'a> = ArrayVec<Arg<'a>, 10>;
+
+/// Tells those that wait for permits to look at how many are left: it is as many as there can be.
+pub(super) const ENOUGH: &str = "2147483647";
+
+/// Tells those that wait for a lock that it is free, and those that wait for a latch that it is open. A client of Redisson's that is told so of
+/// a closed latch would ask again and again.
+pub(super) const OPENED: &str = "0";
 
 /// The commands of a lock's kind at a store, alone or as a node of a quorum.
 pub(super) struct Keys {
@@ -232,6 +240,30 @@ impl Keys {
     }
 }
 
+/// How holds are prolonged.
+impl Keys {
+    /// Sends the renewal of a kind, with a key for each tenure, and arguments for each behind the deadline and the lease.
+    pub(super) fn renew_by<'a>(
+        &self,
+        by: &'static Script,
+        lane: Lane,
+        tenures: &'a [Arc<Tenure>],
+        (keys, args): (&[&str], impl Iterator<Item = Arg<'a>>),
+        lease: Lease,
+        answer_by: Moment,
+    ) -> Result<Renewed, Failure> {
+        let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(args).collect();
+        let request = Request::of(by, keys, &args).granting(prolongs);
+        let answers = self.attempt_all(lane, request, 2, Limits::of_lease(lease, answer_by))?;
+        let held = tenures.iter().zip(answers).map(|(tenure, answer)| {
+            let Answer { reply, sent, confirmed, .. } = answer?;
+            tenure.note_replicas(confirmed);
+            Ok((reply.number()? == 1).then_some(sent))
+        });
+        Ok(held.collect())
+    }
+}
+
 /// How a lock is freed, who hears of that, and what this process concludes from it.
 impl Keys {
     /// Gives up a level. With the last level the server may give the lock to another process. `tokens`: the counter of a kind that
@@ -298,7 +330,7 @@ impl Keys {
     pub(super) fn freed(&self, key: &Key, answer: &Answer, number: i64) -> Freed {
         let freed = Freed::of(number);
         if freed.is_done() && self.is_told_elsewhere(key, answer, freed) {
-            self.tell_where_they_listen(key);
+            self.tell_where_they_listen(key, if key.permits() > 0 { ENOUGH } else { OPENED });
             return Freed::Untold;
         }
         if freed == Freed::Untold && !self.unheard.swap(true, Relaxed) {
@@ -315,11 +347,18 @@ impl Keys {
         self.store.is_sharded() && (is_on_its_way || is_astray)
     }
 
+    /// Tells waiters by a command of its own if a script could not, as after each operation on a counter.
+    pub(super) fn tell_elsewhere(&self, key: &Key, answer: &Answer, payload: &str) {
+        if self.is_told_elsewhere(key, answer, Freed::Untold) {
+            self.tell_where_they_listen(key, payload);
+        }
+    }
+
     /// Tells waiters by a command of its own. While a slot moves, they listen at the node that it leaves. If the channel is in another
     /// slot than the lock, they listen at that slot's master. If this fails, they poll.
-    fn tell_where_they_listen(&self, key: &Key) {
+    fn tell_where_they_listen(&self, key: &Key, payload: &str) {
         let (channel, answer_by) = (key.channel(), Clock::Boot.now().plus(GRACE));
-        let (keys, args) = ([channel.as_str()], [Arg::Text("0")]);
+        let (keys, args) = ([channel.as_str()], [Arg::Text(payload)]);
         let tell = Request::new(Verb::Command("SPUBLISH"), &keys, &args);
         let _ = self.store.attempt(Lane::Releases, &tell, Limits::any_time(answer_by));
     }
@@ -348,6 +387,16 @@ impl Keys {
         counts.then(|| if self.store.is_sharded() { key.ears_parts() } else { of_all })
     }
 
+    /// Whether this client listens to a channel, and all messages arrive.
+    pub(super) fn hears(&self, channel: &str) -> bool {
+        self.store.hears(channel)
+    }
+
+    /// Puts an ear on a channel.
+    pub(super) fn listen_to(&self, channel: &str, ear: Arc<dyn Ear>) -> io::Result<Box<dyn Listening>> {
+        self.store.listen(channel, ear)
+    }
+
     /// Listens to the ear of this client, so that others see that its process lives. It hears nothing there.
     ///
     /// To be called before this client listens to the lock's channel, so that the channel is confirmed after the ear. If the channel
@@ -360,7 +409,7 @@ impl Keys {
     ) -> Option<Box<dyn Listening>> {
         let ear = format!("{}:{}", self.ears(key)?.concat(), client.hyphenated());
         let wakes = self.store.hears(&key.channel()).then(|| Arc::clone(semaphore));
-        heard(self.store.listen(&ear, Arc::new(Deaf(wakes))))
+        heard(self.listen_to(&ear, Arc::new(Deaf(wakes))))
     }
 }
 
@@ -392,15 +441,7 @@ impl Primitive for Keys {
     fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<Renewed, Failure> {
         let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
         let fields = tenures.iter().map(|tenure| Arg::Parts(tenure.field()));
-        let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(fields).collect();
-        let request = Request::of(&RENEW, &keys, &args).granting(prolongs);
-        let answers = self.attempt_all(lane, request, 2, Limits::of_lease(lease, answer_by))?;
-        let held = tenures.iter().zip(answers).map(|(tenure, answer)| {
-            let Answer { reply, sent, confirmed, .. } = answer?;
-            tenure.note_replicas(confirmed);
-            Ok((reply.number()? == 1).then_some(sent))
-        });
-        Ok(held.collect())
+        self.renew_by(&RENEW, lane, tenures, (&keys, fields), lease, answer_by)
     }
 
     fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
@@ -440,7 +481,7 @@ impl Primitive for Keys {
     }
 
     fn listen(&self, key: &Key, semaphore: &Arc<Semaphore>) -> Option<Box<dyn Listening>> {
-        heard(self.store.listen(&key.channel(), Arc::<Semaphore>::clone(semaphore)))
+        heard(self.listen_to(&key.channel(), Arc::<Semaphore>::clone(semaphore)))
     }
 }
 

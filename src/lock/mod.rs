@@ -19,6 +19,11 @@
 //! | `kinds/fenced.rs` and `kinds/fenced/` | [`FencedLock`], the same with a token for each hold |
 //! | `kinds/read_write.rs` and `kinds/read_write/` | [`ReadWriteLock`], readers together or a writer alone |
 //! | `kinds/quorum.rs` and `kinds/quorum/` | [`QuorumLock`], the Redlock algorithm over several stores |
+//! | `permits.rs` and `permits/` | how a call waits for permits of a semaphore, and [`Permits`], the guard |
+//! | `operation.rs` | what changes a counter once, however often its command is executed |
+//! | `kinds/semaphore.rs` and `kinds/semaphore/` | [`Semaphore`], a counter of permits |
+//! | `kinds/leased.rs` and `kinds/leased/` | [`LeasedSemaphore`], whose permits have leases |
+//! | `kinds/latch.rs` and `kinds/latch/` | [`CountDownLatch`], for which one waits until many have counted it down |
 //! | `kinds/local.rs` and `kinds/local/` | [`LocalRedLock`] and [`LocalReadWriteLock`] in memory, and what their calls are told to meet |
 //! | `multi.rs` and `multi/` | [`MultiLock`], several of any kinds taken as one |
 //! | `while_held.rs` and `command.rs` | commands of a caller's that are run only while a lock is held |
@@ -73,7 +78,9 @@ mod keeping;
 mod keys;
 mod kinds;
 mod multi;
+mod operation;
 mod patience;
+mod permits;
 mod primitive;
 mod waiting;
 mod while_held;
@@ -91,12 +98,16 @@ pub use forms::RedLockExt;
 pub use guard::{Guard, LockAction, LockGuard, OwnedGuard, Request};
 pub use kinds::fair::FairLock;
 pub use kinds::fenced::FencedLock;
+pub use kinds::latch::CountDownLatch;
+pub use kinds::leased::LeasedSemaphore;
 pub use kinds::local::{LocalReadWriteLock, LocalRedLock};
 pub use kinds::quorum::QuorumLock;
 pub use kinds::read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use kinds::reentrant::{RedisRedLock, ReentrantLock};
+pub use kinds::semaphore::Semaphore;
 pub use multi::{GroupGuard, GroupHold, GroupRequest, MultiLock};
 pub use patience::Terms;
+pub use permits::Permits;
 
 /// A blocking lock on resources that are known by name. A name has 1 to 1,024 bytes, any characters. It may not end
 /// with `redlatch:epoch`, which [strict](crate::ClientBuilder::strict) clients need.

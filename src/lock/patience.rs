@@ -1,10 +1,13 @@
 //! How long a call waits, and how long it repeats its attempts.
 
+use super::waiting::line::Backing;
 use crate::base::error::Result;
 use crate::base::signal::{CancelToken, Semaphore};
 use crate::base::stop::Stop;
 use crate::base::time::{Lease, Moment};
 use crate::client::Space;
+use crate::lease::hold::Hold;
+use crate::registry::LeftBehind;
 use crate::store::Health;
 use crate::store::node::{Broken, Failure, Limits};
 use std::sync::Arc;
@@ -347,6 +350,19 @@ impl<'a> Patience<'a> {
                 .into_error(self.stop.resource));
         }
         Ok(())
+    }
+}
+
+/// Nothing is passed on in memory to a call that waits for what no thread holds.
+impl Backing for Patience<'_> {
+    fn accept(&self, _: &Hold) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn take_back(&self, _: LeftBehind) {}
+
+    fn check_outage(&self) -> Result<()> {
+        Patience::check_outage(self)
     }
 }
 

@@ -219,7 +219,7 @@ impl ThreadEntry {
     /// A thread ended without an unlock. This runs in a destructor of the thread, so it neither logs nor allocates.
     pub(super) fn thread_ended(&mut self, thread: ThreadId) {
         self.holders.thread_ended(thread);
-        self.lost.retain(|hold| hold.thread() != thread);
+        self.lost.retain(|hold| !hold.ends_with(thread));
     }
 }
 

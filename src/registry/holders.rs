@@ -248,7 +248,7 @@ impl Holders {
     /// other stays until its deadline: its clones may be believed until then, and a force unlock of this process has to end that.
     /// This runs in a destructor of the thread, so it neither logs nor allocates.
     pub(super) fn thread_ended(&mut self, thread: ThreadId) {
-        self.in_force().filter(|hold| hold.thread() == thread).for_each(Hold::orphan);
+        self.in_force().filter(|hold| hold.ends_with(thread)).for_each(Hold::orphan);
         let in_the_way =
             |holders: &Self| holders.holds().find(|hold| hold.is_orphan() && holders.goes_on(hold)).cloned();
         while let Some(orphan) = in_the_way(self) {

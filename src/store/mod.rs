@@ -13,6 +13,7 @@ mod cluster;
 mod fixed;
 mod host_port;
 mod link;
+pub(crate) mod memory;
 mod moving;
 pub(crate) mod node;
 mod replicas;

@@ -279,9 +279,9 @@ impl Member {
         self.clients_but(&[])
     }
 
-    /// The same without those that ask it for the slots of its cluster: a client may ask any node for them.
+    /// The same without those that ask it for the slots of its cluster: a client may ask any node for them. Servers before 7.0 name no subcommand.
     pub fn clients_but_scouts(&self) -> usize {
-        self.clients_but(&[" cmd=cluster|"])
+        self.clients_but(&[" cmd=cluster"])
     }
 
     fn clients_but(&self, others: &[&str]) -> usize {

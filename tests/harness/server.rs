@@ -339,7 +339,13 @@ impl Server {
     /// The keys, except for those that stay by design, and the channels that somebody listens to.
     pub fn leftovers(&self) -> Vec<String> {
         let left: [Vec<String>; 2] = [self.ask(&["KEYS", "*"]), self.ask(&["PUBSUB", "CHANNELS"])];
-        left.concat().into_iter().filter(|left| !stays(left)).collect()
+        left.concat().into_iter().filter(|left| !stays(left) && !self.is_counter(left)).collect()
+    }
+
+    /// Whether a key is the counter of a semaphore: a number that stays for ever.
+    fn is_counter(&self, key: &str) -> bool {
+        let number = || self.try_ask::<String>(&["GET", key]).is_ok_and(|text| text.parse::<i64>().is_ok());
+        self.ask::<i64>(&["PTTL", key]) == -1 && number()
     }
 
     /// Connections other than the administrator's.
@@ -380,10 +386,13 @@ pub fn shared() -> &'static Server {
     &SHARED.get_or_init(start).0
 }
 
-/// Whether a key stays by design. The counter of a fenced lock and the epoch of strict clients stay for ever, the note that a reader
-/// waited stays for a while.
+/// The starts of keys that stay by design: for ever the counter of a fenced lock, and for a while the note that a reader waited, the results
+/// of operations, and the end of a latch.
+const STAY: [&str; 4] = ["redisson_lock_token:", "redlatch_readers:", "redlatch_op:", "redlatch_latch:"];
+
+/// Whether a key stays by design. So does the epoch of strict clients.
 pub fn stays(key: &str) -> bool {
-    key.starts_with("redisson_lock_token:") || key.starts_with("redlatch_readers:") || key.ends_with("redlatch:epoch")
+    STAY.iter().any(|start| key.starts_with(start)) || key.ends_with("redlatch:epoch")
 }
 
 fn hidden(command: &str) -> String {

@@ -137,15 +137,16 @@ impl Process {
         let stop = &stop.woken_by(&waiter.semaphore);
         let contention = &Contention::new(&self.counters);
         let call = &Call { config: &self.config, stop, contention, semaphore: &waiter.semaphore };
-        let line = Line { registry: &self.map, space: self.space, key, waiter, call, backing: self };
-        line.wait(|| {
+        let line = Line { registry: &self.map, space: self.space, name: key.shared(), waiter, call, backing: self };
+        let contend = || {
             self.begin();
             let won = call.contend(&mut Turn { process: self, takes });
             if !matches!(won, Ok(Some(_))) {
                 self.alone.fetch_sub(1, SeqCst);
             }
             won
-        })
+        };
+        line.wait(contend, Some)
     }
 
     fn lock(&self) -> Hold {

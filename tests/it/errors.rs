@@ -4,7 +4,7 @@ use redlatch::{Applied, Error, Value};
 use std::error::Error as _;
 
 /// Each kind for a resource, with its name, whether it may be repeated, and what its text has to have in it.
-fn every(resource: &str) -> [(Error, &'static str, bool, &'static str); 10] {
+fn every(resource: &str) -> [(Error, &'static str, bool, &'static str); 11] {
     let io = std::io::Error::other("no route");
     [
         (Error::not_held(resource), "NotHeld", false, "is not held by this thread"),
@@ -16,7 +16,12 @@ fn every(resource: &str) -> [(Error, &'static str, bool, &'static str); 10] {
             "may not have been alone, check it: shut down",
         ),
         (Error::unavailable(resource, io), "Unavailable", true, "nothing was applied, try later: no route"),
-        (Error::outcome_unknown(resource, "cut\noff"), "OutcomeUnknown", true, "ends with the lease: cut off"),
+        (
+            Error::outcome_unknown(resource, "cut\noff"),
+            "OutcomeUnknown",
+            true,
+            "ends with its lease, if it has one: cut off",
+        ),
         (Error::refused(resource, "OOM", Applied::No, "no"), "Refused", true, "(OOM), free memory on the server: no"),
         (
             Error::command_failed(resource, 2, "WRONGTYPE", "no list", vec![Value::Nil]),
@@ -32,6 +37,7 @@ fn every(resource: &str) -> [(Error, &'static str, bool, &'static str); 10] {
         ),
         (Error::cancelled(resource), "Cancelled", false, "was cancelled"),
         (Error::closed(resource), "Closed", false, "make a new one"),
+        (Error::expired(resource), "Expired", false, "find out who did not count it down"),
     ]
 }
 
@@ -41,7 +47,7 @@ fn a_user_can_make_every_error() {
         assert_eq!(format!("{error:?}"), error.to_string(), "a main that returns it prints this");
         assert_eq!((error.resource(), error.is_retryable()), (Some("order:42"), retryable), "{variant}");
         let text = error.to_string();
-        assert!(text.contains("lock \"order:42\"") && text.contains(words), "{text}");
+        assert!(text.contains("\"order:42\"") && text.contains(words), "{text}");
     }
     let error = Error::config("a lease of zero: give it 10 ms");
     assert_eq!((error.to_string(), error.resource()), ("a lease of zero: give it 10 ms".to_owned(), None));
@@ -71,7 +77,7 @@ fn an_error_about_no_lock_reads_well() {
         &*texts[at].1
     };
     assert_eq!(read(3), "no server answered in time, nothing was applied, try later: no route");
-    assert_eq!(read(4), "no answer: rely on nothing, what was applied ends with the lease: cut off");
+    assert_eq!(read(4), "no answer: rely on nothing, what was taken ends with its lease, if it has one: cut off");
     assert_eq!(read(5), "the server refused (OOM), free memory on the server: no");
     assert_eq!(read(9), "the client is shut down or was made before a fork, make a new one");
 }

@@ -229,6 +229,95 @@ fn a_leader_that_was_paused_beyond_its_lease_gives_up() {
     election.finish(&server);
 }
 
+/// All that is said, until it ends well.
+fn said_by(mut process: Example, span: Duration) -> Vec<Said> {
+    let end = Instant::now() + span;
+    let said = std::iter::from_fn(|| process.lines.recv_deadline(end).ok()).map(|line| parse(&line)).collect();
+    let status = process.child.wait().unwrap();
+    assert!(status.success(), "{status} after {said:?}");
+    said
+}
+
+/// The most jobs of a customer that ran at once, and how many ended.
+fn jobs_of(customer: &str, said: &[Said]) -> (isize, usize) {
+    let of = |what: &str| format!("{what} {customer}");
+    let change = |said: &Said| if said.2 == of("begins") { 1 } else { -isize::from(said.2 == of("ends")) };
+    let mut changes: Vec<_> = said.iter().map(|said| (said.0, change(said))).collect();
+    // What ends in the same microsecond comes first.
+    changes.sort_unstable();
+    let running = changes.iter().scan(0, |running, (_, change)| {
+        *running += change;
+        Some(*running)
+    });
+    (running.max().unwrap(), said.iter().filter(|said| said.2 == of("ends")).count())
+}
+
+/// Of the example `workers`.
+const CUSTOMERS: [&str; 2] = ["ann", "bob"];
+
+#[test]
+fn two_jobs_of_a_customer_run_at_once_however_many_processes_work() {
+    let server = Server::start();
+    let program = built("--example", "workers");
+    let processes = ["a", "b", "c"].map(|name| Example::start(&program, name, &server.url()));
+    let said: Vec<_> = processes.into_iter().flat_map(|process| said_by(process, 2 * LONG)).collect();
+    assert_eq!(CUSTOMERS.map(|customer| jobs_of(customer, &said)), [(2, 18), (2, 18)], "{said:?}");
+}
+
+#[test]
+fn permits_of_a_killed_worker_come_back_within_the_lease() {
+    let server = Server::start();
+    let program = built("--example", "workers");
+    let mut dead = Example::start(&program, "a", &server.url());
+    // It has all permits of both.
+    let mut said: Vec<_> = (0..4).map(|_| parse(&dead.lines.recv_timeout(LONG).unwrap())).collect();
+    dead.child.kill().unwrap();
+    let killed = now();
+    dead.child.wait().unwrap();
+    said.extend(dead.lines.iter().map(|line| parse(&line)));
+    let lost = said.iter().filter(|said| said.2.starts_with("begins")).count();
+    let ended = said.iter().filter(|said| said.2.starts_with("ends")).count();
+    assert!(lost > ended, "{said:?}");
+    let others = said_by(Example::start(&program, "b", &server.url()), 2 * LONG);
+    let first = others.iter().map(|said| said.0).min().unwrap();
+    assert!(Duration::from_micros(first - killed) <= LEASE + LATE + SOON, "{first} after {killed}: {others:?}");
+    assert_eq!(CUSTOMERS.map(|customer| jobs_of(customer, &others)), [(2, 6), (2, 6)], "{others:?}");
+}
+
+/// Of the example `barrier`.
+const PHASES: u32 = 4;
+const PHASE: Duration = Duration::from_secs(10);
+
+#[test]
+fn nobody_begins_a_phase_before_all_have_done_the_one_before() {
+    let server = Server::start();
+    let program = built("--example", "barrier");
+    let processes = ["a", "b", "c"].map(|name| Example::start(&program, name, &server.url()));
+    let said: Vec<_> = processes.into_iter().flat_map(|process| said_by(process, 2 * LONG)).collect();
+    assert_eq!(said.len(), 3 * 2 * PHASES as usize, "{said:?}");
+    let times = |what: String| said.iter().filter(move |said| said.2 == what).map(|said| said.0);
+    for phase in 2..=PHASES {
+        let (before, begun) = (times(format!("ends {}", phase - 1)), times(format!("begins {phase}")));
+        assert!(before.max().unwrap() <= begun.min().unwrap(), "phase {phase}: {said:?}");
+    }
+}
+
+#[test]
+fn a_barrier_tells_the_others_that_one_died() {
+    let server = Server::start();
+    let program = built("--example", "barrier");
+    let [dead, one, other] = ["a", "b", "c"].map(|name| Example::start(&program, name, &server.url()));
+    // It does its part of no other phase.
+    dead.hear("begins 2");
+    drop(dead);
+    for process in [one, other] {
+        let end = Instant::now() + PHASE + LONG;
+        let said: Vec<_> = std::iter::from_fn(|| process.lines.recv_deadline(end).ok()).collect();
+        let (status, _) = process.end();
+        assert_eq!(status.code(), Some(1), "{said:?}");
+    }
+}
+
 #[test]
 fn readers_are_together_and_a_writer_reads_on() {
     let server = Server::start();

@@ -1,5 +1,6 @@
 //! Each Lua file run directly, with arguments that the library would not send or only rarely does.
 
+mod counters;
 mod given;
 mod groups;
 mod in_order;

@@ -201,7 +201,8 @@ fn every_command_of_a_script_is_among_the_permissions() {
     let (_, beside) = page.split_once("## What to add to the line").unwrap();
     let (beside, _) = beside.split_once("## What a missing rule costs").unwrap();
     let is_of_kind = |(path, _): &(PathBuf, String)| {
-        is_prelude_of_kinds(path) || path.components().any(|part| part.as_os_str() == "kinds")
+        let is_below = |folder| path.components().any(|part| part.as_os_str() == folder);
+        is_prelude_of_kinds(path) || is_below("kinds") || is_below("permits")
     };
     let (of_kinds, of_all): (Vec<_>, Vec<_>) = lua::files().into_iter().partition(is_of_kind);
     let (of_kinds, of_all) = (commands_in(&of_kinds), commands_in(&of_all));
@@ -223,6 +224,10 @@ fn is_prelude_of_kinds(path: &Path) -> bool {
         "next_token.lua",
         "epoch.lua",
         "serve.lua",
+        "number_of.lua",
+        "reclaim.lua",
+        "places.lua",
+        "once.lua",
     ]
     .iter()
     .any(|prelude| path.ends_with(prelude))

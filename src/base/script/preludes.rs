@@ -18,6 +18,11 @@ const PRELUDES: &[(&str, &str)] = &[
     ("serve", include_str!("preludes/serve.lua")),
     ("serve_now", include_str!("preludes/serve_now.lua")),
     ("leave_queue", include_str!("preludes/leave_queue.lua")),
+    ("number_of", include_str!("preludes/number_of.lua")),
+    ("reclaim", include_str!("preludes/reclaim.lua")),
+    ("tell_first", include_str!("preludes/tell_first.lua")),
+    ("places", include_str!("preludes/places.lua")),
+    ("once", include_str!("preludes/once.lua")),
 ];
 
 /// Joins files to one script. Each file but the last is a wrapper and runs the next one as `inner`. Preludes come first, each once, so all

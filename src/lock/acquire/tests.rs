@@ -38,7 +38,8 @@ fn line<'a>(engine: &'a Engine, key: &'a Key) -> &'a Line<'a> {
         (&engine.space.config, &patience.stop, kept(Contention::new(&engine.space.counters)));
     let call = kept(Call { config, stop, contention, semaphore: &waiter.semaphore });
     let backing = kept(Siblings { engine, patience });
-    kept(Line { registry: registry(), space: engine.space.id, key, waiter, call, backing })
+    let (registry, space, name) = (registry(), engine.space.id, key.shared());
+    kept(Line { registry, space, name, waiter, call, backing })
 }
 
 /// The first thread locks, this one parks, the first unlocks: it was granted and has not looked yet.

@@ -5,10 +5,10 @@
 
 use super::bid::Call;
 use crate::base::error::{Error, Result};
-use crate::base::key::Key;
 use crate::base::sync::thread;
 use crate::lease::hold::Hold;
 use crate::registry::{Entered, LeftBehind, Registry, Waiter};
+use smol_str::SmolStr;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -30,7 +30,8 @@ pub(crate) trait Backing: Sync {
 pub(crate) struct Line<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) space: Uuid,
-    pub(crate) key: &'a Key,
+    /// The name of the lock.
+    pub(crate) name: SmolStr,
     pub(crate) waiter: &'a Arc<Waiter>,
     pub(crate) call: &'a Call<'a>,
     pub(crate) backing: &'a dyn Backing,
@@ -47,10 +48,15 @@ enum Queued {
 }
 
 impl Line<'_> {
-    /// Waits in line, and contends at its head. The current thread does not hold the lock.
-    pub(crate) fn wait(&self, contend: impl FnOnce() -> Result<Option<Hold>>) -> Result<Option<Hold>> {
+    /// Waits in line, and contends at its head. The current thread does not hold the lock. `passed` makes what the call wins of a hold that
+    /// was passed on to it.
+    pub(crate) fn wait<T>(
+        &self,
+        contend: impl FnOnce() -> Result<Option<T>>,
+        passed: impl Fn(Hold) -> Option<T>,
+    ) -> Result<Option<T>> {
         loop {
-            let entered = self.registry.enter(self.space, self.key.shared(), self.waiter);
+            let entered = self.registry.enter(self.space, self.name.clone(), self.waiter);
             let place = Place(self);
             let queued = self.queue(entered);
             if queued.as_ref().is_err_and(Error::is_retryable) {
@@ -65,7 +71,7 @@ impl Line<'_> {
                     self.give_way();
                     return contend();
                 }
-                Queued::Granted(hold) if self.backing.accept(&hold)? => return Ok(Some(hold)),
+                Queued::Granted(hold) if self.backing.accept(&hold)? => return Ok(passed(hold)),
                 // The hold ended meanwhile: go back into the line.
                 Queued::Granted(_) => {}
             }
@@ -73,8 +79,8 @@ impl Line<'_> {
     }
 
     /// Contends past the others in line. Its place is there only for a shutdown to find it. It can use no hold that is passed on to it.
-    pub(crate) fn go_past(&self, contend: impl FnOnce() -> Result<Option<Hold>>) -> Result<Option<Hold>> {
-        drop(self.registry.enter(self.space, self.key.shared(), self.waiter));
+    pub(crate) fn go_past<T>(&self, contend: impl FnOnce() -> Result<Option<T>>) -> Result<Option<T>> {
+        drop(self.registry.enter(self.space, self.name.clone(), self.waiter));
         let _place = Place(self);
         contend()
     }
@@ -95,7 +101,7 @@ impl Line<'_> {
             stop.check()?;
             semaphore.acquire(stop.at_most(config.poll_cap));
             self.backing.check_outage()?;
-            entered = self.registry.turn(self.space, self.key.full(), self.waiter);
+            entered = self.registry.turn(self.space, &self.name, self.waiter);
         }
     }
 
@@ -113,7 +119,7 @@ pub(crate) struct Place<'a>(pub(crate) &'a Line<'a>);
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let Line { registry, space, key, waiter, backing, .. } = self.0;
-        backing.take_back(registry.leave(*space, key.full(), waiter));
+        let Line { registry, space, name, waiter, backing, .. } = self.0;
+        backing.take_back(registry.leave(*space, name, waiter));
     }
 }

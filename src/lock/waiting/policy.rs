@@ -13,7 +13,7 @@ pub(super) const ROUNDING: Duration = Duration::from_millis(1);
 /// Between two asks while no subscription is confirmed. So a free lock is found within 1 s, whatever the server refuses.
 pub(super) const UNTOLD: Duration = Duration::from_secs(1);
 
-/// The same for a ticket that polls: a script may give it the lock, and the others then wait for its next ask.
+/// The same for a ticket that polls, and for a place among those that wait for permits: a script may give it the lock, and the others then wait for its next ask.
 pub(super) const POLLED: Duration = Duration::from_millis(50);
 
 /// All waiting calls ask when a lease ends: at a time in this span after the end, and not before it.
@@ -31,7 +31,7 @@ pub(super) const STEP: Duration = Duration::from_millis(2);
 pub(super) const FEW: u32 = 4;
 
 /// The parts of that time, of which each wait has one.
-pub(super) const SHARES: u32 = 1 << 10;
+pub(crate) const SHARES: u32 = 1 << 10;
 
 // The queue of processes.
 
@@ -47,10 +47,10 @@ pub(super) const SHORTEST_OFFER: Lease = Lease::of_millis(10);
 
 /// The TTL of a queue in poll caps. Each waiting call asks once a poll cap, and so joins again: after this time nobody waits. `in_turn.lua`
 /// prolongs the TTL when a third is over.
-pub(super) const POLL_CAPS: u32 = 3;
+pub(crate) const POLL_CAPS: u32 = 3;
 
 /// No queue outlives its waiters by more, ms: a day.
-pub(super) const LONGEST_TTL: u64 = 86_400_000;
+pub(crate) const LONGEST_TTL: u64 = 86_400_000;
 
 /// The number of earlier names that a ticket keeps: each ask has a new one.
 pub(crate) const NAMES: usize = 8;

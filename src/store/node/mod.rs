@@ -142,6 +142,8 @@ pub(crate) struct Limits<'a> {
     pub(crate) answer_by: Moment,
     /// How long after it was sent the server may execute it: the validity of the lease that it asks for.
     pub(crate) execute_within: Duration,
+    /// When the server may execute it at the latest, whenever it is sent: a process may be stopped before it sends.
+    pub(crate) latest: Moment,
     /// What ends the call while it waits for its turn at the pool.
     pub(crate) stop: Option<&'a Stop<'a>>,
 }
@@ -149,12 +151,12 @@ pub(crate) struct Limits<'a> {
 impl Limits<'_> {
     /// The limits of a request that takes or prolongs a lease: after its validity nobody could believe in that.
     pub(crate) fn of_lease(lease: Lease, answer_by: Moment) -> Self {
-        Self { answer_by, execute_within: lease.validity(), stop: None }
+        Self { answer_by, execute_within: lease.validity(), latest: Moment::MAX, stop: None }
     }
 
     /// The limits of a command that does no harm however late it is executed.
     pub(crate) fn any_time(answer_by: Moment) -> Self {
-        Self { answer_by, execute_within: Duration::MAX, stop: None }
+        Self { answer_by, execute_within: Duration::MAX, latest: Moment::MAX, stop: None }
     }
 }
 
@@ -176,6 +178,18 @@ impl Reply {
     /// The number that was asked for.
     pub(crate) fn number(&self) -> Result<i64, Failure> {
         if let Self::Number(number) = self { Ok(*number) } else { Err(Failure::not_understood()) }
+    }
+
+    /// The number that a counter holds; `None` if there is none.
+    pub(crate) fn counted(&self) -> Result<Option<i64>, Failure> {
+        match self {
+            Self::Nil => Ok(None),
+            Self::Text(digits) => {
+                let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+                number.map(Some).ok_or_else(Failure::no_number)
+            }
+            _ => Err(Failure::not_understood()),
+        }
     }
 
     /// The values that were asked for, one for each of so many.
@@ -242,6 +256,12 @@ impl Failure {
     pub(crate) fn not_understood() -> Self {
         let cause = Cause::new("the reply is not one of the lock's scripts: is this a Redis server?");
         Self::Refused { code: "ERR".to_owned(), applied: Applied::Unknown, cause }
+    }
+
+    /// A key that is to hold a number holds something else. Scripts say the same.
+    pub(crate) fn no_number() -> Self {
+        let cause = Cause::new("the key holds no number");
+        Self::Refused { code: "WRONGTYPE".to_owned(), applied: Applied::No, cause }
     }
 
     /// Whether the same attempt may succeed a moment later.

@@ -233,7 +233,7 @@ fn rule_of(whole: &str) -> String {
 fn of_kind(kind: &Kind, key: &Key, dialect: Dialect) -> Vec<Probe> {
     let key = key.clone().of_side(kind.side);
     let channel = key.channel();
-    let rule = format!("&{}:*", channel.split(':').next().unwrap_or_default());
+    let rule = format!("&{}*", channel.split('{').next().unwrap_or_default());
     let publish = (kind.side != Side::Whole).then(|| probe(&[dialect.publish(), &channel, "0"], &rule));
     let touched = kind.touches.iter().flat_map(|touched| {
         let name = (touched.key)(&key);

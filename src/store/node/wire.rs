@@ -174,7 +174,8 @@ impl Wire {
             None => limits.answer_by.since(sent).max(GRACE).min(self.server.response_timeout()),
             Some(ends) => ends.since(sent).max(Duration::from_millis(1)),
         };
-        Schedule { sent, patience, deadline: sent.plus(patience.min(limits.execute_within)) }
+        let deadline = sent.plus(patience.min(limits.execute_within)).min(limits.latest);
+        Schedule { sent, patience, deadline }
     }
 
     pub(super) fn take_live(&mut self, connect_by: Moment) -> Result<Box<Live>, Failure> {

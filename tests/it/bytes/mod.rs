@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// What becomes of a connection after so many bytes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
+pub(crate) enum Fault {
     /// It is closed.
     Cut,
     /// It stays open, and nothing comes through any more.
@@ -30,7 +30,7 @@ enum Fault {
     Reset,
 }
 
-const FAULTS: [Fault; 3] = [Fault::Cut, Fault::Held, Fault::Reset];
+pub(crate) const FAULTS: [Fault; 3] = [Fault::Cut, Fault::Held, Fault::Reset];
 
 /// How long a client waits for bytes that are held. The others wait for the default time: they never have to.
 const PATIENCE: Duration = Duration::from_millis(150);
@@ -43,14 +43,14 @@ const LONGER: usize = 4;
 
 /// One way to fail.
 #[derive(Debug, Clone, Copy)]
-struct Case {
-    fault: Fault,
-    flow: Flow,
-    at: usize,
+pub(crate) struct Case {
+    pub(crate) fault: Fault,
+    pub(crate) flow: Flow,
+    pub(crate) at: usize,
 }
 
 /// Finds the data in which a request is made, by the name of its lock.
-type Finds = Box<dyn Fn(&[u8]) -> bool + Send>;
+pub(crate) type Finds = Box<dyn Fn(&[u8]) -> bool + Send>;
 
 /// A kind of lock whose messages fail.
 trait Locks: RedLock {
@@ -74,6 +74,33 @@ macro_rules! locks {
 
 locks!(ReentrantLock FairLock);
 
+/// Lets the request that `find` finds fail, or the reply to it; `length` becomes that of the message.
+pub(crate) fn fails(
+    case: Case,
+    length: Arc<OnceLock<usize>>,
+    find: Finds,
+) -> impl FnMut(usize, Flow, &[u8]) -> Vec<Step> + Send {
+    let mut asked = None;
+    move |connection, flow, data| {
+        // Asked anew when the client gave up before the proxy saw an answer.
+        if length.get().is_none() && flow == Flow::Request && find(data) {
+            asked = Some(connection);
+        }
+        if asked != Some(connection) || flow != case.flow {
+            return pass(data);
+        }
+        if length.set(data.len()).is_err() {
+            return Vec::new();
+        }
+        let start = Step::Send(data[..case.at.min(data.len())].to_vec());
+        match case.fault {
+            Fault::Cut => vec![start, Step::Cut],
+            Fault::Held => vec![start],
+            Fault::Reset => vec![start, Step::Reset],
+        }
+    }
+}
+
 /// A lock whose holder is behind the proxy, and somebody else who is not.
 struct Scene<'a, L> {
     server: &'a Server,
@@ -90,26 +117,7 @@ struct Scene<'a, L> {
 impl<L: Locks> Scene<'_, L> {
     /// Lets the next such request fail, or the reply to it.
     fn arm(&self) {
-        let (case, length, find) = (self.case, Arc::clone(&self.length), (self.find)(&self.name));
-        let mut asked = None;
-        self.proxy.set(move |connection, flow, data| {
-            // Asked anew when the client gave up before the proxy saw an answer.
-            if length.get().is_none() && flow == Flow::Request && find(data) {
-                asked = Some(connection);
-            }
-            if asked != Some(connection) || flow != case.flow {
-                return pass(data);
-            }
-            if length.set(data.len()).is_err() {
-                return Vec::new();
-            }
-            let start = Step::Send(data[..case.at.min(data.len())].to_vec());
-            match case.fault {
-                Fault::Cut => vec![start, Step::Cut],
-                Fault::Held => vec![start],
-                Fault::Reset => vec![start, Step::Reset],
-            }
-        });
+        self.proxy.set(fails(self.case, Arc::clone(&self.length), (self.find)(&self.name)));
     }
 
     /// Whether the whole message came through.
@@ -173,8 +181,7 @@ struct Lane<L> {
 impl<L: Locks> Lane<L> {
     fn new(server: &Server, number: usize, watched: Option<Duration>) -> Self {
         let seat = |fault| {
-            let proxy =
-                if fault == Fault::Reset { Proxy::on_tcp(server.socket()) } else { Proxy::new(server.socket()) };
+            let proxy = proxy_for(server, fault);
             let builder = builder(&proxy, fault);
             let builder = match watched {
                 Some(lease) => builder.watchdog_timeout(lease).response_timeout(lease / 6),
@@ -186,6 +193,18 @@ impl<L: Locks> Lane<L> {
         };
         Self { seats: FAULTS.map(seat), next: format!("next{number}") }
     }
+}
+
+/// A proxy that can fail so.
+fn proxy_for(server: &Server, fault: Fault) -> Proxy {
+    if fault == Fault::Reset { Proxy::on_tcp(server.socket()) } else { Proxy::new(server.socket()) }
+}
+
+/// A proxy and a client behind it that meets this fault.
+pub(crate) fn client_with(server: &Server, fault: Fault) -> (Proxy, Client) {
+    let proxy = proxy_for(server, fault);
+    let client = builder(&proxy, fault).build().unwrap();
+    (proxy, client)
 }
 
 /// A client that meets this fault.
@@ -251,7 +270,7 @@ impl EveryByte {
 
 /// The bytes that this run takes of the messages whose lengths are measured, and always the first, the last and the end.
 /// Replies come first: they are short.
-fn cases(length: impl Fn(Flow) -> usize) -> VecDeque<Case> {
+pub(crate) fn cases(length: impl Fn(Flow) -> usize) -> VecDeque<Case> {
     let lengths = [Flow::Reply, Flow::Request].map(|flow| (flow, length(flow)));
     let mut sample = sample::of_this_run();
     let at_each = lengths.into_iter().flat_map(|(flow, length)| {
@@ -280,7 +299,7 @@ fn assert_nothing_left<'a>(server: &Server, clients: impl Iterator<Item = &'a (i
 }
 
 /// Whether data names this lock, alone or inside of another name.
-fn names(name: &str) -> impl Fn(&[u8]) -> bool + Send + use<> {
+pub(crate) fn names(name: &str) -> impl Fn(&[u8]) -> bool + Send + use<> {
     let name = name.as_bytes().to_vec();
     move |data| data.windows(name.len()).any(|window| window == name)
 }

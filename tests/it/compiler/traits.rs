@@ -28,6 +28,9 @@ fn public_types_keep_their_auto_traits() {
     both::<LocalRedLock>();
     both::<LocalReadWriteLock>();
     both::<MultiLock<'static>>();
+    both::<Semaphore>();
+    both::<LeasedSemaphore>();
+    both::<CountDownLatch>();
     both::<Hold>();
     both::<(Command, Value)>();
     both::<GroupHold>();
@@ -37,6 +40,7 @@ fn public_types_keep_their_auto_traits() {
     both::<GroupRequest<'static, 'static>>();
     both::<(Error, Cause, Applied, Stats, LostHold, LossCause, HoldState, HandOff, Naming, Reentry)>();
     shared::<Arc<dyn RedLock>>();
+    shared::<Permits>();
 }
 
 /// Two traits with one method: naming it is only unambiguous for a type that is not `Send`.

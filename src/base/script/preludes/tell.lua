@@ -1,4 +1,4 @@
--- Tells waiters that the lock is free. Returns the reply of a script that freed it. Last in a script, with its errors ignored: a denied
+-- Tells waiters that the lock is free, the latch open, or permits are in. Returns the reply of a script that freed it. Last in a script, with its errors ignored: a denied
 -- publish must not turn a done release into an error.
 --
 -- reply    1: done, nobody was told; 2: done, but the server refuses to publish;
