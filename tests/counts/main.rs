@@ -6,6 +6,7 @@ use harness::{counting, process, server, threads};
 mod company;
 mod fair;
 mod growth;
+mod permits;
 
 use crate::counting::{Counting, allocations, bytes};
 use crate::process::alone;
