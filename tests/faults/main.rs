@@ -33,6 +33,7 @@ mod misuse;
 mod names;
 mod network;
 mod outages;
+mod permits;
 mod pool;
 mod pubsub;
 mod quarantine;

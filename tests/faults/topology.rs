@@ -200,7 +200,7 @@ fn assert_in_redis_6_0(server: &Server, command: &str) {
 }
 
 /// What else scripts say in calls: options that Redis 6.0 has, and texts of their own.
-const WORDS: [&str; 16] = [
+const WORDS: [&str; 19] = [
     "PX",
     "WITHSCORES",
     "BEFORE",
@@ -208,6 +208,9 @@ const WORDS: [&str; 16] = [
     "%.0f",
     "%.3f",
     "NX",
+    "XX",
+    "LIMIT",
+    "-inf",
     "foreign",
     " given",
     "redlatch_ear:",
