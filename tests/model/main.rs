@@ -38,6 +38,7 @@ use source::{base, lease, lock};
 mod belief;
 mod fair;
 mod mutants;
+mod operations;
 mod protocol;
 mod queue;
 mod redlock;
