@@ -180,6 +180,7 @@ impl Class {
             sides: 2,
             mixed: true,
             groups: 12,
+            permits: 4,
             forces: self == Self::Forced,
             pause: (0, 1),
             watchdog: 600,

@@ -15,6 +15,7 @@ mod clusters;
 mod fair;
 mod groups;
 pub(crate) mod judged;
+mod permits;
 mod sides;
 
 /// A mutant that lives longer was not caught.
@@ -37,13 +38,14 @@ const TRIES: usize = 3;
 const LANES: usize = 3;
 
 /// Those whose scene picks requests by what is in them, which nobody can do whose connections are sealed.
-const READ_THE_WIRE: [&str; 6] = [
+const READ_THE_WIRE: [&str; 7] = [
     "owner_per_thread",
     "renewal_recreates",
     "no_try_after_confirm",
     "while_held_repeats",
     "forgets_open_commands",
     "renamed_at_the_end",
+    "forgets_operations",
 ];
 
 struct Scene {
@@ -350,7 +352,7 @@ fn stop_the_next(stage: &mut Stage, span: Duration) {
 
 /// Plays the scenes that are chosen by their mutants and servers.
 pub(crate) fn run(take: &Take, chosen: impl Fn(&str, Servers) -> bool) -> Vec<Caught> {
-    let all = scenes().into_iter().chain(fair::scenes()).chain(sides::scenes());
+    let all = scenes().into_iter().chain(fair::scenes()).chain(sides::scenes()).chain(permits::scenes());
     let all: Vec<_> = all.chain(groups::scenes()).chain(clusters::scenes()).collect();
     judged::mutants().for_each(|mutant| assert!(all.iter().any(|scene| scene.mutant == mutant), "{mutant}"));
     let all = all.into_iter().filter(|scene| !(take.sealed && READ_THE_WIRE.contains(&scene.mutant)));
@@ -455,6 +457,6 @@ impl Scene {
             let name = format!("without-{}", self.mutant);
             crate::keep_logs(&take.dir.join(&name), &name, &found, &end.events, started);
         }
-        Some((found, end.verdict.pairs))
+        Some((found, end.verdict.pairs + end.verdict.permits as usize))
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::history::record::{Kind, Op, Record, now};
 use crate::history::sides::{is_read, is_side};
+use crate::permits::Semaphores;
 use crate::plan::Order;
 use crate::wish::outcome;
 use crate::work::{Hand, resource};
@@ -36,6 +37,7 @@ impl Guarded for FairLock {
 pub(crate) struct Locks {
     alone: Box<dyn Guarded>,
     sides: Option<ReadWriteLock>,
+    pub(crate) semaphores: Semaphores,
 }
 
 impl Locks {
@@ -48,7 +50,8 @@ impl Locks {
             false if is_fenced => Box::new(FencedLock::new(client)),
             false => Box::new(ReentrantLock::new(client)),
         };
-        Self { alone, sides: (plan.sides > 0).then(|| ReadWriteLock::new(client)) }
+        let (sides, semaphores) = ((plan.sides > 0).then(|| ReadWriteLock::new(client)), Semaphores::new(client));
+        Self { alone, sides, semaphores }
     }
 
     /// The kind that has this name, or its side.

@@ -11,6 +11,7 @@ mod guarded;
 #[allow(dead_code, unused_imports, reason = "its tests are run by tests/it")]
 mod history;
 mod nemesis;
+mod permits;
 mod plan;
 mod queue;
 mod report;

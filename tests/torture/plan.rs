@@ -104,6 +104,8 @@ words! {
         downgrades: bool,
         /// One turn in so many is with a group; zero: none.
         groups: u64,
+        /// One turn in so many is with permits of a semaphore; zero: none.
+        permits: u64,
     }
 }
 

@@ -41,6 +41,8 @@ struct Sum {
     looks: (usize, usize, usize),
     /// What was written while locks were held, what was not answered, and what the server did not run.
     guarded: (usize, usize, usize),
+    /// How often permits of semaphores were believed in.
+    permits: u64,
     /// Grants of fair locks whose order was judged, and those to a thread that had joined and was left in peace.
     in_order: (usize, usize),
     hangs: usize,
@@ -116,6 +118,7 @@ impl Report {
         sum.add_commands(&verdict.commands);
         sum.add_looks(&verdict.looks);
         sum.mistakes += verdict.untold.len() + verdict.order.wrong.len();
+        sum.permits += verdict.permits;
         sum.in_order.0 += verdict.order.grants;
         sum.in_order.1 += verdict.order.kept;
         sum.leaks += end.leaks.len();
@@ -202,6 +205,7 @@ fn write_sum(text: &mut String, class: Class, sum: &Sum) -> std::fmt::Result {
     writeln!(text, "  writes while held: {written}, not answered: {unknown}, refused because it was lost: {lost}")?;
     let (grants, kept) = sum.in_order;
     writeln!(text, "  grants of fair locks that were in order: {grants}, to threads that nothing disturbed: {kept}")?;
+    writeln!(text, "  acquires of permits: {}", sum.permits)?;
     if class.expects_overlaps() {
         let longest = sum.longest_overlap / MS;
         writeln!(

@@ -88,6 +88,11 @@ pub(crate) fn is_of_fair_lock(data: &[u8]) -> bool {
     contains(data, "EVALSHA") && contains(data, "redlatch_tickets")
 }
 
+/// What changes a semaphore without leases.
+pub(crate) fn is_of_semaphore(data: &[u8]) -> bool {
+    contains(data, "EVALSHA") && contains(data, "redlatch_op:")
+}
+
 /// Commands that are run while a lock is held.
 pub(crate) fn is_while_held(data: &[u8]) -> bool {
     contains(data, LIST)

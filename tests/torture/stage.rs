@@ -361,7 +361,8 @@ impl Stage {
         let (lease, replicated) = (plan.watchdog.max(plan.lease) * MS, plan.replicas > 0);
         let (free, passed, response) = (free * MS, passed * MS, plan.response * MS);
         let (strict, poll) = (plan.strict, plan.poll * MS);
-        Bounds { free, lease, response, passes: *passes, passed, strict, replicated, poll }
+        let forgets_permits = self.setting.servers.forget_permits(plan);
+        Bounds { free, lease, response, passes: *passes, passed, strict, replicated, poll, forgets_permits }
     }
 
     fn trails(&self, under_way: bool) -> Vec<Trail> {

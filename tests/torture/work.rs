@@ -51,6 +51,10 @@ impl<'a> Hand<'a> {
                 self.holds.clear();
                 continue;
             }
+            if self.plan.permits > 0 && self.one_in(self.plan.permits as u32) {
+                self.permit_turn();
+                continue;
+            }
             let name = if self.uses_sides() { self.pick_side() } else { self.pick_name() };
             if self.one_in(8) {
                 self.write();

@@ -2,6 +2,7 @@
 //! a key, as MONITOR shows it, and which keys ended with their leases.
 
 use super::record::MS;
+use std::collections::HashMap;
 use std::fmt::Write;
 
 /// What is told of a key of which no server said anything.
@@ -59,10 +60,25 @@ pub(crate) struct Event {
 }
 
 impl Event {
+    /// Such events have a listener of their own.
+    fn ended_by_itself(&self) -> bool {
+        self.words.starts_with("expired ") || self.words.starts_with("evicted ")
+    }
+
     fn is_of(&self, key: &str) -> bool {
         let is_it = |word: &str| word == key || (word.starts_with(key) && word.contains(":rwlock_timeout:"));
         self.words.starts_with("flush") || self.words.split(' ').any(is_it)
     }
+}
+
+/// When commands of a server may be missing: from the last one before its listener began anew.
+pub(crate) fn gaps(events: &[Event]) -> Vec<(u64, u64)> {
+    let (mut last, mut found) = (HashMap::new(), Vec::new());
+    for Event { at, node, words } in events.iter().filter(|event| !event.ended_by_itself()) {
+        let before = last.insert(*node, *at);
+        found.extend(before.filter(|_| words == LISTENS).map(|before| (before, at + SHOWS)));
+    }
+    found
 }
 
 /// A line of MONITOR: when the server was asked, in microseconds of its clock, and what. `None` for what changes no key of a lock.

@@ -16,6 +16,7 @@ pub(crate) mod moves;
 pub(crate) mod names;
 pub(crate) mod operations;
 pub(crate) mod order;
+pub(crate) mod permits;
 pub(crate) mod record;
 pub(crate) mod shares;
 pub(crate) mod sides;
@@ -65,6 +66,10 @@ pub(crate) struct Verdict {
     pub(crate) barren: Vec<Span>,
     /// In slots that were left halfway.
     pub(crate) granted_halfway: usize,
+    /// How often permits were believed in.
+    pub(crate) permits: u64,
+    /// More permits than there are were believed in.
+    pub(crate) too_many: Vec<permits::TooMany>,
 }
 
 /// When what was done to the workers and their server.
@@ -140,6 +145,8 @@ pub(crate) fn judge(
     let after = failovers::after(&beliefs, failovers, bounds.quarantine());
     let barren = failovers::barren(&beliefs, failovers, bounds.quarantine(), trails);
     let granted_halfway = moves::granted_halfway(&beliefs, moves);
+    let (permits, mut too_many) = permits::too_many(trails);
+    too_many.retain(|many| !bounds.forgets_permits(many.name));
     let (pairs, cut_short) = (beliefs.len(), short.map(|belief| (belief.name, belief.ended)).collect());
     let (expected_overlaps, overlaps) = belief::overlaps(beliefs)
         .into_iter()
@@ -165,6 +172,8 @@ pub(crate) fn judge(
         after,
         barren,
         granted_halfway,
+        permits,
+        too_many,
     }
 }
 
@@ -220,6 +229,10 @@ impl Verdict {
             let (name, turns, waited) = (passed.name, passed.turns, passed.waited / MS);
             let what = format!("a call for lock {name}: {turns} turns of others that came later, in {waited} ms");
             note("C6 passed over", passed.at, Some((name, passed.waited)), what);
+        }
+        for permits::TooMany { name, at, lasted, permits } in &self.too_many {
+            let what = format!("{permits} permits of semaphore {name} believed for {} us", lasted / 1_000);
+            note("C10 permits", *at, None, what);
         }
         for order::OutOfOrder { name, at, what } in &self.order.wrong {
             note("C9 order", *at, Some((*name, 0)), what.clone());

@@ -66,6 +66,16 @@ bytes! {
         Look,
         /// The thread that had the lock ended without an unlock: nobody renews it, and its levels are gone.
         Ended,
+        /// The thread asks for `value` permits of semaphore `name`.
+        AsksForPermits,
+        /// It has them, until `deadline` if they have a lease.
+        HasPermits,
+        /// It looked at them: whether they are `valid`, and until when.
+        SeesPermits,
+        /// It is about to give them back.
+        GivesBack,
+        /// It has none: they were not acquired, or are given back.
+        HasNoPermits,
     }
 }
 

@@ -36,9 +36,15 @@ pub(crate) struct Bounds {
     pub(crate) replicated: bool,
     /// A writer that is gone keeps readers out for two of them.
     pub(crate) poll: u64,
+    /// Of each semaphore: a server may forget that its permits are out, and they are given out again.
+    pub(crate) forgets_permits: [bool; 2],
 }
 
 impl Bounds {
+    pub(crate) fn forgets_permits(&self, semaphore: u8) -> bool {
+        self.forgets_permits[usize::from(semaphore)]
+    }
+
     pub(crate) fn quarantine(&self) -> Option<u64> {
         self.strict.then_some(self.lease)
     }

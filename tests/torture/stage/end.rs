@@ -5,16 +5,22 @@ use super::witness::Witness;
 use super::{Stage, Worker, end_by_force};
 use crate::history::events::{Event, LISTENS, explain};
 use crate::history::operations::Histories;
+use crate::history::permits::{self, COUNTED, LEASED, Out, TOTAL};
+use crate::history::record::Trail;
 use crate::history::{Finding, Verdict};
+use crate::permits::{leases, semaphore};
 use crate::reaper;
 use crate::work::resource;
-use crate::worker::leaks_path;
+use crate::worker::{client_path, leaks_path};
 use std::process::{Child, ExitStatus};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How soon a worker has ended once it is told to, and what is left on the server is gone.
 const SOON: Duration = Duration::from_secs(20);
+
+/// How many permits of a semaphore are in, if they are set.
+const COUNT: &str = "local left = redis.call('GET', KEYS[1]) return left and { left } or {}";
 
 /// What came of it.
 pub(crate) struct End {
@@ -64,13 +70,15 @@ impl Stage {
             leaks.extend(self.see_off(worker, end));
         }
         self.foreigner = None;
+        // Now: a call of the foreigner counts as going on for as long as its trail.
+        let trails = self.trails(false);
         // Its connections are not to be taken for those of workers.
         let events = self.witness.take().map_or_else(Vec::new, Witness::end);
         if broken.is_none() {
             leaks.extend(self.left_queues());
+            leaks.extend(self.left_permits(&trails, &events));
             leaks.extend(self.left_on_server());
         }
-        let trails = self.trails(false);
         let (verdict, histories) = (self.judge(&trails, &events), self.histories(&trails));
         let skew = self.leave_group();
         self.proxies.clear();
@@ -93,6 +101,45 @@ impl Stage {
                 failed.into_iter().chain(said.iter().flat_map(|text| text.lines()).map(str::to_owned)).collect()
             }
         }
+    }
+
+    /// When all is quiet, each permit is in, or out with a worker that was killed. Those with a lease count as in when that is over.
+    fn left_permits(&self, trails: &[Trail], events: &[Event]) -> Option<String> {
+        let (out, end) = (self.permits_out(trails, events), Instant::now() + SOON);
+        while self.miscounted(out).is_some() && Instant::now() < end {
+            sleep(Duration::from_millis(20));
+        }
+        self.miscounted(out)
+    }
+
+    /// How many permits of the plain semaphore killed workers have, by the logs and by the servers.
+    fn permits_out(&self, trails: &[Trail], events: &[Event]) -> Out {
+        let Out { surely, perhaps } = permits::out(trails);
+        let killed = (0..).zip(&self.fates).filter(|(_, fate)| fate.killed.is_some());
+        let said =
+            killed.filter_map(|(number, _)| std::fs::read_to_string(client_path(&self.setting.dir, number)).ok());
+        let taken = permits::taken(events, semaphore(COUNTED), &said.collect::<Vec<_>>());
+        let more = u64::try_from(taken).unwrap_or(0).saturating_sub(surely);
+        Out { surely, perhaps: perhaps.max(more) + permits::unseen(trails, events) }
+    }
+
+    fn miscounted(&self, Out { surely, perhaps }: Out) -> Option<String> {
+        let left = |name| {
+            let found = self.ground().list(&["EVAL", COUNT, "1", semaphore(name)]);
+            found.first().and_then(|left| left.parse::<i64>().ok())
+        };
+        let total = TOTAL as i64;
+        let of_leased = left(LEASED).and_then(|left| {
+            let out = self.ground().list(&["ZRANGE", &leases(LEASED), "0", "-1"]).len() as i64;
+            (left + out != total).then(|| format!("leased permits: {left} are in and {out} out, of {total}"))
+        });
+        // A failover may forget that permits came back.
+        let is_forgotten = self.setting.servers.have_failovers();
+        let least = if is_forgotten { i64::MIN } else { total - (surely + perhaps) as i64 };
+        let may_be = least..=total - surely as i64;
+        let is_told = !self.bounds().forgets_permits(COUNTED);
+        let of_counted = left(COUNTED).filter(|left| is_told && !may_be.contains(left));
+        of_leased.or_else(|| of_counted.map(|left| format!("permits: {left} are in, and {may_be:?} should be")))
     }
 
     /// Keys of workers that were killed stay until their leases end; nothing else may, and those not for long.

@@ -6,6 +6,8 @@ use super::shards::Shards;
 use crate::classes::Only;
 use crate::guarded::{self, LIST};
 use crate::history::commands::Lists;
+use crate::permits::is_of_permits;
+use crate::plan::Plan;
 use crate::proxy::{Address, Proxy};
 use crate::queue::OF_THREADS;
 use crate::reaper;
@@ -43,6 +45,16 @@ impl Servers {
 
     pub(crate) fn have_failovers(self) -> bool {
         self.kind() != Only::Servers
+    }
+
+    /// Whether permits that are out may be given out again: those of the leased semaphore, and those of the other. A quarantine outlasts
+    /// leases, and nothing outlasts permits without one.
+    pub(super) fn forget_permits(self, plan: &Plan) -> [bool; 2] {
+        match self {
+            Self::Lasting => [false, false],
+            Self::Forgetful => [!plan.strict, true],
+            Self::Group | Self::Askew | Self::Cluster => [plan.replicas == 0; 2],
+        }
     }
 }
 
@@ -136,7 +148,9 @@ impl Ground {
         let mut keys = self.list(&["KEYS", "*"]);
         let stays = ["redlatch:epoch", "redisson_lock_token:"].into_iter();
         let stays: Vec<_> = stays.chain(OF_THREADS.map(|keys| keys.trim_end_matches('*'))).collect();
-        keys.retain(|key| !stays.iter().any(|start| key.starts_with(start)) && !key.ends_with(LIST));
+        keys.retain(|key| {
+            !stays.iter().any(|start| key.starts_with(start)) && !key.ends_with(LIST) && !is_of_permits(key)
+        });
         let mut channels = self.channels();
         channels.retain(|channel| !channel.starts_with("__sentinel__"));
         let clients = self.clients();
