@@ -10,6 +10,8 @@ use harness::{cluster, deployment, member, process, server, threads};
 
 #[macro_use]
 mod setting;
+#[macro_use]
+mod counters;
 mod java;
 mod servers;
 mod sides;
@@ -20,7 +22,9 @@ mod counting;
 mod endings;
 mod fair;
 mod holding;
+mod latch;
 mod names;
 mod read_write;
+mod semaphores;
 mod tokens;
 mod waking;

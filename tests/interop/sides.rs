@@ -106,7 +106,7 @@ impl Side for Rust {
     }
 }
 
-fn spanned<T>(act: impl FnOnce() -> T) -> (T, Span) {
+pub(crate) fn spanned<T>(act: impl FnOnce() -> T) -> (T, Span) {
     let began = now();
     let value = act();
     (value, Span { began, ended: now() })

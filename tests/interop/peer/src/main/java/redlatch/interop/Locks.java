@@ -23,6 +23,11 @@ interface Locks extends AutoCloseable {
         throw new UnsupportedOperationException(kind);
     }
 
+    /** Semaphores and latches of the same client. */
+    default Counters counters() {
+        throw new UnsupportedOperationException("no counters");
+    }
+
     /** Whether they are fenced. */
     default boolean haveTokens() {
         return false;

@@ -22,7 +22,7 @@ import org.redisson.config.ShardedSubscriptionMode;
  * <pre>
  * arguments   redisson | jedis | sharded | plain (Redisson in a cluster), host:port[,...],
  *             the watchdog's time-out in ms, key prefix
- * command     number TAB thread TAB [fenced. | fair. | read. | write.]verb [TAB argument ...]
+ * command     number TAB thread TAB [fenced. | fair. | read. | write. | semaphore. | leased. | latch.]verb [TAB argument ...]
  * answer      number TAB ns at the begin TAB ns at the end TAB ok | failed TAB value | exception
  * </pre>
  *
@@ -69,13 +69,22 @@ public final class Peer {
         String outcome;
         long begin = System.nanoTime();
         try {
-            String[] verb = words[2].split("\\.");
-            outcome = "ok\t" + (verb.length == 1 ? run(locks, words[2], words) : run(locks.ofKind(verb[0]), verb[1], words));
+            outcome = "ok\t" + run(words[2].split("\\."), words);
         } catch (Exception exception) {
             outcome = "failed\t" + exception.toString().replaceAll("\\s+", " ");
         }
         long end = System.nanoTime();
         OUT.println(words[0] + "\t" + begin + "\t" + end + "\t" + outcome);
+    }
+
+    private Object run(String[] verb, String[] words) throws Exception {
+        if (verb.length == 1) {
+            return run(locks, verb[0], words);
+        }
+        return switch (verb[0]) {
+            case "semaphore", "leased", "latch" -> locks.counters().run(verb[0], verb[1], words);
+            default -> run(locks.ofKind(verb[0]), verb[1], words);
+        };
     }
 
     private static Object run(Locks locks, String verb, String[] words) throws Exception {

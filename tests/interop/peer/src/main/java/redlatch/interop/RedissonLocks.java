@@ -26,10 +26,12 @@ final class RedissonLocks implements Locks {
 
     private final RedissonClient client;
     private final Kind kind;
+    private final Counters counters;
 
     private RedissonLocks(RedissonClient client, Kind kind) {
         this.client = client;
         this.kind = kind;
+        this.counters = new Counters(client);
     }
 
     private static RedissonLocks of(Config config, long watchdogMillis, String prefix) {
@@ -73,6 +75,11 @@ final class RedissonLocks implements Locks {
     @Override
     public Locks ofKind(String kind) {
         return new RedissonLocks(client, Kind.valueOf(kind.toUpperCase(Locale.ROOT)));
+    }
+
+    @Override
+    public Counters counters() {
+        return counters;
     }
 
     /**
