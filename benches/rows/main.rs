@@ -15,6 +15,7 @@ mod guarded;
 mod many;
 mod memory;
 mod pair;
+mod permits;
 mod processes;
 mod report;
 mod sides;
@@ -118,9 +119,10 @@ fn values<'a>(args: &'a [String], option: &'a str) -> impl Iterator<Item = &'a S
 
 fn run(server: &Server, scale: Scale, args: &[String]) -> Outcome<()> {
     type Group = fn(&Server, Scale, &mut Report) -> Outcome<()>;
-    let groups: [(&str, Group); 10] = [
+    let groups: [(&str, Group); 11] = [
         ("pair", pair::rows),
         ("sides", sides::rows),
+        ("permits", permits::rows),
         ("guarded", guarded::rows),
         ("crowd", crowd::rows),
         ("processes", processes::rows),
