@@ -3,8 +3,8 @@
 use crate::rows::{At, Of, Row};
 use harness::threads::{SOON, WATCHED, finish, ms, spawn_asleep};
 use redlatch::{
-    Client, Command, FairLock, FencedLock, HandOff, Hold, LockGuard, MultiLock, QuorumLock, ReadWriteLock, RedLock,
-    RedLockExt, ReentrantLock, Result,
+    Client, Command, CountDownLatch, FairLock, FencedLock, HandOff, Hold, LeasedSemaphore, LockGuard, MultiLock,
+    Permits, QuorumLock, ReadWriteLock, RedLock, RedLockExt, ReentrantLock, Result, Semaphore, Terms,
 };
 use std::error::Error;
 use std::panic::resume_unwind;
@@ -31,7 +31,16 @@ enum Locks {
     Fair(FairLock, ReentrantLock),
     /// Likewise.
     Sides(ReadWriteLock, ReentrantLock),
+    /// Likewise.
+    Beside(NoLock, ReentrantLock),
     OfSeveral(QuorumLock),
+}
+
+/// What is no lock.
+enum NoLock {
+    Counted(Semaphore),
+    Leased(LeasedSemaphore),
+    Latch(CountDownLatch),
 }
 
 impl Locks {
@@ -56,7 +65,14 @@ impl Locks {
             Of::Fenced => Self::Fenced(FencedLock::new(client)),
             Of::Fair => Self::Fair(FairLock::new(client), ReentrantLock::new(client)),
             Of::Sides => Self::Sides(ReadWriteLock::new(client), ReentrantLock::new(client)),
+            Of::Counted => Self::beside_locks(client, NoLock::Counted(Semaphore::new(client))),
+            Of::Leased => Self::beside_locks(client, NoLock::Leased(LeasedSemaphore::new(client))),
+            Of::Latch => Self::beside_locks(client, NoLock::Latch(CountDownLatch::new(client))),
         }
+    }
+
+    fn beside_locks(client: &Client, other: NoLock) -> Self {
+        Self::Beside(other, ReentrantLock::new(client))
     }
 
     fn lock(&self) -> &dyn RedLock {
@@ -64,7 +80,7 @@ impl Locks {
             Self::Of(lock) => lock,
             Self::Fenced(lock) => lock,
             Self::Fair(lock, _) => lock,
-            Self::Sides(_, lock) => lock,
+            Self::Sides(_, lock) | Self::Beside(_, lock) => lock,
             Self::OfSeveral(lock) => lock,
         }
     }
@@ -79,7 +95,7 @@ impl Locks {
 
     fn ping(&self) -> Result<()> {
         match self {
-            Self::Of(lock) => lock.client().ping(SOON).map(drop),
+            Self::Of(lock) | Self::Beside(_, lock) => lock.client().ping(SOON).map(drop),
             Self::Fenced(lock) => lock.client().ping(SOON).map(drop),
             Self::Fair(lock, _) => lock.client().ping(SOON).map(drop),
             Self::Sides(locks, _) => locks.client().ping(SOON).map(drop),
@@ -94,14 +110,14 @@ impl Locks {
             Self::Of(lock) => lock.while_held(hold, &look).map(drop),
             Self::Fenced(lock) => lock.while_held(hold, &look).map(drop),
             Self::Fair(lock, _) => lock.while_held(hold, &look).map(drop),
-            Self::Sides(_, lock) => lock.while_held(hold, &look).map(drop),
+            Self::Sides(_, lock) | Self::Beside(_, lock) => lock.while_held(hold, &look).map(drop),
             Self::OfSeveral(_) => Ok(()),
         }
     }
 
     fn renewals(&self) -> u64 {
         match self {
-            Self::Of(lock) => lock.client().stats().renewals,
+            Self::Of(lock) | Self::Beside(_, lock) => lock.client().stats().renewals,
             Self::Fenced(lock) => lock.client().stats().renewals,
             Self::Fair(lock, _) => lock.client().stats().renewals,
             Self::Sides(locks, _) => locks.client().stats().renewals,
@@ -144,6 +160,9 @@ const CALLS: &[Call] = &[
     ("a read lock", read),
     ("a downgrade", downgrade),
     ("a writer among readers", among_readers),
+    ("permits", permits),
+    ("permits with leases", leased_permits),
+    ("a latch", latch),
     ("a slot that moves", |stage| stage.moving.iter().try_for_each(|name| pair(stage.first(), name))),
 ];
 
@@ -333,4 +352,71 @@ fn group(stage: &Stage) -> Done {
     let all = MultiLock::of(names.map(|name| (stage.first(), name)));
     all.lock_with_lease(LEASE)?;
     Ok(all.unlock()?)
+}
+
+fn permits(stage: &Stage) -> Done {
+    let [Locks::Beside(NoLock::Counted(one), _), Locks::Beside(NoLock::Counted(other), _), _] = &stage.clients else {
+        return Ok(());
+    };
+    let name = stage.name("permits");
+    one.try_set_permits(&name, 3)?;
+    one.remove_permits(&name, 1)?;
+    one.available_permits(&name)?;
+    let held = one.try_acquire(&name, 2)?.ok_or("they are not there")?;
+    other.acquire(&name, 1, &Terms::new().wait(ms(100)))?;
+    handed_on(held, || other.acquire(&name, 1, &Terms::new().wait(WAIT)))?;
+    one.drain_permits(&name)?;
+    one.add_permits(&name, 1)?;
+    Ok(one.delete(&name).map(drop)?)
+}
+
+/// Held, renewed, looked at, handed on and deleted.
+fn leased_permits(stage: &Stage) -> Done {
+    let [Locks::Beside(NoLock::Leased(one), _), Locks::Beside(NoLock::Leased(other), _), _] = &stage.clients else {
+        return Ok(());
+    };
+    let name = stage.name("leased");
+    one.try_set_permits(&name, 1)?;
+    one.set_permits(&name, 2)?;
+    let held = one.try_acquire(&name, 2)?.ok_or("they are not there")?;
+    one.available_permits(&name)?;
+    held.hold().ok_or("they have no lease")?.extend(LEASE * 2)?;
+    other.acquire(&name, 1, &Terms::new().wait(ms(100)))?;
+    handed_on(held, || other.acquire(&name, 1, &Terms::new().wait(WAIT)))?;
+    // None is out: whose permits are taken back is told so in the log.
+    one.force_release(&name)?;
+    Ok(one.delete(&name).map(drop)?)
+}
+
+/// Somebody waits for permits, gets them when they are given back, and not by a poll.
+fn handed_on(held: Permits, acquire: impl FnOnce() -> Result<Option<Permits>> + Send) -> Done {
+    std::thread::scope(|scope| {
+        let waiter = spawn_asleep(scope, acquire);
+        std::thread::sleep(ms(300));
+        let released = held.release();
+        let got = finish(waiter).0?;
+        released?;
+        Ok(got.ok_or("nobody was woken")?.release()?)
+    })
+}
+
+/// One that opens in time, one that nobody waits out, and one that is opened by hand.
+fn latch(stage: &Stage) -> Done {
+    let [Locks::Beside(NoLock::Latch(one), _), Locks::Beside(NoLock::Latch(other), _), _] = &stage.clients else {
+        return Ok(());
+    };
+    let name = stage.name("latch");
+    one.try_set_count(&name, 1, Some(WATCHED * 10))?;
+    one.count(&name)?;
+    other.wait(&name, &Terms::new().wait(ms(100)))?;
+    std::thread::scope(|scope| {
+        let waiter = spawn_asleep(scope, || other.wait(&name, &Terms::new().wait(WAIT)));
+        std::thread::sleep(ms(300));
+        let counted = one.count_down(&name);
+        let is_open = finish(waiter).0?;
+        counted?;
+        if is_open { Ok::<_, Box<dyn Error>>(()) } else { Err("nobody was woken".into()) }
+    })?;
+    one.try_set_count(&name, 2, None)?;
+    Ok(one.open(&name).map(drop)?)
 }

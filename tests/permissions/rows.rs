@@ -22,13 +22,16 @@ pub(crate) struct Row {
     pub(crate) of: Of,
 }
 
-/// The kind of its locks.
+/// The kind of its locks, or what it has beside them.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Of {
     Plain,
     Fenced,
     Fair,
     Sides,
+    Counted,
+    Leased,
+    Latch,
 }
 
 const fn row(title: &'static str, at: At, set: fn(ClientBuilder) -> ClientBuilder) -> Row {
@@ -47,6 +50,11 @@ const fn sides(title: &'static str, at: At, set: fn(ClientBuilder) -> ClientBuil
     Row { title, at, set, of: Of::Sides }
 }
 
+/// Of a kind that is no lock.
+const fn other(title: &'static str, at: At, of: Of) -> Row {
+    Row { title, at, set: |builder| builder, of }
+}
+
 pub(crate) const ROWS: &[Row] = &[
     row("`ReentrantLock`, `MultiLock`: one server", At::Server, |builder| builder),
     row("the same with `HandOff::off()`", At::Server, |builder| builder.hand_off(HandOff::off())),
@@ -58,6 +66,9 @@ pub(crate) const ROWS: &[Row] = &[
     fair("`FairLock` beside `ReentrantLock`: one server", At::Server, |builder| builder),
     fair("`FairLock` with `HandOff::off()`: one server", At::Server, |builder| builder.hand_off(HandOff::off())),
     sides("`ReadWriteLock` beside `ReentrantLock`: one server", At::Server, |builder| builder),
+    other("`Semaphore` beside `ReentrantLock`: one server", At::Server, Of::Counted),
+    other("`LeasedSemaphore` beside `ReentrantLock`: one server", At::Server, Of::Leased),
+    other("`CountDownLatch` beside `ReentrantLock`: one server", At::Server, Of::Latch),
     row("`QuorumLock`: each server", At::Servers, |builder| builder),
     row("`ReentrantLock`, `MultiLock`: each node of `.replicas`", At::Replicas, |builder| builder),
     row("the same with `sync_replicas`", At::Replicas, |builder| builder.sync_replicas(1, ms(200))),
@@ -70,6 +81,9 @@ pub(crate) const ROWS: &[Row] = &[
     sides("`ReadWriteLock` beside `ReentrantLock`: each node of a cluster, sharded pub/sub", At::Cluster, |builder| {
         builder
     }),
+    other("`Semaphore` beside `ReentrantLock`: each node of a cluster, sharded pub/sub", At::Cluster, Of::Counted),
+    other("`LeasedSemaphore` beside `ReentrantLock`: each node of a cluster, sharded pub/sub", At::Cluster, Of::Leased),
+    other("`CountDownLatch` beside `ReentrantLock`: each node of a cluster, sharded pub/sub", At::Cluster, Of::Latch),
 ];
 
 impl Row {
