@@ -171,7 +171,6 @@ pub(crate) fn unseen(trails: &[Trail], events: &[Event]) -> u64 {
         for record in trail.records.iter().filter(|record| record.name == COUNTED) {
             match record.kind {
                 Kind::AsksForPermits | Kind::GivesBack => began = Some(record.at),
-                Kind::HasPermits => began = None,
                 Kind::HasNoPermits if began.take().is_some_and(|began| is_unseen(began, record.at)) => {
                     sum += record.value
                 }
@@ -185,6 +184,7 @@ pub(crate) fn unseen(trails: &[Trail], events: &[Event]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::record::MS;
     use super::*;
 
     fn record(kind: Kind, name: u8, at: u64, value: u64) -> Record {
@@ -247,11 +247,13 @@ mod tests {
             event(6, 0, "del redlatch_op:{n}a:s1"),
             event(7, 0, "incrby n 2"),
             event(8, 1, "decrby other 5"),
+            event(9, 0, "set redlatch_op:{n}b:s1 2:taken PX 19"),
+            event(10, 1, "decrby n 4"),
         ];
         let of = |clients: &[&str]| {
             taken(&events, "n", &clients.iter().map(|client| client.to_string()).collect::<Vec<_>>())
         };
-        assert_eq!([of(&["a"]), of(&["b"]), of(&["a", "b"]), of(&[])], [1, 1, 2, 0]);
+        assert_eq!([of(&["a"]), of(&["b"]), of(&["a", "b"]), of(&[])], [5, 1, 6, 0]);
     }
 
     #[test]
@@ -268,5 +270,11 @@ mod tests {
             has.into_iter().zip([150, 151, 152, 153]).map(|(kind, at)| record(kind, COUNTED, at, 2)).collect();
         let of_killed = |steps: &[Record]| unseen(&[Trail { killed: true, ..trail(steps) }], &events);
         assert_eq!([of_killed(&steps[..2]), of_killed(&steps)], [0, 2]);
+        let later: Vec<_> = has
+            .into_iter()
+            .zip([150, 151, 10 * MS, 10 * MS + 1])
+            .map(|(kind, at)| record(kind, COUNTED, at, 2))
+            .collect();
+        assert_eq!(of_killed(&later), 0, "it gave them back when somebody listened");
     }
 }
