@@ -140,8 +140,9 @@ fn out_of_one(trail: &Trail) -> Out {
     out
 }
 
-/// How many permits of a plain semaphore these clients have, each by what it said of itself, and by what the servers were asked. A call that ends without an answer, or is refused,
-/// leaves its operation to the background: if the process is killed before that is done, the permits stay out, and no log says so.
+/// How many permits of a plain semaphore these clients have, each by what it said of itself, and by what the servers were asked. A call that
+/// ends without an answer, or is refused, leaves its operation to the background: if the process is killed before that is done, the permits stay
+/// out, and no log says so.
 pub(crate) fn taken(events: &[Event], semaphore: &str, clients: &[String]) -> i64 {
     let lanes = format!("redlatch_op:{{{semaphore}}}");
     let (mut is_theirs, mut sum) = (HashMap::new(), 0);

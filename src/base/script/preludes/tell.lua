@@ -1,5 +1,5 @@
--- Tells waiters that the lock is free, the latch open, or permits are in. Returns the reply of a script that freed it. Last in a script, with its errors ignored: a denied
--- publish must not turn a done release into an error.
+-- Tells waiters that the lock is free, the latch open, or permits are in. Returns the reply of a script that freed it. Last in a script, with its
+-- errors ignored: a denied publish must not turn a done release into an error.
 --
 -- reply    1: done, nobody was told; 2: done, but the server refuses to publish;
 --          from 3 on: done, and two less than that many connections were told
