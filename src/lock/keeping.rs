@@ -118,16 +118,26 @@ struct Leave {
     until: Moment,
 }
 
+impl Leave {
+    fn release_owner(&self) -> Result<()> {
+        self.departure.owner.iter().try_for_each(|owner| self.engine.sweep(owner))
+    }
+}
+
 impl Chore for Leave {
     fn run(&self) -> Result<()> {
-        let Departure { key, names, owner } = &self.departure;
+        let Departure { key, names, .. } = &self.departure;
         let answer_by = self.engine.space.one_answer();
         match self.engine.primitive.queue(key).map_or(Ok(()), |queue| queue.leave(key, names, answer_by)) {
-            Err(failure) if failure.may_pass() => return Err(failure.into_error(key.resource())),
+            // No script gives the lock to the place before the queue has arrived with its slot. So the owner need not wait for that.
+            Err(failure) if failure.is_on_its_way() => {
+                self.release_owner()?;
+                Err(failure.into_error(key.resource()))
+            }
+            Err(failure) if failure.may_pass() => Err(failure.into_error(key.resource())),
             // Refused for good: the ticket was never in the queue, or ends with it.
-            _ => {}
+            _ => self.release_owner(),
         }
-        owner.iter().try_for_each(|owner| self.engine.sweep(owner))
     }
 
     fn until(&self) -> Moment {

@@ -197,6 +197,7 @@ impl Keys {
         }
         // What a strict client assumes of a slot that is moving says nothing of a quarantine.
         self.strict.iter().filter(|_| !answer.on_its_way).for_each(|strict| strict.is_said.store(false, Relaxed));
+        manner.ticket().into_iter().filter(|_| answer.on_its_way).for_each(|ticket| ticket.asked_elsewhere());
         match &answer.reply {
             reply if takes(reply) => Ok(self.granted(tenure, manner, answer)),
             reply => self.not_granted(tenure, manner, reply),

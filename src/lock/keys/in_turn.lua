@@ -107,7 +107,6 @@ if ttl > 0 and rank == -1 then
   -- The caller is told that it has no place, so it must not be given the lock. And a queue without a TTL would stay for ever.
   pcall(redis.call, 'ZREM', queue, ticket)
 elseif ttl < 0 then
-  rank = -2
-  pcall(leave_queue, queue, ticket, before)
+  rank = pcall(leave_queue, queue, ticket, before) and -2 or -1
 end
 return { left, rank, promised, foreign }

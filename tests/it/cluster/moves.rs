@@ -3,7 +3,7 @@
 use super::{BOTH, MINUTE, locks_of, patient};
 use crate::harness::cluster::{Cluster, Keys, names_in_slot, slot_of};
 use crate::threads::{LONG, Mark, SOON, eventually, finish, ms};
-use redlatch::{HoldState, MultiLock, RedLock, RedLockExt, ReentrantLock};
+use redlatch::{HoldState, MultiLock, RedLock, RedLockExt, ReentrantLock, ShardedPubsub};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// Names that share the slot of the first of a master.
@@ -127,6 +127,26 @@ fn every_call_works_in_a_slot_that_stays_half_moved() {
         all_calls_work(&locks, free);
         assert!(cluster.nodes.iter().all(|node| node.keys().is_empty()));
     }
+}
+
+/// The new node's acquire touches no queue. A place that stayed would be given the lock once, and nobody would come.
+#[test]
+fn who_is_served_at_the_new_node_leaves_the_queue_that_comes_later() {
+    let cluster = Cluster::start();
+    let (slot, names) = sisters(&cluster, 0);
+    let (name, queue) = (&names[0], format!("redlatch_queue:{{{}}}", names[0]));
+    let places = || cluster.nodes[cluster.master_of(name)].ask::<usize>(&["ZCARD", &queue]);
+    let [holder, waiter] = [(); 2].map(|()| patient(&cluster, ShardedPubsub::Auto));
+    let guard = holder.guard(name).unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| waiter.guard(name).and_then(|guard| guard.unlock()));
+        eventually(LONG, "it is queued", || places() == 1);
+        let moved = cluster.half_move(slot, 1, Keys::Named(&[name]));
+        guard.unlock().unwrap();
+        finish(waiting).unwrap();
+        cluster.finish_move(moved);
+    });
+    eventually(LONG, "nobody is queued", || places() == 0);
 }
 
 fn waits(cluster: &Cluster, name: &str) -> bool {

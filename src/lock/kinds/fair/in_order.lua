@@ -162,7 +162,7 @@ if wait > 0 then
 end
 if wait ~= 0 and rank == -1 then
   -- The caller is told that it has no place, so it must not be given the lock.
-  pcall(gone)
-  rank = wait < 0 and -2 or rank
+  local is_gone = pcall(gone)
+  rank = wait < 0 and is_gone and -2 or rank
 end
 return { left, rank, refused, foreign and 1 or 0 }

@@ -1,5 +1,6 @@
 //! Subscriptions, messages and asks of a ticket, at a store whose subscriptions the test confirms.
 
+use super::super::wait::News;
 use super::ears::understood;
 use super::*;
 use crate::base::config::Settings;
@@ -8,6 +9,7 @@ use crate::base::signal::Ear;
 use crate::store::node::{Lane, Limits, Request};
 use crate::store::{Answers, Health};
 use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
 
 /// A store that has channels and nothing else.
 #[derive(Default)]
@@ -615,6 +617,22 @@ fn who_asked_for_a_place_and_has_none_waits_outside() {
     ticket.asks(true);
     ticket.has_no_place(false);
     assert!(ticket.is_outside() && ticket.leaves_a_place());
+}
+
+/// The node that a slot moves to touches no queue. So whoever asks there takes no place, and keeps one that it had.
+#[test]
+fn who_wins_elsewhere_leaves_the_place_that_it_had_before() {
+    let (ticket, _) = of_number(1);
+    ticket.asks(true);
+    ticket.asked_elsewhere();
+    assert!(!ticket.may_be_queued() && !ticket.leaves_a_place());
+    ticket.asks(true);
+    assert!(ticket.may_be_queued() && !ticket.leaves_a_place());
+    ticket.asks(true);
+    ticket.asked_elsewhere();
+    assert!(ticket.may_be_queued() && ticket.leaves_a_place());
+    ticket.asks(false);
+    assert!(ticket.may_be_queued() && !ticket.leaves_a_place());
 }
 
 /// The script accepts each offer that a call makes. Else it would drop the ticket.
