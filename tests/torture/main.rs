@@ -237,6 +237,7 @@ fn play(class: Class, seed: u64, sealed: bool, span: Duration, dir: &Path, repor
         acts.extend(Some(step.act).filter(|act| *act != nemesis::Act::Rest));
         stage.perform(step);
     }
+    stage.rest();
     let started = stage.started;
     let end = stage.finish();
     let found = findings(&end, started);

@@ -57,6 +57,14 @@ impl Stage {
             .expect("room for the log");
     }
 
+    /// The end of a round comes at any time. If a master was replaced just before, the workers go on until enough was granted after it:
+    /// else the round would show nothing.
+    pub(crate) fn rest(&mut self) {
+        if let Some(last) = self.events.failovers.last().copied() {
+            self.leave_in_peace(&last, self.bounds().quarantine());
+        }
+    }
+
     /// Until enough was granted, but not for ever.
     fn leave_in_peace(&mut self, failover: &Failover, quarantine: Option<u64>) {
         let from = failover.grants_from(quarantine);
