@@ -129,19 +129,22 @@ fn every_call_works_in_a_slot_that_stays_half_moved() {
     }
 }
 
-/// The new node's acquire touches no queue. A place that stayed would be given the lock once, and nobody would come.
+/// The new node's acquire touches no queue. A place that stayed would be given the lock once, and nobody would come. So would that of a wait
+/// that ends in vain meanwhile, whose leave the old node refuses.
 #[test]
 fn who_is_served_at_the_new_node_leaves_the_queue_that_comes_later() {
     let cluster = Cluster::start();
     let (slot, names) = sisters(&cluster, 0);
     let (name, queue) = (&names[0], format!("redlatch_queue:{{{}}}", names[0]));
     let places = || cluster.nodes[cluster.master_of(name)].ask::<usize>(&["ZCARD", &queue]);
-    let [holder, waiter] = [(); 2].map(|()| patient(&cluster, ShardedPubsub::Auto));
+    let [holder, waiter, hasty] = [(); 3].map(|()| patient(&cluster, ShardedPubsub::Auto));
     let guard = holder.guard(name).unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| waiter.guard(name).and_then(|guard| guard.unlock()));
-        eventually(LONG, "it is queued", || places() == 1);
+        let in_vain = scope.spawn(|| hasty.try_lock_for(name, ms(2_000)));
+        eventually(LONG, "both are queued", || places() == 2);
         let moved = cluster.half_move(slot, 1, Keys::Named(&[name]));
+        assert!(!finish(in_vain).unwrap());
         guard.unlock().unwrap();
         finish(waiting).unwrap();
         cluster.finish_move(moved);
