@@ -1,7 +1,8 @@
 //! The tenures that were released lately, for a store whose master may be replaced.
 //!
 //! No replica confirms a release. So a new master may still have locks that were freed at the old one. Nobody holds them, and
-//! they would be locked until their leases end. So each new master is asked to free them once more.
+//! they would be locked until their leases end. So each new master is asked to free them once more. It may also have places of waits
+//! that are over, and would give the lock to each of them. Those go with what is freed.
 //! The owner id of a released tenure is dead: its key may be freed at any time, and again.
 
 use crate::base::error::Result;
@@ -44,9 +45,13 @@ impl RecentReleases {
         Self { clock, lately: Mutex::default() }
     }
 
-    /// The master said that it released a tenure.
+    /// The master said that it released a tenure, or took its place out of a queue. What ends by itself before now is not kept.
     pub(crate) fn note(&self, tenure: &Arc<Tenure>, keeper: Weak<dyn Keeper>) {
-        let (now, mut lately) = (self.clock.now(), self.lately.lock());
+        let now = self.clock.now();
+        if tenure.lease_until() <= now {
+            return;
+        }
+        let mut lately = self.lately.lock();
         while lately.front().is_some_and(|old| old.tenure.lease_until() <= now) || lately.len() >= KEPT {
             lately.pop_front();
         }
@@ -109,7 +114,7 @@ impl<F: Fn() -> Result<()> + Send> Chore for Again<F> {
 
 /// A batch that is refused or not answered does not keep the others from being freed.
 fn free(batches: &[KeeperBatch]) -> Result<()> {
-    batches.iter().map(|(keeper, tenures)| keeper.sweep_all(tenures)).fold(Ok(()), Result::and)
+    batches.iter().map(|(keeper, tenures)| keeper.free_again(tenures)).fold(Ok(()), Result::and)
 }
 
 #[cfg(test)]

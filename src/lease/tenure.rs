@@ -346,6 +346,11 @@ pub(crate) trait Keeper: Send + Sync {
         tenures.iter().try_for_each(|tenure| self.sweep(tenure))
     }
 
+    /// The same at a master that replaced the one that freed them, and without the places of their waits, which that may have.
+    fn free_again(&self, tenures: &[Arc<Tenure>]) -> Result<()> {
+        self.sweep_all(tenures)
+    }
+
     /// Tells the holder, the registry and the callbacks that a tenure is lost. Does nothing the second time.
     fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause);
 

@@ -7,7 +7,7 @@ use super::primitive::heard;
 use super::waiting::bid::{Bid, Call};
 use super::waiting::line::{Backing, Line};
 use super::waiting::policy::NAMES;
-use super::waiting::queue::{Given, Manner, Ticket, offer};
+use super::waiting::queue::{Given, Manner, Ticket, offer, stays};
 use super::waiting::wait::{News, Outcome};
 use crate::base::config::Asked;
 use crate::base::error::{Error, Result};
@@ -243,6 +243,17 @@ impl TenureBid<'_> {
         Ok(outcome)
     }
 
+    /// The wait is over. A master that replaces this one may not know that, and would give the lock to the place, for an offer each. So the
+    /// place is kept in mind as long as the tenure, and taken out there.
+    fn keeps_its_place_in_mind(&self) {
+        if let Some(ticket) =
+            self.ticket.get().filter(|ticket| ticket.may_have_been_queued() && self.engine.health.moves())
+        {
+            let space = &self.engine.space;
+            self.tenure.note_ticket(ticket.names(), stays(&space.config, space.clock.now()));
+        }
+    }
+
     /// Has the sweeper take out what attempts without an answer left in the queue. Not before the last of them: its command must find the
     /// place that it takes over.
     fn depart(&mut self) {
@@ -267,15 +278,17 @@ impl Bid for TenureBid<'_> {
 
     fn ask(&mut self) -> Result<Outcome<Hold>> {
         if let Some(hold) = self.given()? {
+            self.keeps_its_place_in_mind();
             return Ok(Outcome::Won(hold));
         }
         let outcome = self.attempt_until_clean();
         self.depart();
         let outcome = outcome?;
-        if let (Outcome::Won(_), Some(ticket)) = (&outcome, self.ticket.get())
-            && ticket.leaves_a_place()
-        {
-            self.engine.leave_queue(Departure::of(ticket, None), self.engine.space.clock.now());
+        if let (Outcome::Won(_), Some(ticket)) = (&outcome, self.ticket.get()) {
+            self.keeps_its_place_in_mind();
+            if ticket.leaves_a_place() {
+                self.engine.leave_queue(Departure::of(ticket, None), self.engine.space.clock.now());
+            }
         }
         if matches!(outcome, Outcome::Busy(None)) {
             self.say_endless();
@@ -312,8 +325,14 @@ impl Bid for TenureBid<'_> {
 
     fn withdraw(&mut self) {
         self.depart();
-        if let Some(ticket) = self.ticket.get().filter(|ticket| ticket.may_be_queued()) {
-            self.engine.leave_queue(Departure::of(ticket, Some(&self.tenure)), self.engine.space.clock.now());
+        self.keeps_its_place_in_mind();
+        match self.ticket.get() {
+            Some(ticket) if ticket.may_be_queued() => {
+                self.engine.leave_queue(Departure::of(ticket, Some(&self.tenure)), self.engine.space.clock.now());
+            }
+            // Its last ask has left the queue.
+            Some(_) => self.engine.note_freed(&self.tenure),
+            None => {}
         }
         if self.engine.kind.leaves_marks {
             self.engine.sweep_now(&self.tenure);

@@ -150,6 +150,33 @@ impl Chore for Leave {
 }
 
 impl Engine {
+    /// Takes out the places of these tenures' waits, which a new master may have, by one script for each lock. A server that does not answer
+    /// is not asked for the rest.
+    fn leave_again(&self, tenures: &[Arc<Tenure>]) -> Result<()> {
+        let mut of_locks = BTreeMap::<_, (&Key, Vec<&str>)>::new();
+        for (tenure, names) in tenures.iter().filter_map(|tenure| Some((tenure, tenure.ticket()?))) {
+            let (_, all) = of_locks.entry(tenure.key().full()).or_insert_with(|| (tenure.key(), Vec::new()));
+            all.extend(names.iter().map(String::as_str).filter(|names| !names.is_empty()));
+        }
+        of_locks.into_values().try_for_each(|(key, names)| self.leave_lock_again(key, &names))
+    }
+
+    fn leave_lock_again(&self, key: &Key, names: &[&str]) -> Result<()> {
+        let ([first, others @ ..], Some(queue)) = (names, self.primitive.queue(key)) else { return Ok(()) };
+        let names = [(*first).to_owned(), others.join(" ")];
+        let leave = || queue.leave(key, &names, self.space.one_answer());
+        let left = match leave() {
+            // As in `sweep_all`.
+            Err(Failure::Unknown { broken, .. }) if !broken.timed_out => leave(),
+            left => left,
+        };
+        match left {
+            Err(failure) if failure.may_pass() || failure.is_on_its_way() => Err(failure.into_error(key.resource())),
+            // Refused for good: there is no place.
+            _ => Ok(()),
+        }
+    }
+
     /// Has the sweeper take a ticket out at `due`.
     pub(super) fn leave_queue(&self, departure: Departure, due: Moment) {
         if let Some(engine) = self.strong() {
@@ -214,6 +241,13 @@ impl Keeper for Engine {
             registry().wake(self.ground(), tenure.key().full());
         }
         swept.map_err(|failure| failure.into_error(tenure.key().resource()))
+    }
+
+    /// Places in queues go first: else the release of one tenure could give the lock to the place of the next. The keys are freed whatever
+    /// becomes of the places.
+    fn free_again(&self, tenures: &[Arc<Tenure>]) -> Result<()> {
+        let left = self.leave_again(tenures);
+        self.sweep_all(tenures).and(left)
     }
 
     fn sweep_all(&self, tenures: &[Arc<Tenure>]) -> Result<()> {

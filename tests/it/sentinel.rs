@@ -5,6 +5,7 @@ mod failovers;
 mod finding;
 mod groups;
 pub(crate) mod log;
+mod places;
 mod quorum;
 mod safe;
 mod sentinels;

@@ -4,6 +4,7 @@ use super::Tenure;
 use crate::base::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use crate::base::time::Moment;
 use crate::lease::nodes::Nodes;
+use once_cell::sync::OnceCell;
 use std::time::Duration;
 
 #[derive(Debug, Default)]
@@ -15,6 +16,7 @@ pub(super) struct Notes {
     /// Until when the server may still execute commands of the holder.
     commands_until: AtomicU64,
     audience: AtomicU8,
+    ticket: OnceCell<Box<[String; 2]>>,
 }
 
 /// Nobody knows who was told of the release.
@@ -66,6 +68,16 @@ impl Tenure {
         // Most tenures never had commands, and do not look at the clock.
         let left = (until != 0).then(|| Moment(until).since(self.now()));
         left.filter(|left| !left.is_zero())
+    }
+
+    /// The wait for this tenure had a place in a queue, which counts until then. These are the names that its ticket may have there.
+    pub(crate) fn note_ticket(&self, names: [String; 2], until: Moment) {
+        self.may_last(until);
+        let _ = self.notes.ticket.set(Box::new(names));
+    }
+
+    pub(crate) fn ticket(&self) -> Option<&[String; 2]> {
+        self.notes.ticket.get().map(|names| &**names)
     }
 
     /// The final release was answered. In a quorum one node that told others is enough.

@@ -120,6 +120,7 @@ scripts! {
 /// | the same, in a cluster without sharded pub/sub, or if it could not subscribe | 1.5 s, or its lease if that is shorter |
 /// | the same, and a JVM unlocks | 1.5 s for a thread of ours. A thread of Redisson's looks when the end of that place comes: three poll caps, and more if others of Redisson's were before it |
 /// | is of a process that is stopped when it is given the lock | 1.5 s, or its lease if that is shorter, once. It then queues at the end. So a process costs that for each of its waiting threads, for 3 poll caps at most |
+/// | ended its wait at a master, and another one without that news takes over | nothing, once its process has moved there; 1.5 s, or its lease if that is shorter, if its process is stopped, or ended more than 1,024 waits and holds since |
 /// | is of a JVM that died | until the end that Redisson noted for it: 5 minutes or more, or by the wait of its `tryLock`. Until then the lock is free, and no `try_lock` gets it |
 ///
 /// # Beside other locks of the same name

@@ -483,5 +483,5 @@ impl Drop for Subscribed {
 
 /// The latest end of a place in a queue that was taken at `now`.
 pub(crate) fn stays(config: &Config, now: Moment) -> Moment {
-    now.plus(config.poll_cap.saturating_mul(POLL_CAPS))
+    now.plus(config.poll_cap.saturating_mul(POLL_CAPS).min(Duration::from_millis(LONGEST_TTL)))
 }

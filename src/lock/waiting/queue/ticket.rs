@@ -180,6 +180,11 @@ impl Ticket {
         self.joined.load(Relaxed)
     }
 
+    /// The same, or whether it was there before its last ask.
+    pub(crate) fn may_have_been_queued(&self) -> bool {
+        self.may_be_queued() || self.had_joined.load(Relaxed)
+    }
+
     /// Whether it is counted as one of ours.
     pub(super) fn is_counted(&self) -> bool {
         self.counted.lock().is_some()
