@@ -220,7 +220,8 @@ impl Space {
         }
         self.watchdog.close();
         // An undo is due one response time-out after its acquire, and takes as long.
-        self.sweeper.close(self.config.outage_budget.max(2 * self.config.response_timeout));
+        let response = self.config.response_timeout;
+        self.sweeper.close(response, self.config.outage_budget.max(2 * response));
         self.events.close();
     }
 
@@ -332,7 +333,11 @@ impl Client {
     /// this holds for each master, and the others free theirs.
     ///
     /// Permits of a [`Semaphore`](crate::Semaphore) have no lease. Calls that give some back, also in the background, are waited for, one outage
-    /// budget at most. A release after the shutdown is tried twice.
+    /// budget at most. The shutdown also waits until places of calls that have returned are out of their queues, one response time-out at most.
+    /// A release after the shutdown is tried twice.
+    ///
+    /// A program that ends without a shutdown may leave such a place. It is in the way of others for up to
+    /// three [`poll_cap`](ClientBuilder::poll_cap)s.
     pub fn shutdown(&self) {
         self.handle.close();
     }

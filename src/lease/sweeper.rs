@@ -24,13 +24,34 @@ const AGAIN: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) struct Sweeper {
     timer: Arc<Timer<Job>>,
+    /// No lease ends what these leave undone.
     needed: Arc<Needed>,
+    /// First attempts: other processes wait behind what these leave undone.
+    first: Arc<Needed>,
 }
 
-/// Chores that a shutdown waits for: no lease ends what they leave undone. Nothing is sent: the channel is closed when each of them is gone.
+/// Chores that a shutdown waits for. Nothing is sent: the channel is closed when each of them is gone.
 struct Needed {
     each: Mutex<Option<Sender<()>>>,
     gone: Receiver<()>,
+}
+
+impl Needed {
+    fn new() -> Arc<Self> {
+        let (each, gone) = bounded(0);
+        Arc::new(Self { each: Mutex::new(Some(each)), gone })
+    }
+
+    /// What a chore holds until it is done. `None` after a shutdown.
+    fn hold(&self) -> Option<Sender<()>> {
+        self.each.lock().clone()
+    }
+
+    fn wait(&self, longest: Duration) {
+        drop(self.each.lock().take());
+        // Nothing comes: it waits for the channel to be closed.
+        let _ = self.gone.recv_timeout(longest);
+    }
 }
 
 /// What may be left at a store when a call has ended. One attempt takes it away.
@@ -71,11 +92,35 @@ impl Chore for Sweep {
     }
 }
 
+/// A chore whose first attempt a shutdown waits for.
+struct Awaited {
+    chore: Job,
+    need: Mutex<Option<Sender<()>>>,
+}
+
+impl Chore for Awaited {
+    fn run(&self) -> Result<()> {
+        let done = self.chore.run();
+        drop(self.need.lock().take());
+        done
+    }
+
+    fn until(&self) -> Moment {
+        self.chore.until()
+    }
+
+    fn whereabouts(&self) -> String {
+        self.chore.whereabouts()
+    }
+
+    fn give_up(&self, error: &Error) {
+        self.chore.give_up(error);
+    }
+}
+
 impl Sweeper {
     pub(crate) fn new(clock: Clock) -> Self {
-        let (each, gone) = bounded(0);
-        let needed = Arc::new(Needed { each: Mutex::new(Some(each)), gone });
-        Self { timer: Arc::new(Timer::new(clock, ())), needed }
+        Self { timer: Arc::new(Timer::new(clock, ())), needed: Needed::new(), first: Needed::new() }
     }
 
     /// Frees the key of a tenure that is over, at `due` and again each second until its last lease has ended.
@@ -98,6 +143,13 @@ impl Sweeper {
         self.timer.add(&mut schedule, due, chore);
     }
 
+    /// Does a chore now, and again as above. A shutdown waits for its first attempt: a place that a process leaves in a queue is in the way of
+    /// other processes.
+    pub(crate) fn run_now(&self, chore: Box<dyn Chore>) {
+        let need = Mutex::new(self.first.hold());
+        self.run_at(Box::new(Awaited { chore, need }), self.timer.clock.now());
+    }
+
     /// How many attempts there have been, if none is left to do.
     pub(crate) fn all_done(&self) -> Option<u64> {
         self.timer.schedule.lock().all_done()
@@ -105,14 +157,14 @@ impl Sweeper {
 
     /// What a chore holds for a shutdown to wait until it is dropped. `None` after a shutdown.
     pub(crate) fn need(&self) -> Option<Sender<()>> {
-        self.needed.each.lock().clone()
+        self.needed.hold()
     }
 
-    /// Waits until the chores that are needed are gone, for `longest` at most, and lets the thread end as soon as no chore is left.
-    pub(crate) fn close(&self, longest: Duration) {
-        drop(self.needed.each.lock().take());
-        // Nothing comes: it waits for the channel to be closed.
-        let _ = self.needed.gone.recv_timeout(longest);
+    /// Waits until first attempts are over, for `first` at most, and until the chores that are needed are gone, for `longest` at most. Then it
+    /// lets the thread end as soon as no chore is left.
+    pub(crate) fn close(&self, first: Duration, longest: Duration) {
+        self.first.wait(first);
+        self.needed.wait(longest);
         drop(self.timer.close());
     }
 

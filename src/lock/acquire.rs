@@ -287,7 +287,7 @@ impl Bid for TenureBid<'_> {
         if let (Outcome::Won(_), Some(ticket)) = (&outcome, self.ticket.get()) {
             self.keeps_its_place_in_mind();
             if ticket.leaves_a_place() {
-                self.engine.leave_queue(Departure::of(ticket, None), self.engine.space.clock.now());
+                self.engine.leave_queue_now(Departure::of(ticket, None));
             }
         }
         if matches!(outcome, Outcome::Busy(None)) {
@@ -328,7 +328,7 @@ impl Bid for TenureBid<'_> {
         self.keeps_its_place_in_mind();
         match self.ticket.get() {
             Some(ticket) if ticket.may_be_queued() => {
-                self.engine.leave_queue(Departure::of(ticket, Some(&self.tenure)), self.engine.space.clock.now());
+                self.engine.leave_queue_now(Departure::of(ticket, Some(&self.tenure)));
             }
             // Its last ask has left the queue.
             Some(_) => self.engine.note_freed(&self.tenure),

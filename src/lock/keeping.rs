@@ -179,12 +179,23 @@ impl Engine {
 
     /// Has the sweeper take a ticket out at `due`.
     pub(super) fn leave_queue(&self, departure: Departure, due: Moment) {
-        if let Some(engine) = self.strong() {
-            // The sweep of the owner is part of this chore: a lease that nobody renews may last longer than the place.
-            let owned_until = departure.owner.as_ref().map_or(due, |owner| owner.lease_until());
-            let until = stays(&self.space.config, due).max(owned_until);
-            self.space.sweeper.run_at(Box::new(Leave { engine, departure, until }), due);
+        if let Some(leave) = self.leave(departure, due) {
+            self.space.sweeper.run_at(Box::new(leave), due);
         }
+    }
+
+    /// The same now. A shutdown waits for that.
+    pub(super) fn leave_queue_now(&self, departure: Departure) {
+        if let Some(leave) = self.leave(departure, self.space.clock.now()) {
+            self.space.sweeper.run_now(Box::new(leave));
+        }
+    }
+
+    fn leave(&self, departure: Departure, due: Moment) -> Option<Leave> {
+        // The sweep of the owner is part of this chore: a lease that nobody renews may last longer than the place.
+        let owned_until = departure.owner.as_ref().map_or(due, |owner| owner.lease_until());
+        let until = stays(&self.space.config, due).max(owned_until);
+        Some(Leave { engine: self.strong()?, departure, until })
     }
 }
 

@@ -269,7 +269,7 @@ impl<W, A: FnMut(&Patience<'_>, &Place, bool) -> Result<Asked<W>>> Bid for Permi
         let (floor, now) = (Arc::clone(self.floor), self.floor.space.clock.now());
         let until = now.plus(Duration::from_millis(place.ttl));
         let leave = LeavePlace { floor, key: self.key.clone(), place: place.name.clone(), until };
-        self.floor.space.sweeper.run_at(Box::new(leave), now);
+        self.floor.space.sweeper.run_now(Box::new(leave));
     }
 }
 

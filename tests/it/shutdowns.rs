@@ -5,7 +5,10 @@ use crate::process::alone;
 use crate::proxy::Proxy;
 use crate::server::Server;
 use crate::threads::{LONG, eventually, finish, ms, spawn_asleep, timed};
-use redlatch::{Client, ClientBuilder, LossCause, MultiLock, ReadWriteLock, RedLock, ReentrantLock, Terms};
+use redlatch::{
+    CancelToken, Client, ClientBuilder, FairLock, LossCause, MultiLock, ReadWriteLock, RedLock, RedLockExt,
+    ReentrantLock, Semaphore, Terms,
+};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -254,4 +257,38 @@ fn a_batch_of_read_write_holds_does_to_each_lock_what_its_own_release_does() {
     other.read().release(&theirs).unwrap();
     server.ask::<i64>(&["DEL", "text"]);
     eventually(LONG, "nothing is left", || server.leftovers().is_empty());
+}
+
+/// How many places there are in the queues of processes, of threads, and of those that wait for permits.
+fn places(server: &Server) -> [i64; 3] {
+    [["ZCARD", "redlatch_queue:{a}"], ["LLEN", "redisson_lock_queue:{b}"], ["HLEN", "redlatch_places:{c}"]]
+        .map(|words| server.ask(&words))
+}
+
+/// A process may end right after its shutdown. A place that it leaves is in the way of other processes.
+#[test]
+fn a_shutdown_waits_until_places_of_cancelled_calls_are_gone() {
+    let server = Server::start();
+    let holder = server.builder().build().unwrap();
+    let (locks, fair, permits) = (ReentrantLock::new(&holder), FairLock::new(&holder), Semaphore::new(&holder));
+    permits.try_set_permits("c", 1).unwrap();
+    let held = (locks.guard("a").unwrap(), fair.guard("b").unwrap(), permits.acquire("c", 1, &Terms::new()).unwrap());
+    for _ in 0..20 {
+        let (client, token) = (server.builder().build().unwrap(), CancelToken::new());
+        let terms = Terms::new().cancelled_by(&token);
+        std::thread::scope(|scope| {
+            let waiting = [
+                scope.spawn(|| ReentrantLock::new(&client).acquire("a", &terms).is_err()),
+                scope.spawn(|| FairLock::new(&client).acquire("b", &terms).is_err()),
+                scope.spawn(|| Semaphore::new(&client).acquire("c", 1, &terms).is_err()),
+            ];
+            eventually(LONG, "all have places", || places(&server) == [1, 1, 1]);
+            token.cancel();
+            assert!(waiting.into_iter().all(finish));
+        });
+        client.shutdown();
+        assert_eq!(places(&server), [0, 0, 0]);
+    }
+    drop(held);
+    permits.delete("c").unwrap();
 }

@@ -76,7 +76,7 @@ fn closing_does_what_is_due_once_and_ends_the_thread() {
     let (sweeper, (keeper, told)) = (Sweeper::new(Clock::Boot), Told::new(true));
     let (first, late) = (ended(), ended());
     sweeper.sweep(&first, Arc::<Told>::clone(&keeper), first.now().plus(Duration::from_secs(1)));
-    sweeper.close(Duration::ZERO);
+    sweeper.close(Duration::ZERO, Duration::ZERO);
     assert_eq!(told.recv_timeout(LONG), Ok(first.serial()));
     sweeper.sweep(&late, keeper, late.now());
     assert_eq!(told.recv_timeout(LONG), Ok(late.serial()));
