@@ -58,7 +58,7 @@ pub(crate) struct Space {
 
 impl Space {
     pub(crate) fn new(config: Config, on_lost: Option<Callback>) -> Self {
-        let id = Uuid::new_v4();
+        let id = config.client;
         Self {
             id,
             shared: Uuid::new_v4(),
@@ -70,7 +70,7 @@ impl Space {
             counters: Arc::default(),
             config,
             clock: Clock::Boot,
-            owners: Owners::new(id),
+            owners: Owners::new(id, Clock::Boot.now()),
             events: Events::new(on_lost),
             shutdown: Shutdown::default(),
             moves: Arc::default(),
@@ -148,7 +148,7 @@ impl Space {
 
     /// A tenure with a new owner id.
     pub(crate) fn tenure(&self, key: &Key) -> Arc<Tenure> {
-        Arc::new(Tenure::new(key.clone(), self.owners.mint(thread_number()), self.clock.clone()))
+        Arc::new(Tenure::new(key.clone(), self.owners.mint(thread_number(), self.clock.now()), self.clock.clone()))
     }
 
     /// The shared parts of the namespace's stores.

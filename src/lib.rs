@@ -150,6 +150,7 @@ mod base;
 mod client;
 #[cfg(doc)]
 pub mod docs;
+pub mod inspect;
 mod lease;
 mod lock;
 mod registry;

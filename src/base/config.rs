@@ -12,6 +12,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// Whether each inner level of a lock is written at the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -220,6 +221,8 @@ pub(crate) struct Config {
     pub(crate) tls: Option<Connector>,
     /// The vote of a quorum's node.
     pub(crate) vote: Option<Vote>,
+    /// The client's own part of owner ids, and of the names of its connections.
+    pub(crate) client: Uuid,
 }
 
 impl Settings {
@@ -252,6 +255,7 @@ impl Settings {
             kinds: Arc::default(),
             tls,
             vote: None,
+            client: Uuid::new_v4(),
         };
         config.check(watchdog)?;
         Ok(config)

@@ -7,6 +7,7 @@ pub(crate) mod key;
 pub(crate) mod kind;
 pub(crate) mod mutant;
 pub(crate) mod owner;
+pub(crate) mod process;
 pub(crate) mod say;
 pub(crate) mod script;
 pub(crate) mod signal;

@@ -326,10 +326,12 @@ impl<T> ClientBuilder<T> {
         self
     }
 
-    /// The name of the connections in `CLIENT LIST`, those to sentinels too: 1 to 256 visible ASCII characters, without spaces. Default: no
-    /// name.
+    /// What the program is called in `CLIENT LIST`, 1 to 256 visible ASCII characters, without spaces. Default: the file name of the program.
     ///
-    /// A user who may not run `CLIENT SETNAME` connects all the same, without it.
+    /// It is the first part of the name of each connection, those to sentinels too: `redlatch:<app>@<host>:<pid>:<client id>`. So whoever
+    /// looks at a lock can tell which process holds it: [`ReentrantLock::holder`](crate::ReentrantLock::holder).
+    ///
+    /// A user who may not run `CLIENT SETNAME` connects all the same, without a name. If `app_name` is set, the log says so once.
     pub fn app_name(mut self, name: impl Into<String>) -> Self {
         self.settings.app_name = Some(name.into());
         self

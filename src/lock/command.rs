@@ -56,6 +56,10 @@ impl Command {
         self.keys.iter().map(|at| self.words[*at].as_slice())
     }
 
+    pub(crate) fn words(&self) -> impl Iterator<Item = &[u8]> {
+        self.words.iter().map(Vec::as_slice)
+    }
+
     /// The arguments of the script: how many words, then the words.
     pub(super) fn args(&self) -> impl Iterator<Item = Arg<'_>> {
         std::iter::once(Arg::Number(self.words.len() as u64)).chain(self.words.iter().map(|word| Arg::Bytes(word)))

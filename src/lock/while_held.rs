@@ -49,23 +49,12 @@ impl Ran {
         let Ok([Reply::Number(at), Reply::Text(said), Reply::Array(answers)]) = <[Reply; 3]>::try_from(parts) else {
             return Err(Failure::not_understood());
         };
-        let answers = answers.into_iter().map(value_of).collect::<Result<Vec<_>, _>>()?;
+        let answers = answers.into_iter().map(Reply::into_value).collect::<Result<Vec<_>, _>>()?;
         Ok(match usize::try_from(at) {
             Ok(at @ 1..) => Self::UpTo { at, said: String::from_utf8_lossy(&said).into_owned(), answers },
             _ => Self::All(answers),
         })
     }
-}
-
-fn value_of(reply: Reply) -> Result<Value, Failure> {
-    Ok(match reply {
-        Reply::Nil => Value::Nil,
-        Reply::Number(number) => Value::Integer(number),
-        Reply::Text(bytes) => Value::Bytes(bytes),
-        Reply::Array(parts) => Value::Array(parts.into_iter().map(value_of).collect::<Result<_, _>>()?),
-        Reply::Error(said) => Value::Error(said),
-        Reply::Other => return Err(Failure::not_understood()),
-    })
 }
 
 impl Engine {

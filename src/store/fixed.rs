@@ -70,6 +70,14 @@ impl Store for Fixed {
         self.node.ping(until)
     }
 
+    fn servers(&self, _: Moment) -> Result<Vec<String>, Failure> {
+        Ok(vec![self.address()])
+    }
+
+    fn attempt_at(&self, _: &str, requests: &[Request<'_>], limits: Limits<'_>) -> Result<Answers, Failure> {
+        self.node.attempt_each(Lane::Calls, requests, limits)
+    }
+
     fn warm(&self, lane: Lane) -> Result<(), Failure> {
         self.node.warm(lane)
     }

@@ -59,6 +59,7 @@ impl<D> InMemory<D> {
         let name = match verb {
             Verb::Script(script) => script.name(),
             Verb::Command(name) => name,
+            Verb::Words => "",
         };
         let (reply, message) = (self.runs)(&mut self.data.lock(), &Command { name, key, args, now });
         if let Some(message) = message {

@@ -118,6 +118,16 @@ pub(crate) trait Store: Health {
     /// Makes one round trip that asks for nothing, by `until`. Returns how long its answer took.
     fn ping(&self, until: Moment) -> Result<Duration, Failure>;
 
+    /// The addresses of the servers that have locks. Locks in memory have none.
+    fn servers(&self, _: Moment) -> Result<Vec<String>, Failure> {
+        Ok(Vec::new())
+    }
+
+    /// Makes one attempt at each request, all in one write, at the server with this address. No request has a key that may be elsewhere.
+    fn attempt_at(&self, _: &str, _: &[Request<'_>], _: Limits<'_>) -> Result<Answers, Failure> {
+        Err(Failure::not_understood())
+    }
+
     /// Makes a connection ready for later attempts, within the connect time-out.
     fn warm(&self, lane: Lane) -> Result<(), Failure>;
 

@@ -292,7 +292,7 @@ impl Member {
 
     /// The number of connections with this name.
     pub fn clients_named(&self, name: &str) -> usize {
-        let sign = format!(" name={name} ");
+        let sign = format!(" name=redlatch:{name}@");
         self.ask::<String>(&["CLIENT", "LIST"]).lines().filter(|line| line.contains(&sign)).count()
     }
 

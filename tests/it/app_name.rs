@@ -2,6 +2,7 @@
 
 use crate::server::Server;
 use crate::threads::{LONG, eventually, spawn_asleep};
+use redlatch::inspect::{Inspector, Process};
 use redlatch::{Client, ClientBuilder, RedLock, RedLockExt, ReentrantLock};
 
 fn locks_of(builder: ClientBuilder) -> ReentrantLock {
@@ -15,8 +16,14 @@ fn names(server: &Server) -> Vec<String> {
     others.map(|line| line.split(" name=").nth(1).unwrap().split(' ').next().unwrap().to_owned()).collect()
 }
 
+/// What each of them says of its process.
+fn processes(server: &Server) -> Vec<Process> {
+    let locks = server.locks();
+    Inspector::new(locks.client()).processes().unwrap().iter().cloned().collect()
+}
+
 #[test]
-fn every_connection_has_the_name_of_its_program() {
+fn every_connection_names_its_program_and_process() {
     let server = Server::start();
     let locks = locks_of(server.builder().app_name("shop/1"));
     let guard = locks.guard("n").unwrap();
@@ -25,12 +32,23 @@ fn every_connection_has_the_name_of_its_program() {
         spawn_asleep(scope, move || drop(other.guard("n").unwrap()));
         eventually(LONG, "it listens", || server.subscribers("redisson_lock__channel:{n}") == 1);
         let names = names(&server);
-        assert!(names.len() >= 3 && names.iter().all(|name| name == "shop/1"), "{names:?}");
+        let is_ours = |name: &String| name.starts_with("redlatch:shop/1@");
+        assert!(names.len() >= 3 && names.iter().all(is_ours), "{names:?}");
         guard.unlock().unwrap();
     });
-    let unnamed = server.locks();
-    drop(unnamed.guard("n").unwrap());
-    assert!(names(&server).contains(&String::new()));
+    let found = processes(&server);
+    let mine = found.iter().find(|process| process.client == locks.client().id()).expect("it is connected");
+    assert_eq!((mine.app.as_str(), mine.pid), ("shop/1", std::process::id()));
+}
+
+#[test]
+fn without_an_app_name_it_is_the_file_of_the_program() {
+    let server = Server::start();
+    let locks = server.locks();
+    drop(locks.guard("n").unwrap());
+    let file = std::env::current_exe().unwrap();
+    let file = file.file_name().unwrap().to_str().unwrap().to_owned();
+    assert!(processes(&server).iter().all(|process| process.app == file), "{:?}", processes(&server));
 }
 
 #[test]
@@ -38,6 +56,6 @@ fn who_may_not_name_a_connection_locks_all_the_same() {
     let server = Server::start();
     let url = server.let_in("app", "pass", "~* allchannels +@all -client|setname");
     let locks = locks_of(Client::builder(&url).app_name("shop"));
-    assert!(locks.try_lock("n").unwrap() && !names(&server).contains(&"shop".to_owned()));
+    assert!(locks.try_lock("n").unwrap() && !names(&server).iter().any(|name| name.contains("shop")));
     locks.unlock("n").unwrap();
 }

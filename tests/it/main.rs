@@ -26,6 +26,7 @@ mod fair;
 mod fenced;
 mod half_moved;
 mod in_memory;
+mod inspect;
 mod interleavings;
 mod latch;
 mod late;

@@ -204,7 +204,10 @@ fn every_command_of_a_script_is_among_the_permissions() {
         let is_below = |folder| path.components().any(|part| part.as_os_str() == folder);
         is_prelude_of_kinds(path) || is_below("kinds") || is_below("permits")
     };
-    let (of_kinds, of_all): (Vec<_>, Vec<_>) = lua::files().into_iter().partition(is_of_kind);
+    // Programs do not look from outside: docs/tool.md has a line for who does, which a test of the tool tries.
+    let scripts =
+        lua::files().into_iter().filter(|(path, _)| !path.components().any(|part| part.as_os_str() == "inspect"));
+    let (of_kinds, of_all): (Vec<_>, Vec<_>) = scripts.partition(is_of_kind);
     let (of_kinds, of_all) = (commands_in(&of_kinds), commands_in(&of_all));
     assert!(rules.len() == 3 && of_all.len() > 15, "{of_all:?}");
     for (command, is_of_all) in of_all.iter().map(|one| (one, true)).chain(of_kinds.iter().map(|one| (one, false))) {

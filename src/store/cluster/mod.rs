@@ -26,7 +26,7 @@ use crate::base::key::is_in_one_slot;
 use crate::base::signal::{Ear, Listening};
 use crate::base::slot::slot_of;
 use crate::base::time::Moment;
-use crate::store::node::{Answer, Failure, Lane, Limits, Request};
+use crate::store::node::{Answer, Broken, Failure, Lane, Limits, Request};
 use fan_out::FanOut;
 use map::Changed;
 use routes::{Master, OnLoss, Routes};
@@ -178,6 +178,21 @@ impl Store for Cluster {
     fn ping(&self, until: Moment) -> Result<Duration, Failure> {
         let most = self.routes.clock.now().plus(self.routes.common.config.response_timeout);
         self.anywhere(until.min(most), |master, until| master.backend.ping(until))
+    }
+
+    /// The first call of a client learns of them by a ping.
+    fn servers(&self, until: Moment) -> Result<Vec<String>, Failure> {
+        if self.routes.masters().is_empty() {
+            self.ping(until)?;
+        }
+        Ok(self.routes.masters().iter().map(|master| master.address.to_string()).collect())
+    }
+
+    fn attempt_at(&self, server: &str, requests: &[Request<'_>], limits: Limits<'_>) -> Result<Answers, Failure> {
+        let masters = self.routes.masters();
+        let master = masters.iter().find(|master| master.address.to_string() == server);
+        let gone = || Failure::Unreached(Broken::new(format!("{server} is no master of the cluster any more")));
+        master.ok_or_else(gone)?.backend.attempt_each(Lane::Calls, requests, limits)
     }
 
     fn warm(&self, lane: Lane) -> Result<(), Failure> {

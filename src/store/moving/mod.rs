@@ -214,6 +214,15 @@ impl<G: Guide> Store for Moving<G> {
         self.at_master(until, |master| master.ping(until))
     }
 
+    fn servers(&self, until: Moment) -> Result<Vec<String>, Failure> {
+        self.at_master(until, |master| Ok(vec![master.server().address()]))
+    }
+
+    /// There is one at a time: if it is another one by now, that is asked.
+    fn attempt_at(&self, _: &str, requests: &[Request<'_>], limits: Limits<'_>) -> Result<Answers, Failure> {
+        self.at_master(limits.answer_by, |master| master.attempt_each(Lane::Calls, requests, limits))
+    }
+
     fn warm(&self, lane: Lane) -> Result<(), Failure> {
         self.at_master(self.clock.now().plus(self.connect_timeout), |master| master.warm(lane))
     }

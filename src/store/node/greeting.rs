@@ -14,6 +14,8 @@ pub(super) struct Greeting {
     pub(super) run_id: String,
     /// The connection cannot do without the run id.
     strict: bool,
+    /// The caller chose the name of the connection.
+    is_name_chosen: bool,
     /// The rules that the user lacks, by the self-test and by what was refused beside it.
     pub(super) missing: Vec<String>,
     /// Why the server refused the client's name, if not for want of permission.
@@ -29,7 +31,8 @@ pub(super) struct Greeting {
 }
 
 impl Greeting {
-    /// Reads the answers to these commands; `test`: a self-test is among them. Only a strict client needs the run id.
+    /// Reads the answers to these commands; `test`: a self-test is among them. Only a `strict` client needs the run id, and a refused name
+    /// matters only to a caller who chose it.
     ///
     /// # Errors
     /// If the connection breaks, or after a refusal that makes all other answers worthless.
@@ -37,9 +40,9 @@ impl Greeting {
         stream: &mut Stream,
         commands: &[Cmd],
         test: Option<&Rights>,
-        strict: bool,
+        (strict, is_name_chosen): (bool, bool),
     ) -> Result<Self, RedisError> {
-        let mut greeting = Self { strict, ..Self::default() };
+        let mut greeting = Self { strict, is_name_chosen, ..Self::default() };
         for command in commands {
             match stream.answer()?.extract_error() {
                 Ok(answer) => greeting.hear(command, answer, test)?,
@@ -75,11 +78,11 @@ impl Greeting {
         if is_of_nobody(&error) {
             return Err(nobody());
         }
-        let is_wish = name_of(command) == b"INFO" && !self.strict;
+        let is_wish = (name_of(command) == b"INFO" && !self.strict) || (is_name(command) && !self.is_name_chosen);
         let lack = test.filter(|_| !is_wish).and_then(|rights| rights.lack(command, &error));
         match name_of(command) {
             _ if is_wish => {}
-            b"CLIENT" if lack.is_none() && is_of_caller(command) => self.nameless = Some(error),
+            b"CLIENT" if lack.is_none() && is_name(command) => self.nameless = Some(error),
             b"CLIENT" | b"ASKING" | b"EVAL" | b"EVALSHA" | b"PING" | b"SUBSCRIBE" | b"SSUBSCRIBE" => {}
             b"UNSUBSCRIBE" | b"SUNSUBSCRIBE" => self.listens_on |= self.began,
             // A connection that listens may send no other commands.
@@ -95,8 +98,8 @@ impl Greeting {
     }
 }
 
-/// Whether the command sets the name that the caller chose.
-fn is_of_caller(command: &Cmd) -> bool {
+/// Whether the command names the connection.
+fn is_name(command: &Cmd) -> bool {
     matches!(command.args_iter().nth(1), Some(Arg::Simple(b"SETNAME")))
 }
 

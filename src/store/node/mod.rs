@@ -23,6 +23,7 @@ use crate::base::stats::Counters;
 use crate::base::stop::Stop;
 use crate::base::time::{Clock, Lease, Moment};
 use crate::base::turns::Rank;
+use crate::base::value::Value;
 use pool::{Pool, PooledWire};
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,6 +117,8 @@ pub(crate) type Grants = fn(&Reply) -> bool;
 pub(crate) enum Verb {
     Script(&'static Script),
     Command(&'static str),
+    /// A command whose name is the first argument.
+    Words,
 }
 
 #[derive(Clone, Copy)]
@@ -190,6 +193,18 @@ impl Reply {
             }
             _ => Err(Failure::not_understood()),
         }
+    }
+
+    /// The same for a caller.
+    pub(crate) fn into_value(self) -> Result<Value, Failure> {
+        Ok(match self {
+            Self::Nil => Value::Nil,
+            Self::Number(number) => Value::Integer(number),
+            Self::Text(bytes) => Value::Bytes(bytes),
+            Self::Array(parts) => Value::Array(parts.into_iter().map(Self::into_value).collect::<Result<_, _>>()?),
+            Self::Error(said) => Value::Error(said),
+            Self::Other => return Err(Failure::not_understood()),
+        })
     }
 
     /// The values that were asked for, one for each of so many.

@@ -36,6 +36,7 @@ pub(super) fn pack_more(packed: &mut Vec<u8>, request: &Request<'_>, whole: bool
             line(packed, b'*', 1 + words);
             text(packed, name);
         }
+        Verb::Words => line(packed, b'*', words),
         Verb::Script(script) => {
             debug_assert!(script.fits(request.form, count, around.len(), args.len()), "call of {}", script.name());
             line(packed, b'*', 3 + words);
@@ -122,6 +123,7 @@ mod tests {
     fn by_redis(request: &Request<'_>, whole: bool, deadline: u64) -> Vec<u8> {
         let mut command = match &request.verb {
             Verb::Command(name) => redis::cmd(name),
+            Verb::Words => Cmd::new(),
             Verb::Script(script) => {
                 let known = redis::Script::new(script.text(request.form, Dialect::Plain));
                 let (verb, script) = if whole {
@@ -189,6 +191,7 @@ mod tests {
             check(&Request { beside: &beside, ..Request::new(Verb::Script(&ANY), &keys, &bytes) }, whole, deadline);
             check(&Request::new(Verb::Command("PTTL"), &keys, &args), whole, deadline);
             check(&Request::new(Verb::Command("HLEN"), &keys[..1], &[]), whole, deadline);
+            check(&Request::new(Verb::Words, &[], &args), whole, deadline);
         }
     }
 

@@ -12,6 +12,7 @@ use crate::base::config::{Config, SyncReplicas};
 use crate::base::credentials::{Credentials, Said, Source};
 use crate::base::error::{Applied, BY_CALLBACK, Cause, is_login};
 use crate::base::mutant::{self, Mutant};
+use crate::base::process::Process;
 use crate::base::say::say;
 use crate::base::script::Dialect;
 use crate::base::stats::Counters;
@@ -40,7 +41,9 @@ pub(crate) struct Server {
     vote: Option<Vote>,
     tls: Option<Connector>,
     credentials: Option<Source>,
-    app_name: Option<String>,
+    /// The name of its connections, and whether the user has chosen it.
+    name: String,
+    is_name_chosen: bool,
     /// How many replicas have to confirm a grant, and how long that may take.
     pub(super) replicas: Option<SyncReplicas>,
     sockets: Sockets,
@@ -85,8 +88,9 @@ impl Server {
     pub(crate) fn new(target: Target, config: &Config, counters: Arc<Counters>) -> Self {
         let (connect_timeout, response_timeout) = (config.connect_timeout, config.response_timeout);
         let (strict, replicas, sockets) = (config.strict, config.replicas, Sockets::default());
-        let (clock, tls, app_name, vote) =
-            (Clock::Boot, config.tls.clone(), config.app_name.clone(), config.vote.clone());
+        let (clock, tls, vote) = (Clock::Boot, config.tls.clone(), config.vote.clone());
+        let (app, client) = (config.app_name.as_deref(), config.client);
+        let (name, is_name_chosen) = (Process::here(app, client).connection(), app.is_some());
         let credentials = config.credentials.clone().filter(|_| target.purpose != Purpose::Sentinel);
         let tests = target.purpose.has_locks() && !config.skips_self_test;
         let rights = tests.then(|| Rights::of(config, target.purpose.dialect()));
@@ -100,7 +104,8 @@ impl Server {
             vote,
             tls,
             credentials,
-            app_name,
+            name,
+            is_name_chosen,
             replicas,
             sockets,
             rights,
@@ -269,7 +274,8 @@ impl Server {
         let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
         let test = self.rights.as_ref().filter(|_| tests);
         let sent = stream.send(&packed);
-        let greeting = sent.and_then(|()| Greeting::read(&mut stream, &commands, test, self.strict));
+        let greeting =
+            sent.and_then(|()| Greeting::read(&mut stream, &commands, test, (self.strict, self.is_name_chosen)));
         let is_tcp = matches!(address, ConnectionAddr::Tcp(..));
         let greeting = greeting.map_err(|error| if is_tcp { stream.why_not_plain(error) } else { error })?;
         if greeting.tested {
@@ -301,9 +307,7 @@ impl Server {
         for (what, value) in [("LIB-NAME", "redlatch"), ("LIB-VER", env!("CARGO_PKG_VERSION"))] {
             commands.push(redis::cmd("CLIENT").arg("SETINFO").arg(what).arg(value).take());
         }
-        if let Some(name) = &self.app_name {
-            commands.push(redis::cmd("CLIENT").arg("SETNAME").arg(name).take());
-        }
+        commands.push(redis::cmd("CLIENT").arg("SETNAME").arg(&self.name).take());
         // The self-test goes before all that may be refused: the error of a refusal then names all that is missing.
         commands.extend(self.rights.iter().filter(|_| tests).flat_map(Rights::commands));
         if (self.strict || self.vote.is_some()) && self.has_locks() {

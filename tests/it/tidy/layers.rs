@@ -32,6 +32,7 @@ const LAYERS: &[Layer] = &[
     apart(&["client"]),
     together(&["lock::primitive", "lock::waiting"]),
     together(&["lock"]),
+    apart(&["inspect"]),
 ];
 
 /// Each module below this is a room of its own in the last layer.
