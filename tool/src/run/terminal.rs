@@ -1,0 +1,94 @@
+//! Whose keys the terminal sends. Ctrl-C and Ctrl-Z go to the processes in the terminal's foreground: that is `run`, which passes them on. A job that
+//! reads or changes the terminal is stopped for it, since it is in the background. Then `run` brings it to the front, and takes the terminal back when the
+//! job stops or ends. So a pipeline keeps its terminal, and a script learns of Ctrl-C.
+
+use nix::sys::signal::{SigSet, Signal as Blocked};
+use rustix::process::{Pid, Signal, getpgid, getpgrp, getppid, getsid, kill_current_process_group};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
+use std::fs::{self, File};
+
+/// The terminal of this session, if it has one. Stdin may be a pipe.
+pub(super) struct Terminal {
+    terminal: Option<File>,
+    /// How it was set when the job was brought to the front. A job that is killed does not set it back.
+    given: Option<Termios>,
+    /// The job was stopped because it wants the terminal.
+    pub(super) is_wanted: bool,
+}
+
+impl Terminal {
+    pub(super) fn of_session() -> Self {
+        let terminal = File::options().read(true).write(true).open("/dev/tty").ok();
+        Self { terminal, given: None, is_wanted: false }
+    }
+
+    /// Whether the job has the terminal.
+    pub(super) fn is_given(&self) -> bool {
+        self.given.is_some()
+    }
+
+    /// Brings the job to the front, if `run` is there. False: `run` is in the background itself.
+    pub(super) fn give(&mut self, job: Pid) -> bool {
+        let Some(terminal) = &self.terminal else { return false };
+        if tcgetpgrp(terminal) != Ok(getpgrp()) {
+            return false;
+        }
+        (self.given, self.is_wanted) = (tcgetattr(terminal).ok(), false);
+        without_ttou(|| _ = tcsetpgrp(terminal, job));
+        true
+    }
+
+    /// Brings `run` to the front again, if it gave the terminal away. `sets`: the terminal is set as it was, too.
+    pub(super) fn take_back(&mut self, sets: bool) {
+        let (Some(terminal), Some(was)) = (&self.terminal, self.given.take()) else { return };
+        without_ttou(|| {
+            let _ = tcsetpgrp(terminal, getpgrp());
+            if sets {
+                let _ = tcsetattr(terminal, OptionalActions::Now, &was);
+            }
+        });
+    }
+}
+
+/// Stops this process and those that its shell started with it, until the shell continues them. False: there is no such shell.
+pub(crate) fn stop_with_the_others() -> bool {
+    let is_watched = is_watched();
+    if is_watched {
+        let _ = kill_current_process_group(Signal::STOP);
+    }
+    is_watched
+}
+
+/// Whether a process of this session, of another group, has started this group: a shell, which continues it. The system ignores Ctrl-Z for a group
+/// without one: nobody would continue that.
+fn is_watched() -> bool {
+    let session = getsid(None);
+    let mut next = getppid();
+    while let Some(parent) = next {
+        if getsid(Some(parent)) != session {
+            return false;
+        }
+        if getpgid(Some(parent)) != Ok(getpgrp()) {
+            return true;
+        }
+        next = parent_of(parent);
+    }
+    false
+}
+
+fn parent_of(pid: Pid) -> Option<Pid> {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    Pid::from_raw(parent.trim().parse().ok()?)
+}
+
+/// The system stops a process in the background that changes the terminal, unless it blocks SIGTTOU.
+fn without_ttou(change: impl FnOnce()) {
+    let mut set = SigSet::empty();
+    set.add(Blocked::SIGTTOU);
+    let is_blocked = set.thread_block().is_ok();
+    change();
+    if is_blocked {
+        let _ = set.thread_unblock();
+    }
+}
