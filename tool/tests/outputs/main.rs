@@ -59,7 +59,7 @@ fn screen(url: &str, words: &[&str], typed: Option<(&str, &str)>) -> String {
 }
 
 fn main() {
-    let server = Server::start();
+    let server = Server::start_on_tcp();
     let client = server.builder().app_name("shop").build().unwrap();
     let locks = ReentrantLock::new(&client);
     let order = locks.guard("order:42").unwrap();
@@ -68,7 +68,7 @@ fn main() {
     let semaphore = LeasedSemaphore::new(&client);
     semaphore.try_set_permits("import", 3).unwrap();
     let _permit = semaphore.try_acquire("import", 1).unwrap();
-    let url = server.url();
+    let url = server.tcp_url();
     let mut all = Vec::new();
     scope(|scope| {
         let other = server.builder().app_name("mailer").build().unwrap();
