@@ -77,7 +77,7 @@ fn main() {
         all.push(screen(&url, &["status", "order:42", "catalog", "import", "order:43"], None));
         all.push(screen(&url, &["status", "--json", "order:42"], None));
         all.push(screen(&url, &["list"], None));
-        all.push(screen(&url, &["top"], Some(("order:42", "q"))));
+        all.push(screen(&url, &["top"], Some(("arrows: move", "q"))));
         all.push(screen(&url, &["run", "--wait", "100ms", "order:42", "--", "echo", "hello"], None));
         all.push(screen(&url, &["unlock", "order:42"], Some(("[y/N]", "y\n"))));
         let _ = order.unlock();
