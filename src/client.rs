@@ -1,6 +1,9 @@
 //! The client: one store, its watchdog, its `on_lost` thread, and the settings of the locks made on it.
 
 mod builder;
+#[cfg(feature = "metrics")]
+#[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
+mod classes;
 mod closing;
 mod events;
 
@@ -67,7 +70,7 @@ impl Space {
             sweeper: Sweeper::new(Clock::Boot),
             recent_releases: Arc::new(RecentReleases::new(Clock::Boot)),
             forced: AtomicU64::new(0),
-            counters: Arc::default(),
+            counters: Arc::new(Counters::new(&config.classes)),
             config,
             clock: Clock::Boot,
             owners: Owners::new(id, Clock::Boot.now()),
@@ -199,6 +202,7 @@ impl Space {
 
     pub(crate) fn report(&self, lost: LostHold) {
         self.counters.lost.add(1);
+        self.counters.meters.lost(lost.cause() as usize);
         self.events.report(lost);
     }
 

@@ -4,6 +4,7 @@ use crate::base::credentials::Source;
 use crate::base::error::{Error, Result};
 use crate::base::key::{LONGEST_NAME, Naming, is_in_one_slot};
 use crate::base::kind::Kind;
+use crate::base::meters::Classes;
 use crate::base::sync::Mutex;
 use crate::base::time::Lease;
 use crate::base::tls::{Connector, Wanted};
@@ -187,6 +188,7 @@ pub(crate) struct Settings {
     pub(crate) in_cluster: bool,
     pub(crate) credentials: Option<Source>,
     pub(crate) skips_self_test: bool,
+    pub(crate) classes: Classes,
     pub(crate) tls: Wanted,
 }
 
@@ -218,6 +220,8 @@ pub(crate) struct Config {
     pub(crate) skips_self_test: bool,
     /// The kinds of locks that were made so far: the next first handshake tests the permissions that they need.
     pub(crate) kinds: Arc<Mutex<Vec<&'static Kind>>>,
+    /// The classes of names that metrics tell apart.
+    pub(crate) classes: Classes,
     pub(crate) tls: Option<Connector>,
     /// The vote of a quorum's node.
     pub(crate) vote: Option<Vote>,
@@ -253,6 +257,7 @@ impl Settings {
             credentials: self.credentials,
             skips_self_test: self.skips_self_test,
             kinds: Arc::default(),
+            classes: self.classes,
             tls,
             vote: None,
             client: Uuid::new_v4(),

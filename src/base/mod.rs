@@ -5,6 +5,8 @@ pub(crate) mod credentials;
 pub(crate) mod error;
 pub(crate) mod key;
 pub(crate) mod kind;
+#[cfg_attr(not(feature = "metrics"), path = "no_meters.rs")]
+pub(crate) mod meters;
 pub(crate) mod mutant;
 pub(crate) mod owner;
 pub(crate) mod process;

@@ -1,6 +1,7 @@
 //! The semaphore that a waiter sleeps on, and the signals that stop its wait.
 
 use crate::base::error::{Error, Result};
+use crate::base::meters::Woken;
 use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::unwind::survives_a_panic;
@@ -16,6 +17,7 @@ pub(crate) struct Semaphore {
     released: Condvar,
     onward: Option<Arc<Semaphore>>,
     deaf: AtomicBool,
+    pub(crate) woken: Woken,
 }
 
 impl Semaphore {
@@ -35,7 +37,8 @@ impl Semaphore {
             Some(_) if self.deaf.load(SeqCst) => {}
             Some(onward) => onward.release(),
             None => {
-                *self.permit.lock() = true;
+                let again = std::mem::replace(&mut *self.permit.lock(), true);
+                self.woken.is_told(again);
                 self.released.notify_one();
             }
         }
@@ -48,7 +51,9 @@ impl Semaphore {
         if !limit.is_zero() {
             self.released.wait_while_for(&mut permit, |permit| !*permit, limit);
         }
-        std::mem::take(&mut *permit)
+        let has_permit = std::mem::take(&mut *permit);
+        self.woken.wakes(has_permit);
+        has_permit
     }
 }
 

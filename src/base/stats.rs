@@ -1,5 +1,6 @@
 //! What a client counts, for a program's own metrics.
 
+use crate::base::meters::{Classes, Meters};
 use crate::base::sync::Mutex;
 use crate::base::time::Moment;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -60,6 +61,7 @@ pub(crate) struct Counters {
     pub(crate) failed_renewals: Counter,
     pub(crate) lost: Counter,
     pub(crate) reconnects: Counter,
+    pub(crate) meters: Meters,
     waiters: AtomicUsize,
     margins: Mutex<Margins>,
     /// One bit for each server at which renewals fail: server modulo 64.
@@ -104,6 +106,12 @@ impl Counter {
 
 impl Default for Counters {
     fn default() -> Self {
+        Self::new(&Classes::default())
+    }
+}
+
+impl Counters {
+    pub(crate) fn new(classes: &Classes) -> Self {
         Self {
             acquires: Counter::default(),
             passes: Counter::default(),
@@ -114,6 +122,7 @@ impl Default for Counters {
             failed_renewals: Counter::default(),
             lost: Counter::default(),
             reconnects: Counter::default(),
+            meters: Meters::new(classes),
             waiters: AtomicUsize::new(0),
             margins: Mutex::default(),
             failing: AtomicU64::new(0),
@@ -182,6 +191,7 @@ impl<'c> Contention<'c> {
         if !self.found.swap(true, Relaxed) {
             self.counters.contended.add(1);
             self.counters.waiters.fetch_add(1, Relaxed);
+            self.counters.meters.waits();
         }
     }
 }
@@ -190,6 +200,7 @@ impl Drop for Contention<'_> {
     fn drop(&mut self) {
         if self.found.load(Relaxed) {
             self.counters.waiters.fetch_sub(1, Relaxed);
+            self.counters.meters.waits_no_more();
         }
     }
 }

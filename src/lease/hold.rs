@@ -7,6 +7,7 @@ mod tests;
 
 use crate::base::error::{Error, Result};
 use crate::base::kind::Kind;
+use crate::base::meters::{HoldMeter, Meter};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use crate::base::sync::thread::{self, ThreadId};
@@ -77,6 +78,7 @@ struct Inner {
     release_by: AtomicU64,
     orphan: AtomicBool,
     listeners: Mutex<Listeners>,
+    meter: HoldMeter,
 }
 
 #[derive(Default)]
@@ -105,21 +107,22 @@ impl Hold {
         tenure: Arc<Tenure>,
         keeper: Weak<dyn Keeper>,
         renewed: Option<Lease>,
+        meter: &Meter,
     ) -> Self {
-        let thread = thread::current().id();
-        let hold = Self::of_thread(space, kind, tenure, keeper, thread, Level::new(renewed), false);
+        let (thread, meter) = (thread::current().id(), meter.hold(tenure.key().resource()));
+        let hold = Self::of_thread((space, kind), tenure, keeper, thread, Level::new(renewed), false, meter);
         hold.follow();
         hold
     }
 
     fn of_thread(
-        space: Uuid,
-        kind: &'static Kind,
+        (space, kind): (Uuid, &'static Kind),
         tenure: Arc<Tenure>,
         keeper: Weak<dyn Keeper>,
         thread: ThreadId,
         level: Level,
         watching: bool,
+        meter: HoldMeter,
     ) -> Self {
         let inner = Inner {
             space,
@@ -136,6 +139,7 @@ impl Hold {
             release_by: AtomicU64::new(u64::MAX),
             orphan: AtomicBool::new(false),
             listeners: Mutex::default(),
+            meter,
         };
         Self { inner: Arc::new(inner), level }
     }
@@ -155,9 +159,9 @@ impl Hold {
     }
 
     fn beside(&self, thread: ThreadId, renewed: Option<Lease>, watching: bool) -> Self {
-        let Inner { space, kind, tenure, keeper, .. } = &*self.inner;
-        let level = Level::new(renewed);
-        Self::of_thread(*space, kind, Arc::clone(tenure), Weak::clone(keeper), thread, level, watching)
+        let Inner { space, kind, tenure, keeper, meter, .. } = &*self.inner;
+        let (level, meter) = (Level::new(renewed), meter.beside());
+        Self::of_thread((*space, kind), Arc::clone(tenure), Weak::clone(keeper), thread, level, watching, meter)
     }
 
     /// The resource, as the caller named it.
@@ -336,6 +340,7 @@ impl Hold {
         self.inner.count.store(0, SeqCst);
         let end = if released { RELEASED } else { LOST };
         let _ = self.inner.end.compare_exchange(OPEN, end, SeqCst, SeqCst);
+        self.inner.meter.end();
         if released {
             self.inner.listeners.lock().waiting.clear();
         }
@@ -349,6 +354,7 @@ impl Hold {
     /// Tells every listener of the loss.
     pub(crate) fn announce(&self, lost: LostHold) {
         let _ = self.inner.end.compare_exchange(OPEN, LOST, SeqCst, SeqCst);
+        self.inner.meter.end();
         let mut listeners = self.inner.listeners.lock();
         for listener in listeners.waiting.drain(..) {
             listener.hear(&lost);

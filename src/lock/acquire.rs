@@ -2,7 +2,7 @@
 
 use super::engine::Engine;
 use super::keeping::Departure;
-use super::patience::{Patience, Terms};
+use super::patience::{Part, Patience, Terms};
 use super::primitive::heard;
 use super::waiting::bid::{Bid, Call};
 use super::waiting::line::{Backing, Line};
@@ -12,6 +12,7 @@ use super::waiting::wait::{News, Outcome};
 use crate::base::config::Asked;
 use crate::base::error::{Error, Result};
 use crate::base::key::Key;
+use crate::base::meters::Timer;
 use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::signal::{Listening, Semaphore};
@@ -28,10 +29,12 @@ mod tests;
 
 /// Acquires a lock for the current thread; `None` if the wait ended without the lock.
 pub(super) fn acquire(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
-    let result = look_and_wait(engine, resource, terms);
+    let mut timer = Timer::begin(terms.part == Part::No);
+    let result = look_and_wait(engine, resource, terms, &mut timer);
+    timer.end(|| Some(&engine.meter), resource, terms.wait.is_zero(), &result);
     let counters = &engine.space.counters;
     match &result {
-        Ok(None) if !terms.wait.is_zero() && !terms.is_part => counters.timed_out.add(1),
+        Ok(None) if !terms.wait.is_zero() && terms.part != Part::Passing => counters.timed_out.add(1),
         Err(Error::Cancelled { .. }) => counters.cancelled.add(1),
         _ => {}
     }
@@ -39,14 +42,17 @@ pub(super) fn acquire(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Res
 }
 
 /// A first look, without an allocation, answers the calls that need neither the wire nor a place in the line.
-fn look_and_wait(engine: &Engine, resource: &str, terms: &Terms<'_>) -> Result<Option<Hold>> {
+fn look_and_wait(engine: &Engine, resource: &str, terms: &Terms<'_>, timer: &mut Timer) -> Result<Option<Hold>> {
     let name = engine.space.full_key(resource)?;
     let asked = engine.space.config.asked(terms.lease, terms.renewed)?;
     let patience = engine.patience(resource).on(terms);
     patience.stop.check()?;
     let tries = terms.wait.is_zero();
     match registry().glance(engine.ground(), &name, engine.takes(asked)) {
-        Some(Entered::Mine(hold)) => return deepen(engine, &hold, asked, patience),
+        Some(Entered::Mine(hold)) => {
+            timer.enters_again();
+            return deepen(engine, &hold, asked, patience);
+        }
         Some(Entered::Granted(hold)) if engine.accept(&hold)? => return Ok(Some(hold)),
         Some(Entered::Sibling) if tries => return Ok(busy(engine)),
         _ => {}
@@ -89,7 +95,9 @@ fn wait(engine: &Engine, key: &Key, patience: Patience<'_>, asked: Asked, is_let
     let (registry, space, name) = (registry(), engine.ground(), key.shared());
     let line = Line { registry, space, name, waiter, call, backing };
     let contend = || call.contend(&mut TenureBid::new(engine, key, patience, asked, &waiter.semaphore));
-    if goes_past { line.go_past(contend) } else { line.wait(contend, Some) }
+    let won = if goes_past { line.go_past(contend) } else { line.wait(contend, Some) };
+    engine.space.counters.meters.handed_over(&won, &waiter.semaphore.woken);
+    won
 }
 
 fn busy(engine: &Engine) -> Option<Hold> {

@@ -11,6 +11,7 @@ use crate::base::config::{Asked, Reentry};
 use crate::base::error::{Applied, Error, Result};
 use crate::base::key::Key;
 use crate::base::kind::Kind;
+use crate::base::meters::Meter;
 use crate::base::time::{Lease, Moment};
 use crate::base::unwind::survives_a_panic;
 use crate::client::Space;
@@ -34,6 +35,7 @@ pub(crate) struct Engine {
     pub(crate) primitive: Arc<dyn Primitive>,
     /// The health of the store that the primitive's commands go to.
     pub(crate) health: Arc<dyn Health>,
+    pub(super) meter: Meter,
     me: Weak<Engine>,
 }
 
@@ -46,7 +48,8 @@ impl Engine {
         primitive: Arc<dyn Primitive>,
         health: Arc<dyn Health>,
     ) -> Arc<Self> {
-        Arc::new_cyclic(|me| Self { space, kind, primitive, health, me: Weak::clone(me) })
+        let meter = space.counters.meters.of_kind(kind.name);
+        Arc::new_cyclic(|me| Self { space, kind, primitive, health, meter, me: Weak::clone(me) })
     }
 
     pub(super) fn keeper(&self) -> Weak<dyn Keeper> {
@@ -166,7 +169,8 @@ impl Engine {
             self.sweep_open(tenure);
             return Ok(None);
         }
-        let hold = Hold::new(self.space.id, self.kind, Arc::clone(tenure), self.keeper(), self.renewed(asked));
+        let renewed = self.renewed(asked);
+        let hold = Hold::new(self.space.id, self.kind, Arc::clone(tenure), self.keeper(), renewed, &self.meter);
         registry().settle(self.ground(), tenure.place(), &hold);
         // A force unlock of another thread may have freed this lock. That thread counts first and then looks into the
         // map. This thread enters the map first and then looks at the count: so one of the two sees the other.

@@ -47,8 +47,9 @@ impl Engine {
             let now = self.space.clock.now();
             // A hold that was given has less than a lease at first.
             let had = lease.span().min(tenure.granted_for());
-            let share = deadline.since(now).as_secs_f64() / had.as_secs_f64();
-            self.space.counters.note_margin(share, now);
+            let left = deadline.since(now);
+            self.space.counters.note_margin(left.as_secs_f64() / had.as_secs_f64(), now);
+            self.space.counters.meters.renewed(left, had < lease.span());
         }
         let _ = self.book(tenure, answer, lease);
     }
@@ -62,6 +63,7 @@ impl Engine {
         let _ = self.note_open(tenure, lease, Err::<(), _>(failure.clone()));
         tenure.suspect();
         self.space.counters.failed_renewals.add(1);
+        self.space.counters.meters.renewal_failed();
     }
 
     /// Books the answer for each tenure. Failures are logged by server: servers fail one by one.

@@ -9,6 +9,7 @@ use super::engine::Engine;
 use super::{RedLock, Terms, acquired};
 use crate::base::config::Config;
 use crate::base::error::{Error, Result};
+use crate::base::meters::{Meter, Timer};
 use crate::base::signal::CancelToken;
 use crate::base::time::{Clock, Moment};
 use crate::base::unwind::survives_a_panic;
@@ -142,7 +143,10 @@ impl<'l> MultiLock<'l> {
     pub fn acquire(&self, terms: &Terms<'_>) -> Result<Option<GroupHold>> {
         self.check_members()?;
         self.check_kinds()?;
-        rounds::acquire(self, terms)
+        let timer = Timer::begin(true);
+        let result = rounds::acquire(self, terms);
+        timer.end(|| self.meter(&result), self.name(), terms.wait.is_zero(), &result);
+        result
     }
 
     /// Waits for all as long as it takes; the watchdog renews them until [`unlock`](Self::unlock).
@@ -358,6 +362,13 @@ impl<'l> MultiLock<'l> {
         work: impl FnOnce() -> T,
     ) -> Result<Option<T>> {
         self.request().wait(wait).lease(lease).execute(|_| work())
+    }
+
+    /// The metrics of the first member that tells its client. `None`: the thread had the whole group before.
+    fn meter<T>(&self, result: &Result<Option<T>>) -> Option<&Meter> {
+        let has_entered_again = matches!(result, Ok(Some(_))) && self.hold_count() > 1;
+        let engine = self.members.iter().find_map(|member| member.lock.engine()).filter(|_| !has_entered_again)?;
+        Some(engine.space.counters.meters.of_groups())
     }
 
     fn check_members(&self) -> Result<()> {

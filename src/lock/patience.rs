@@ -97,8 +97,18 @@ pub struct Terms<'t> {
     pub(crate) token: Option<&'t CancelToken>,
     /// For a try: the deadline of the answer, if not only one response time-out.
     pub(crate) answer_by: Option<Moment>,
-    /// Part of a group's wait: if this acquire ends without the lock, the group's wait does not end.
-    pub(crate) is_part: bool,
+    pub(crate) part: Part,
+}
+
+/// Whether a call is part of a group's call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// It is a call of its own.
+    No,
+    /// If it ends without the lock, the group's wait ends, too.
+    Last,
+    /// If it ends without the lock, the group's wait does not end.
+    Passing,
 }
 
 impl Default for Terms<'_> {
@@ -110,7 +120,7 @@ impl Default for Terms<'_> {
 impl<'t> Terms<'t> {
     /// Wait for ever, for a lease that the watchdog renews, without a cancel token.
     pub fn new() -> Self {
-        Self { wait: Duration::MAX, lease: None, renewed: false, token: None, answer_by: None, is_part: false }
+        Self { wait: Duration::MAX, lease: None, renewed: false, token: None, answer_by: None, part: Part::No }
     }
 
     setters_of_terms!('t, self);

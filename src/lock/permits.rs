@@ -10,6 +10,8 @@ use super::waiting::policy::{LONGEST_TTL, POLL_CAPS, SHARES};
 use super::waiting::wait::{News, Outcome};
 use crate::base::error::{Error, Result};
 use crate::base::key::Key;
+use crate::base::kind::Kind;
+use crate::base::meters::{Meter, Timer};
 use crate::base::say::say;
 use crate::base::script::Count::Exactly;
 use crate::base::script::scripts;
@@ -60,6 +62,7 @@ pub(super) struct Floor {
     /// The part of the registry where calls wait.
     ground: Uuid,
     pub(super) keys: Keys,
+    meter: Meter,
     waits: AtomicU64,
     first: u64,
 }
@@ -98,11 +101,12 @@ impl Place {
 }
 
 impl Floor {
-    pub(super) fn new(space: &Arc<Space>, ground: Uuid, keys: Keys) -> Arc<Self> {
+    pub(super) fn new(space: &Arc<Space>, kind: &'static Kind, keys: Keys) -> Arc<Self> {
         Arc::new(Self {
             space: Arc::clone(space),
-            ground,
+            ground: space.ground_of(kind),
             keys,
+            meter: space.counters.meters.of_kind(kind.name),
             waits: AtomicU64::new(0),
             first: space.id.as_u64_pair().0 >> 32,
         })
@@ -117,10 +121,12 @@ impl Floor {
         terms: &Terms<'_>,
         ask: impl FnMut(&Patience<'_>, &Place, bool) -> Result<Asked<W>>,
     ) -> Result<Option<W>> {
+        let timer = Timer::begin(true);
         let result = match terms.wait.is_zero() {
             true => self.try_now(&patience, ask),
             false => self.wait(key, patience, ask),
         };
+        timer.end(|| Some(&self.meter), key.resource(), terms.wait.is_zero(), &result);
         match &result {
             Ok(None) if !terms.wait.is_zero() => self.space.counters.timed_out.add(1),
             Err(Error::Cancelled { .. }) => self.space.counters.cancelled.add(1),
@@ -158,7 +164,10 @@ impl Floor {
         let call = &Call { config, stop, contention, semaphore: &waiter.semaphore };
         let (registry, space, name) = (registry(), self.ground, key.line());
         let line = Line { registry, space, name, waiter, call, backing: patience };
-        line.wait(|| call.contend(&mut PermitBid::new(self, key, patience, &waiter.semaphore, ask)), |_| None)
+        let contend = || call.contend(&mut PermitBid::new(self, key, patience, &waiter.semaphore, ask));
+        let won = line.wait(contend, |_| None);
+        self.space.counters.meters.handed_over(&won, &waiter.semaphore.woken);
+        won
     }
 
     /// A place with a name of its own. It lasts as long as three looks take.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::key::{Key, Naming};
+use crate::base::meters::Meters;
 use crate::base::owner::OwnerId;
 use crate::base::time::{Clock, Lease};
 use crate::lease::hold::HoldState;
@@ -26,7 +27,7 @@ fn held(key: &str, watched: bool) -> Hold {
     let tenure = Tenure::new(Key::new(Naming::Redisson, "", key), OwnerId::default(), Clock::Boot);
     assert!(tenure.confirm(tenure.now(), Lease::new(MINUTE).unwrap()));
     let renewed = watched.then(|| Lease::clamped(MINUTE));
-    Hold::new(Uuid::nil(), &KIND, Arc::new(tenure), Weak::<Nobody>::new(), renewed)
+    Hold::new(Uuid::nil(), &KIND, Arc::new(tenure), Weak::<Nobody>::new(), renewed, &Meters::default().of_kind("lock"))
 }
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -3,6 +3,7 @@
 use crate::base::config::{Config, HandOff, Settings};
 use crate::base::error::{Error, Result};
 use crate::base::kind::Kind;
+use crate::base::meters::Meters;
 use crate::base::signal::{CancelToken, Listening, Semaphore, Shutdown};
 use crate::base::stats::{Contention, Counters};
 use crate::base::stop::Stop;
@@ -167,7 +168,14 @@ impl Process {
 
     /// The thread acquired the lock.
     fn settle(&self) -> Hold {
-        let hold = Hold::new(self.space, &KIND, held(), Weak::<Nobody>::new(), Some(lease()));
+        let hold = Hold::new(
+            self.space,
+            &KIND,
+            held(),
+            Weak::<Nobody>::new(),
+            Some(lease()),
+            &Meters::default().of_kind("lock"),
+        );
         self.map.settle(self.space, "n", &hold);
         hold
     }

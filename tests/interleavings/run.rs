@@ -23,6 +23,8 @@ mod source {
         pub(crate) mod error;
         pub(crate) mod key;
         pub(crate) mod kind;
+        #[path = "no_meters.rs"]
+        pub(crate) mod meters;
         pub(crate) mod mutant;
         pub(crate) mod owner;
         pub(crate) mod say;

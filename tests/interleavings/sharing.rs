@@ -2,6 +2,7 @@
 
 use crate::base::config::HandOff;
 use crate::base::kind::Kind;
+use crate::base::meters::Meters;
 use crate::base::time::Moment;
 use crate::beliefs::{held, lease};
 use crate::lease::hold::Hold;
@@ -77,7 +78,14 @@ impl Process {
     }
 
     fn acquire(&self, takes: Option<&'static Kind>, waiter: &Lent) -> Hold {
-        let hold = Hold::new(Uuid::nil(), &READ, held(), Weak::<Nobody>::new(), Some(lease()));
+        let hold = Hold::new(
+            Uuid::nil(),
+            &READ,
+            held(),
+            Weak::<Nobody>::new(),
+            Some(lease()),
+            &Meters::default().of_kind("lock"),
+        );
         self.map.settle(Uuid::nil(), "n", &hold);
         if takes.is_some() {
             self.map.open(Uuid::nil(), &hold, Moment::MAX);

@@ -66,10 +66,10 @@ fn the_lowest_rustc_is_the_highest_that_a_dependency_asks_for() {
 
 /// What `cargo add` shows: what only the tests need is no feature of the crate.
 #[test]
-fn users_see_one_feature() {
+fn users_see_two_features() {
     let metadata = metadata();
     let root = text(&metadata["resolve"]["root"]);
     let package = list(&metadata["packages"]).find(|package| text(&package["id"]) == root).unwrap();
     let features: Vec<_> = package["features"].as_object().unwrap().keys().collect();
-    assert_eq!(features, ["tls"]);
+    assert_eq!(features, ["metrics", "tls"]);
 }

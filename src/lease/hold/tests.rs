@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::key::{Key, Naming};
+use crate::base::meters::Meters;
 use crate::base::owner::OwnerId;
 use crate::base::time::Clock;
 use crate::lease::tenure::Nobody;
@@ -12,7 +13,7 @@ static KIND: Kind = Kind::new("lock");
 fn hold() -> Hold {
     let tenure = Tenure::new(Key::new(Naming::Redisson, "", "n"), OwnerId::default(), Clock::Boot);
     assert!(tenure.confirm(tenure.now(), Lease::new(Duration::from_secs(60)).unwrap()));
-    Hold::new(Uuid::nil(), &KIND, Arc::new(tenure), Weak::<Nobody>::new(), None)
+    Hold::new(Uuid::nil(), &KIND, Arc::new(tenure), Weak::<Nobody>::new(), None, &Meters::default().of_kind("lock"))
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod memory;
 use crate::base::error::{Error, Result};
 use crate::base::key::{Key, Naming, Side};
 use crate::base::kind::{Kind, Touched};
+use crate::base::meters::{Meter, Timer};
 use crate::base::script::Count::Exactly;
 use crate::base::script::{Script, scripts};
 use crate::base::signal::{Listening, Semaphore};
@@ -100,6 +101,7 @@ struct Latches {
     store: Arc<dyn Store>,
     keys: Keys,
     operations: Operations,
+    meter: Meter,
 }
 
 survives_a_panic!(Latches);
@@ -112,7 +114,8 @@ impl CountDownLatch {
             let (space, store) = (Arc::clone(client.space()), Arc::clone(client.store()));
             let keys = Keys::new(Arc::clone(&store), &space.config);
             let operations = Operations::new(&space, 'l');
-            Arc::new(Latches { space, store, keys, operations })
+            let meter = space.counters.meters.of_kind(LATCH.name);
+            Arc::new(Latches { space, store, keys, operations, meter })
         });
         Self { client: client.clone(), shared }
     }
@@ -189,14 +192,16 @@ impl CountDownLatch {
         if terms.lease.is_some() {
             return Err(Error::config("nobody holds a latch, so a wait for it has no lease: give terms without one"));
         }
+        let timer = Timer::begin(true);
         let result = self.shared.wait(name, terms);
+        timer.end(|| Some(&self.shared.meter), name, terms.wait.is_zero(), &result);
         let counters = &self.shared.space.counters;
         match &result {
-            Ok(false) if !terms.wait.is_zero() => counters.timed_out.add(1),
+            Ok(None) if !terms.wait.is_zero() => counters.timed_out.add(1),
             Err(Error::Cancelled { .. }) => counters.cancelled.add(1),
             _ => {}
         }
-        result
+        result.map(|opened| opened.is_some())
     }
 
     /// Opens the latch, whatever its count; whether it was closed.
@@ -265,12 +270,14 @@ impl Latches {
         Ok(self.keys.freed(key, &answer, answer.reply.number()?).is_done())
     }
 
-    fn wait(&self, name: &str, terms: &Terms<'_>) -> Result<bool> {
+    /// `None` when the wait ended before the latch was open.
+    fn wait(&self, name: &str, terms: &Terms<'_>) -> Result<Option<()>> {
         let key = &self.key(name)?;
         let patience = self.patience(name).on(terms);
         patience.stop.check()?;
         if terms.wait.is_zero() {
-            return Ok(matches!(LatchBid { latches: self, key, patience: &patience }.ask()?, Outcome::Won(())));
+            let asked = LatchBid { latches: self, key, patience: &patience }.ask()?;
+            return Ok(matches!(asked, Outcome::Won(())).then_some(()));
         }
         let waiter = &Lent::new(None);
         let patience = &patience.woken_by(&waiter.semaphore);
@@ -280,7 +287,7 @@ impl Latches {
         // It is in the map of threads for a shutdown to find it.
         let (registry, space, name) = (registry(), self.space.ground_of(&LATCH), key.shared());
         let line = Line { registry, space, name, waiter, call, backing: patience };
-        Ok(line.go_past(|| call.contend(&mut bid))?.is_some())
+        line.go_past(|| call.contend(&mut bid))
     }
 }
 

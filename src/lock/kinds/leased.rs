@@ -125,7 +125,7 @@ impl LeasedSemaphore {
         let shared = client.of_kind(&LEASED, || {
             let (space, store) = (client.space(), Arc::clone(client.store()));
             let keys = Keys::new(Arc::clone(&store), &space.config);
-            let floor = Floor::new(space, space.ground_of(&LEASED), keys);
+            let floor = Floor::new(space, &LEASED, keys);
             let leased = Arc::new(Leased { floor, operations: Operations::new(space, 'p') });
             let primitive = Arc::<Leased>::clone(&leased);
             Arc::new(Shared { engine: Engine::new(Arc::clone(space), &LEASED, primitive, store), leased })

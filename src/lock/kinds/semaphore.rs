@@ -105,7 +105,7 @@ impl Semaphore {
     pub fn new(client: &Client) -> Self {
         let shared = client.of_kind(&COUNTED, || {
             let (space, store) = (Arc::clone(client.space()), Arc::clone(client.store()));
-            let floor = Floor::new(&space, space.ground_of(&COUNTED), Keys::new(Arc::clone(&store), &space.config));
+            let floor = Floor::new(&space, &COUNTED, Keys::new(Arc::clone(&store), &space.config));
             let operations = Operations::new(&space, 's');
             Arc::new(Counted { space, store, floor, operations })
         });

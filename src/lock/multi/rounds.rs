@@ -16,6 +16,7 @@ use crate::base::time::{Clock, Moment};
 use crate::lease::hold::Hold;
 use crate::lock::Terms;
 use crate::lock::batch::Together;
+use crate::lock::patience::Part;
 use crate::store::node::LEAST_TO_CONNECT;
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -172,13 +173,14 @@ impl<'a> GroupCall<'a> {
     /// The terms of the wait for one member: the time that the group has left, at most `bound`.
     fn waiting(&self, bound: Duration) -> Terms<'a> {
         let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.since(self.clock.now()));
-        Terms { answer_by: self.deadline, is_part: bound < left, ..self.terms.wait(left.min(bound)) }
+        let part = if bound < left { Part::Passing } else { Part::Last };
+        Terms { answer_by: self.deadline, part, ..self.terms.wait(left.min(bound)) }
     }
 
     /// The terms of a try. Its answer may take no longer than the group may wait.
     fn trying(&self) -> Terms<'a> {
         let answer_by = self.deadline.filter(|_| !self.terms.wait.is_zero());
-        Terms { answer_by, ..self.terms.wait(Duration::ZERO) }
+        Terms { answer_by, part: Part::Passing, ..self.terms.wait(Duration::ZERO) }
     }
 
     /// Waits for one member, except in the first round, and then takes the others.

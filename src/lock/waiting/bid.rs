@@ -158,6 +158,9 @@ impl<B: Bid> Contender<'_, B> {
         if let Outcome::Busy(_) = outcome {
             contention.found();
         }
+        if self.is_open {
+            semaphore.woken.in_vain();
+        }
         self.wait.answered([asked, stop.clock.now()], &outcome, self.bid.rank(), self.hearing());
         self.hear();
         Ok(outcome)

@@ -94,6 +94,7 @@ impl Line<'_> {
                 Entered::Granted(hold) => return Ok(Queued::Granted(hold)),
                 Entered::Mine(_) | Entered::Sibling | Entered::Parked => contention.found(),
             }
+            semaphore.woken.in_vain();
             if stop.is_over() {
                 return Ok(Queued::Late);
             }

@@ -6,7 +6,14 @@ static READ: Kind = Kind { passed_on: false, shared: true, ..Kind::new("read loc
 
 fn reading(space: Uuid, opened: bool) -> Hold {
     let tenure = hold("n").tenure().clone();
-    let hold = Hold::new(space, &READ, tenure, Weak::<Nobody>::new(), Some(Lease::clamped(MINUTE)));
+    let hold = Hold::new(
+        space,
+        &READ,
+        tenure,
+        Weak::<Nobody>::new(),
+        Some(Lease::clamped(MINUTE)),
+        &Meters::default().of_kind("lock"),
+    );
     registry().settle(space, "n", &hold);
     if opened {
         registry().open(space, &hold, Moment::MAX);

@@ -102,7 +102,7 @@ impl Table {
 
 impl Routes {
     pub(super) fn new(seeds: Seeds, common: &Common, follower: Follower, on_loss: OnLoss) -> Self {
-        let (common, outage) = (common.clone(), Outage::new(&common.config));
+        let (common, outage) = (common.clone(), Outage::new(&common.config, &common.counters));
         let (table, said, unused) = (RwLock::default(), Mutex::default(), AtomicU32::default());
         let (told, unknown, known) = (Mutex::new(Moment(0)), Mutex::new(None), Condvar::new());
         let clock = Clock::Boot;

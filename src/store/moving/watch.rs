@@ -72,7 +72,7 @@ impl<G: Guide> Watch<G> {
             urged: None,
             closed: false,
         };
-        let (common, outage) = (common.clone(), Outage::new(&common.config));
+        let (common, outage) = (common.clone(), Outage::new(&common.config, &common.counters));
         let (pubsub, state, changed) = (PubSub::new(), Mutex::new(state), Condvar::new());
         Self { guide, common, clock: Clock::Boot, pubsub, outage, state, changed }
     }

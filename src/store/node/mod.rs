@@ -376,7 +376,7 @@ impl Backend {
             server,
             clock: Clock::Boot,
             outage_budget: config.outage_budget,
-            outage: Outage::new(config),
+            outage: Outage::new(config, counters),
         }
     }
 

@@ -2,6 +2,8 @@
 
 use super::Failure;
 use crate::base::config::Config;
+use crate::base::meters::OutageMeter;
+use crate::base::stats::Counters;
 use crate::base::time::{Clock, Moment};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -16,10 +18,11 @@ pub(crate) struct Outage {
     since: AtomicU64,
     failed_at: AtomicU64,
     last_failure: Mutex<Option<Failure>>,
+    meter: OutageMeter,
 }
 
 impl Outage {
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config, counters: &Counters) -> Self {
         let attempt = config.connect_timeout.saturating_add(config.response_timeout);
         Self {
             clock: Clock::Boot,
@@ -28,16 +31,20 @@ impl Outage {
             since: AtomicU64::new(0),
             failed_at: AtomicU64::new(0),
             last_failure: Mutex::new(None),
+            meter: counters.meters.outage(),
         }
     }
 
     /// Notes that an attempt failed which began at `start`.
     pub(crate) fn note(&self, start: Moment, failure: &Failure) {
         let now = self.clock.now();
-        let since = self.since(now).unwrap_or(start);
+        // Two attempts that fail at once begin one outage.
+        let mut last_failure = self.last_failure.lock();
+        let known = self.since(now);
         self.failed_at.store(now.0, SeqCst);
-        self.since.store(since.0, SeqCst);
-        *self.last_failure.lock() = Some(failure.clone());
+        self.since.store(known.unwrap_or(start).0, SeqCst);
+        *last_failure = Some(failure.clone());
+        self.meter.is_out_of_reach(known.is_none());
     }
 
     /// Ends the outage, since there was an answer.

@@ -11,6 +11,7 @@ const LAYERS: &[Layer] = &[
     together(&[
         "base::error",
         "base::key",
+        "base::meters",
         "base::mutant",
         "base::say",
         "base::signal",

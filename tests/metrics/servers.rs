@@ -1,0 +1,49 @@
+//! What the state of a server shows in: renewals and outages.
+
+use crate::process::alone;
+use crate::recorded::install;
+use crate::server::Server;
+use crate::threads::{LONG, eventually, ms};
+use redlatch::{RedLock, ReentrantLock};
+use std::time::Duration;
+
+#[test]
+fn a_confirmed_renewal_shows_what_was_left() {
+    alone(|| {
+        let recorded = install();
+        let server = Server::start();
+        let locks = server.locks_watched(Duration::from_secs(3));
+        locks.lock("n").unwrap();
+        eventually(LONG, "two renewals", || recorded.times(&["redlatch_renewal_margin_seconds"]).len() >= 2);
+        locks.unlock("n").unwrap();
+        let margins = recorded.times(&["redlatch_renewal_margin_seconds"]);
+        assert!(margins.iter().all(|margin| (0.1..2.5).contains(margin)), "{margins:?}");
+    });
+}
+
+/// However many calls fail.
+#[test]
+fn an_outage_is_counted_once_and_each_failed_renewal() {
+    alone(|| {
+        let recorded = install();
+        let mut server = Server::start();
+        let client = server.builder().watchdog_timeout(Duration::from_secs(3)).outage_budget(ms(300)).build();
+        let locks = ReentrantLock::new(&client.unwrap());
+        locks.lock("n").unwrap();
+        let seen = || (recorded.sum(&["redlatch_outages_total"]), recorded.sum(&["redlatch_failed_renewals_total"]));
+        assert_eq!(seen(), (0.0, 0.0));
+        server.kill();
+        for _ in 0..5 {
+            assert!(locks.try_lock("m").is_err());
+        }
+        eventually(LONG, "renewals fail", || seen().1 >= 2.0);
+        assert_eq!((seen().0, recorded.ends(&[])[4]), (1.0, 5));
+        server.restart();
+        eventually(LONG, "it answers", || locks.try_lock("m").unwrap_or(false));
+        assert_eq!(seen().0, 1.0);
+        assert_eq!(locks.client().stats().failed_renewals as f64, seen().1);
+        server.kill();
+        assert!(locks.try_lock("o").is_err());
+        assert_eq!(seen().0, 2.0);
+    });
+}
