@@ -2,7 +2,6 @@
 
 mod builder;
 #[cfg(feature = "metrics")]
-#[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
 mod classes;
 mod closing;
 mod events;

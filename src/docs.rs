@@ -26,6 +26,7 @@ pages! {
 #[cfg(not(doctest))]
 pages! {
     on_call: "on-call.md";
+    metrics: "metrics.md";
     tool: "tool.md";
     permissions: "permissions.md";
     compatibility: "compatibility.md";

@@ -16,6 +16,7 @@ impl<T> ClientBuilder<T> {
     ///     .build()?;
     /// # Ok::<(), redlatch::Error>(())
     /// ```
+    #[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
     pub fn metrics_class(mut self, prefix: impl Into<String>, class: impl Into<String>) -> Self {
         self.settings.classes.add(prefix.into(), class.into());
         self

@@ -25,6 +25,7 @@ fn a_hold_ends_with_its_outermost_release() {
         locks.lock("n").unwrap();
         locks.lock("n").unwrap();
         locks.lock("m").unwrap();
+        let _known = locks.hold("n");
         assert_eq!(held(&recorded), 2.0);
         std::thread::sleep(ms(50));
         locks.unlock("n").unwrap();
