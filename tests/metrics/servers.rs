@@ -3,8 +3,9 @@
 use crate::process::alone;
 use crate::recorded::install;
 use crate::server::Server;
-use crate::threads::{LONG, eventually, ms};
+use crate::threads::{LONG, eventually, finish, ms, spawn_asleep};
 use redlatch::{RedLock, ReentrantLock};
+use std::thread::scope;
 use std::time::Duration;
 
 #[test]
@@ -18,6 +19,27 @@ fn a_confirmed_renewal_shows_what_was_left() {
         locks.unlock("n").unwrap();
         let margins = recorded.times(&["redlatch_renewal_margin_seconds"]);
         assert!(margins.iter().all(|margin| (0.1..2.5).contains(margin)), "{margins:?}");
+    });
+}
+
+/// It had been given for 1.5 s, which says nothing about the server.
+#[test]
+fn the_first_renewal_after_a_hand_off_has_no_margin() {
+    alone(|| {
+        let recorded = install();
+        let server = Server::start();
+        let (one, other) = (server.locks(), server.locks());
+        one.lock("n").unwrap();
+        scope(|scope| {
+            let waiting = spawn_asleep(scope, || {
+                other.lock("n").unwrap();
+                eventually(LONG, "it is prolonged", || other.client().stats().renewals > 0);
+                other.unlock("n").unwrap();
+            });
+            one.unlock("n").unwrap();
+            finish(waiting);
+        });
+        assert_eq!(recorded.times(&["redlatch_renewal_margin_seconds"]), [0.0; 0]);
     });
 }
 
