@@ -9,7 +9,7 @@ use metrics::{Counter, Gauge, Histogram, Unit, counter, gauge, histogram};
 use metrics::{describe_counter, describe_gauge, describe_histogram};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const WAIT: &str = "redlatch_acquire_wait_seconds";
 const HOLD: &str = "redlatch_hold_seconds";
@@ -219,7 +219,7 @@ impl Row {
 impl Meter {
     /// A hold begins.
     pub(crate) fn hold(&self, name: &str) -> HoldMeter {
-        HoldMeter::new(&self.0, self.0.classes.place(name))
+        HoldMeter::new(&self.0, self.0.classes.place(name) as u32)
     }
 
     fn ended(&self, name: &str, outcome: Outcome, took: Duration) {
@@ -254,19 +254,19 @@ impl Timer {
     }
 }
 
-/// A hold that is counted. It is over with the first call of [`end`](Self::end), or else with its drop.
+/// A hold that is counted. It is over with the first call of [`end`](Self::end). A hold that never ends counts until it is dropped. It is two
+/// words, because a program may hold many locks.
 #[derive(Debug)]
 pub(crate) struct HoldMeter {
     of: Arc<OfKind>,
-    class: usize,
-    began: Moment,
+    class: u32,
     is_over: AtomicBool,
 }
 
 impl HoldMeter {
-    fn new(of: &Arc<OfKind>, class: usize) -> Self {
+    fn new(of: &Arc<OfKind>, class: u32) -> Self {
         of.held.increment(1);
-        Self { of: Arc::clone(of), class, began: Clock::Boot.now(), is_over: AtomicBool::new(false) }
+        Self { of: Arc::clone(of), class, is_over: AtomicBool::new(false) }
     }
 
     /// A hold of another thread begins, of the same lock.
@@ -274,17 +274,26 @@ impl HoldMeter {
         Self::new(&self.of, self.class)
     }
 
-    pub(crate) fn end(&self) {
-        if !self.is_over.swap(true, Relaxed) {
-            self.of.held.decrement(1);
-            self.of.rows[self.class].holds.record(Clock::Boot.now().since(self.began));
+    /// The hold that began then is over.
+    pub(crate) fn end(&self, began: Instant) {
+        if self.ends() {
+            self.of.rows[self.class as usize].holds.record(began.elapsed());
         }
+    }
+
+    /// Whether it was not over.
+    fn ends(&self) -> bool {
+        let ends = !self.is_over.swap(true, Relaxed);
+        if ends {
+            self.of.held.decrement(1);
+        }
+        ends
     }
 }
 
 impl Drop for HoldMeter {
     fn drop(&mut self) {
-        self.end();
+        self.ends();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Without the feature `metrics` nothing is recorded, and all of this compiles to nothing.
 
 use crate::base::error::Result;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// No name has a class.
 #[derive(Debug, Clone, Default)]
@@ -75,7 +75,7 @@ impl HoldMeter {
         Self
     }
 
-    pub(crate) fn end(&self) {}
+    pub(crate) fn end(&self, _: Instant) {}
 }
 
 #[derive(Debug, Default)]

@@ -340,7 +340,7 @@ impl Hold {
         self.inner.count.store(0, SeqCst);
         let end = if released { RELEASED } else { LOST };
         let _ = self.inner.end.compare_exchange(OPEN, end, SeqCst, SeqCst);
-        self.inner.meter.end();
+        self.inner.meter.end(self.inner.acquired_at);
         if released {
             self.inner.listeners.lock().waiting.clear();
         }
@@ -354,7 +354,7 @@ impl Hold {
     /// Tells every listener of the loss.
     pub(crate) fn announce(&self, lost: LostHold) {
         let _ = self.inner.end.compare_exchange(OPEN, LOST, SeqCst, SeqCst);
-        self.inner.meter.end();
+        self.inner.meter.end(self.inner.acquired_at);
         let mut listeners = self.inner.listeners.lock();
         for listener in listeners.waiting.drain(..) {
             listener.hear(&lost);

@@ -3,9 +3,10 @@
 use crate::process::alone;
 use crate::recorded::install;
 use crate::server::Server;
-use crate::threads::{LONG, eventually, finish, ms, spawn_asleep};
+use crate::threads::{LONG, eventually, finish, ms};
+use harness::queue::{patient, queued};
 use redlatch::{RedLock, ReentrantLock};
-use std::thread::scope;
+use std::thread::{scope, sleep};
 use std::time::Duration;
 
 #[test]
@@ -28,16 +29,20 @@ fn the_first_renewal_after_a_hand_off_has_no_margin() {
     alone(|| {
         let recorded = install();
         let server = Server::start();
-        let (one, other) = (server.locks(), server.locks());
-        one.lock("n").unwrap();
-        scope(|scope| {
-            let waiting = spawn_asleep(scope, || {
-                other.lock("n").unwrap();
-                eventually(LONG, "it is prolonged", || other.client().stats().renewals > 0);
-                other.unlock("n").unwrap();
+        let (one, other) = (patient(&server), patient(&server));
+        // A lock that the waiter finds free by itself has a whole lease, and no renewal so soon.
+        eventually(LONG, "a hold that was handed over is prolonged", || {
+            one.lock("n").unwrap();
+            scope(|scope| {
+                let waiting = queued(scope, &server, || {
+                    other.lock("n").unwrap();
+                    sleep(ms(200));
+                    other.unlock("n").unwrap();
+                });
+                one.unlock("n").unwrap();
+                finish(waiting);
             });
-            one.unlock("n").unwrap();
-            finish(waiting);
+            other.client().stats().renewals > 0
         });
         assert_eq!(recorded.times(&["redlatch_renewal_margin_seconds"]), [0.0; 0]);
     });
