@@ -148,7 +148,7 @@ impl Meters {
     }
 
     pub(crate) fn outage(&self) -> OutageMeter {
-        OutageMeter(self.outages.clone())
+        OutageMeter { outages: self.outages.clone(), is_counted: AtomicBool::new(false) }
     }
 
     /// A call that waited has ended. If it has the lock and was woken for that, this notes how long it took since.
@@ -176,13 +176,23 @@ fn describe() {
     describe_counter!(OUTAGES, Unit::Count, "Outages of a server, each counted once.");
 }
 
+/// An outage counts when an attempt fails so long after the first failed attempt began. A connection that was closed while it was idle fails
+/// sooner, and the next one works.
+const OUTAGE: Duration = Duration::from_millis(100);
+
 /// Counts the outages of a server.
-pub(crate) struct OutageMeter(Counter);
+pub(crate) struct OutageMeter {
+    outages: Counter,
+    is_counted: AtomicBool,
+}
 
 impl OutageMeter {
-    /// The server was found out of reach. `is_new`: it had not been before.
-    pub(crate) fn is_out_of_reach(&self, is_new: bool) {
-        self.0.increment(u64::from(is_new));
+    /// An attempt failed, this long after the first one of the outage had begun. `is_new`: it is the first one itself.
+    pub(crate) fn fails(&self, is_new: bool, lasted: Duration) {
+        let was_counted = self.is_counted.swap(lasted >= OUTAGE, Relaxed) && !is_new;
+        if lasted >= OUTAGE && !was_counted {
+            self.outages.increment(1);
+        }
     }
 }
 

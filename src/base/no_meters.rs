@@ -43,7 +43,7 @@ impl Meters {
 pub(crate) struct OutageMeter;
 
 impl OutageMeter {
-    pub(crate) fn is_out_of_reach(&self, _: bool) {}
+    pub(crate) fn fails(&self, _: bool, _: Duration) {}
 }
 
 #[derive(Debug, Clone)]

@@ -48,6 +48,28 @@ fn the_first_renewal_after_a_hand_off_has_no_margin() {
     });
 }
 
+/// A server or a device between may close idle connections at any time.
+#[test]
+fn a_connection_that_was_closed_is_no_outage() {
+    alone(|| {
+        let recorded = install();
+        let server = Server::start();
+        let locks = server.locks_watched(Duration::from_secs(3));
+        locks.lock("n").unwrap();
+        for _ in 0..3 {
+            server.ask::<i64>(&["CLIENT", "KILL", "TYPE", "normal"]);
+            assert!(locks.try_lock("m").is_ok_and(|got| got));
+            locks.unlock("m").unwrap();
+            server.ask::<i64>(&["CLIENT", "KILL", "TYPE", "normal"]);
+            let before = locks.client().stats().renewals;
+            eventually(LONG, "a renewal", || locks.client().stats().renewals > before);
+        }
+        println!("failed renewals {}", recorded.sum(&["redlatch_failed_renewals_total"]));
+        assert_eq!(recorded.sum(&["redlatch_outages_total"]), 0.0);
+        locks.unlock("n").unwrap();
+    });
+}
+
 /// However many calls fail.
 #[test]
 fn an_outage_is_counted_once_and_each_failed_renewal() {

@@ -33,7 +33,7 @@ fn each_end_of_a_call_is_recorded_once() {
         assert_err!(locks.lock(""), Config);
         assert_eq!(recorded.ends(&[]), [1, 1, late, 1, errors + 1]);
         let waits = recorded.times(&["redlatch_acquire_wait_seconds", "timed_out"]);
-        assert!(waits.iter().all(|wait| (0.2..2.0).contains(wait)), "{waits:?}");
+        assert!(waits.iter().all(|wait| *wait >= 0.2), "{waits:?}");
         holder.unlock("n").unwrap();
     });
 }
@@ -138,8 +138,9 @@ fn a_hand_off_counts_from_the_wake() {
             one.unlock("n").unwrap();
             assert!(finish(waiting).0);
         });
-        let seen = hand_offs();
-        assert!(seen.len() == 1 && seen[0] > 0.0 && seen[0] < 0.3, "{seen:?}");
+        let (seen, waits) = (hand_offs(), recorded.times(&["redlatch_acquire_wait_seconds", "acquired"]));
+        let longest = waits.into_iter().fold(0.0, f64::max);
+        assert!(seen.len() == 1 && seen[0] > 0.0 && seen[0] + 0.3 <= longest, "{seen:?} of {longest}");
         // From thread to thread, in memory.
         let locks = ReentrantLock::new(&server.builder().hand_off(HandOff::default().within(LONG)).build().unwrap());
         locks.lock("m").unwrap();

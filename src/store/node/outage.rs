@@ -44,7 +44,7 @@ impl Outage {
         self.failed_at.store(now.0, SeqCst);
         self.since.store(known.unwrap_or(start).0, SeqCst);
         *last_failure = Some(failure.clone());
-        self.meter.is_out_of_reach(known.is_none());
+        self.meter.fails(known.is_none(), now.since(known.unwrap_or(start)));
     }
 
     /// Ends the outage, since there was an answer.
