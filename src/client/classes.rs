@@ -6,7 +6,7 @@ impl<T> ClientBuilder<T> {
     /// Gives a class to all names with this prefix: the label `class` of `redlatch_acquire_wait_seconds` and `redlatch_hold_seconds`. The
     /// longest prefix counts. Names without a class have `class="other"`.
     ///
-    /// The prefix is one of names as calls give them, without the [key prefix](Self::key_prefix). Each class makes seven series for each
+    /// The prefix is one of names as calls give them, without the [key prefix](Self::key_prefix). Each class makes six series for each
     /// kind of lock, so give classes to what you would look at alone. [docs::metrics](crate::docs::metrics) lists all metrics.
     ///
     /// ```
