@@ -1,10 +1,12 @@
-//! The client: one store, its watchdog, its `on_lost` thread, and the settings of the locks made on it.
+//! The client: one store, its watchdog, the thread of its callbacks, and the settings of the locks made on it.
 
 mod builder;
+mod census;
 #[cfg(feature = "metrics")]
 mod classes;
 mod closing;
 mod events;
+mod lookout;
 
 use crate::base::config::{Config, Settings};
 use crate::base::error::{Error, Result};
@@ -23,19 +25,19 @@ use crate::lease::watchdog::Watchdog;
 use crate::registry::{registry, thread_number};
 use crate::store::node::pool_worker;
 use crate::store::{Common, Moved, Store};
-use events::Events;
+use census::Desk;
+pub(crate) use events::Listeners;
+use events::{Event, Events};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use uuid::Uuid;
 
 pub use builder::ClientBuilder;
-
-/// What is called when a hold is lost.
-pub(crate) type Callback = Arc<dyn Fn(LostHold) + Send + Sync>;
+pub(crate) use lookout::Post;
 
 /// One namespace of locks and its counts. Each client has one, and so has each lock in memory.
 pub(crate) struct Space {
@@ -53,13 +55,18 @@ pub(crate) struct Space {
     pub(crate) counters: Arc<Counters>,
     owners: Owners,
     events: Events,
+    desk: Desk,
+    /// A thread looks for circles of waiting.
+    looking: AtomicBool,
+    /// When the last look that saw all clients began.
+    looked: AtomicU64,
     pub(crate) shutdown: Shutdown,
     pub(crate) moves: Arc<Moves>,
     fork: forkguard::Guard,
 }
 
 impl Space {
-    pub(crate) fn new(config: Config, on_lost: Option<Callback>) -> Self {
+    pub(crate) fn new(config: Config, listeners: Listeners) -> Self {
         let id = config.client;
         Self {
             id,
@@ -73,7 +80,10 @@ impl Space {
             config,
             clock: Clock::Boot,
             owners: Owners::new(id, Clock::Boot.now()),
-            events: Events::new(on_lost),
+            events: Events::new(listeners),
+            desk: Desk::default(),
+            looking: AtomicBool::new(false),
+            looked: AtomicU64::new(0),
             shutdown: Shutdown::default(),
             moves: Arc::default(),
             fork: forkguard::new(),
@@ -202,7 +212,7 @@ impl Space {
     pub(crate) fn report(&self, lost: LostHold) {
         self.counters.lost.add(1);
         self.counters.meters.lost(lost.cause() as usize);
-        self.events.report(lost);
+        self.events.report(Event::Lost(lost));
     }
 
     /// Ends every wait, releases every hold and stops the watchdog. Does so once, and never in a forked child.
@@ -312,7 +322,7 @@ impl Client {
     /// A client with every setting at its default, on this store.
     pub(crate) fn of_store(store: Arc<dyn Store>) -> Self {
         let config = Settings::default().derive().unwrap_or_else(|error| unreachable!("the defaults fit: {error}"));
-        let space = Arc::new(Space::new(config, None));
+        let space = Arc::new(Space::new(config, Listeners::default()));
         Self { handle: Arc::new(Handle { space, store, kinds: Mutex::default() }) }
     }
 

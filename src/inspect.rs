@@ -18,6 +18,7 @@
 //! Nothing here writes to a server, except [`Inspector::free`]. Each call makes one attempt, and a second one if the connection was closed; no call
 //! repeats its attempts during an outage.
 
+mod asking;
 mod scan;
 mod sight;
 
@@ -30,9 +31,11 @@ use crate::client::Client;
 use crate::lock::Command;
 use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Request, Verb, code_in};
 use crate::{FairLock, FencedLock, ReadLock, ReentrantLock, WriteLock};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 pub use crate::base::process::Process;
+pub use crate::census::{Access, Account, Claim};
+pub use asking::Census;
 pub use scan::{Page, Scan};
 pub use sight::{Holder, Sight, What};
 
@@ -93,20 +96,24 @@ impl Inspector {
     /// # Errors
     /// As of [`Client::ping`]; [`Error::Refused`] if the user may not run `CLIENT LIST`.
     pub fn processes(&self) -> Result<Processes> {
-        let (mut by_client, mut is_known, mut failed) = (HashMap::new(), false, None);
+        let (mut by_client, mut listening) = (HashMap::new(), HashSet::new());
+        let (mut is_known, mut failed) = (false, None);
         for (_, said) in self.ask(&[Command::new("CLIENT").arg("LIST")])? {
             match said.and_then(list_in) {
                 Ok(list) => {
                     is_known = true;
-                    let processes = list.lines().filter_map(name_in).filter_map(Process::named);
-                    by_client.extend(processes.map(|process| (process.client.clone(), process)));
+                    for (line, process) in list.lines().filter_map(|line| Some((line, Process::named(name_in(line)?)?)))
+                    {
+                        listening.extend(listens_in(line).then(|| process.client.clone()));
+                        by_client.insert(process.client.clone(), process);
+                    }
                 }
                 Err(error) => failed = Some(error),
             }
         }
         // A master of a cluster that is away knows some of them alone.
         let are_all = failed.is_none();
-        failed.filter(|_| !is_known).map_or(Ok(Processes { by_client, are_all }), Err)
+        failed.filter(|_| !is_known).map_or(Ok(Processes { by_client, listening, are_all }), Err)
     }
 
     /// The same with processes; `None` for a name that nobody holds.
@@ -227,6 +234,8 @@ tells_holders!(ReentrantLock FairLock FencedLock ReadLock WriteLock);
 #[derive(Debug, Clone, Default)]
 pub struct Processes {
     by_client: HashMap<String, Process>,
+    /// The clients that listen to messages.
+    listening: HashSet<String>,
     /// Each server has listed its connections.
     are_all: bool,
 }
@@ -242,6 +251,10 @@ impl Processes {
     pub fn iter(&self) -> impl Iterator<Item = &Process> {
         self.by_client.values()
     }
+
+    fn listens(&self, process: &Process) -> bool {
+        self.listening.contains(&process.client)
+    }
 }
 
 fn list_in(said: Vec<Value>) -> Result<String> {
@@ -255,6 +268,12 @@ fn list_in(said: Vec<Value>) -> Result<String> {
 /// The name of a connection, in its line of `CLIENT LIST`.
 fn name_in(line: &str) -> Option<&str> {
     line.split(' ').find_map(|word| word.strip_prefix("name="))
+}
+
+/// Whether a connection listens to a channel, by its line of `CLIENT LIST`.
+fn listens_in(line: &str) -> bool {
+    let counts = line.split(' ').filter_map(|word| word.strip_prefix("sub=").or_else(|| word.strip_prefix("ssub=")));
+    counts.into_iter().any(|count| count != "0")
 }
 
 /// A refusal is an answer, too.

@@ -148,6 +148,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod base;
+mod census;
 mod client;
 #[cfg(doc)]
 pub mod docs;
@@ -167,6 +168,7 @@ pub use base::stats::Stats;
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
 pub use base::tls::Tls;
 pub use base::value::Value;
+pub use census::{Deadlock, Member};
 pub use client::{Client, ClientBuilder};
 pub use lease::hold::{Hold, HoldState, LostHold, LostReceiver};
 pub use lease::tenure::LossCause;

@@ -28,7 +28,7 @@ use uuid::Uuid;
 use entry::ThreadEntry;
 pub(crate) use entry::{Entered, LeftBehind};
 use thread::count_holds;
-pub(crate) use thread::{current_thread, is_ending, thread_number};
+pub(crate) use thread::{current_thread, holds_any, is_ending, known, thread_number};
 pub(crate) use waiter::{Lent, Waiter};
 
 #[cfg(test)]
@@ -244,6 +244,22 @@ impl Registry {
             }
         });
         (holds, waiters)
+    }
+
+    /// Tells each hold and each wait of a namespace, with the name of its lock. No step of a lock falls between its holds and its waits.
+    pub(crate) fn tell(&self, space: Uuid, mut hold: impl FnMut(&Hold), mut wait: impl FnMut(&str, &Waiter)) {
+        self.each(|key, entry| {
+            if key.space == space {
+                entry.holders.in_force().for_each(&mut hold);
+                entry.waiters.iter().for_each(|waiter| wait(&key.key, waiter));
+            }
+        });
+    }
+
+    /// The call of a thread with this number that waits for a lock.
+    pub(crate) fn waiter(&self, space: Uuid, key: &str, thread: u64) -> Option<Arc<Waiter>> {
+        let is_of = |waiter: &&Arc<Waiter>| known(waiter.thread).is_some_and(|(number, _)| number == thread);
+        self.look(space, key, |entry| entry.waiters.iter().find(is_of).cloned())
     }
 
     /// Wakes every waiter of a namespace.

@@ -188,6 +188,8 @@ pub(crate) struct Settings {
     pub(crate) in_cluster: bool,
     pub(crate) credentials: Option<Source>,
     pub(crate) skips_self_test: bool,
+    pub(crate) deadlock_check: Option<Duration>,
+    pub(crate) fail_deadlocks: bool,
     pub(crate) classes: Classes,
     pub(crate) tls: Wanted,
 }
@@ -218,6 +220,10 @@ pub(crate) struct Config {
     pub(crate) credentials: Option<Source>,
     /// The first handshake does not test the user's permissions.
     pub(crate) skips_self_test: bool,
+    /// After how long a wait looks for a circle of waiting.
+    pub(crate) deadlock_check: Duration,
+    /// The last member of a circle ends its call.
+    pub(crate) fail_deadlocks: bool,
     /// The kinds of locks that were made so far: the next first handshake tests the permissions that they need.
     pub(crate) kinds: Arc<Mutex<Vec<&'static Kind>>>,
     /// The classes of names that metrics tell apart.
@@ -231,7 +237,7 @@ pub(crate) struct Config {
 
 impl Settings {
     /// Defaults: watchdog 30 s; response time-out 2 s, or a third of a shorter watchdog; connect time-out 2 s;
-    /// outage budget 10 s; poll cap 5 s; 8 connections; no cap on holding.
+    /// outage budget 10 s; poll cap 5 s; 8 connections; no cap on holding; a look for deadlocks after 5 s.
     pub(crate) fn derive(self) -> Result<Config> {
         let watchdog = self.watchdog_timeout.unwrap_or(Duration::from_secs(30));
         let tls = self.tls.connector()?;
@@ -256,6 +262,8 @@ impl Settings {
             in_cluster: self.in_cluster,
             credentials: self.credentials,
             skips_self_test: self.skips_self_test,
+            deadlock_check: self.deadlock_check.unwrap_or(Duration::from_secs(5)),
+            fail_deadlocks: self.fail_deadlocks,
             kinds: Arc::default(),
             classes: self.classes,
             tls,
@@ -338,6 +346,7 @@ impl Config {
             (self.response_timeout >= ten, "response_timeout must be at least 10 ms"),
             (self.connect_timeout >= ten, "connect_timeout must be at least 10 ms"),
             (self.poll_cap >= ten, "poll_cap must be at least 10 ms"),
+            (self.deadlock_check >= 10 * ten, "deadlock_check must be at least 100 ms"),
             (self.max_hold >= watchdog, "max_hold must be at least watchdog_timeout"),
             (self.token_ttl.is_none_or(|ttl| TOKEN_TTL.contains(&ttl)), "token_ttl must be a day to 36,500 days"),
             (self.hand_off.give_way <= self.response_timeout, "give_way must be at most response_timeout"),

@@ -117,6 +117,15 @@ pub enum Error {
         /// The resource, as the caller named it.
         resource: String,
     },
+    /// Threads wait for each other in a circle, and this call began to wait last. It ended for the others to go on:
+    /// [`ClientBuilder::fail_deadlocks`](crate::ClientBuilder::fail_deadlocks). Release what this thread holds, and begin again.
+    #[non_exhaustive]
+    Deadlock {
+        /// The resource, as the caller named it.
+        resource: String,
+        /// Who waits for whom.
+        cause: Cause,
+    },
     /// The client was shut down, or this process is a fork of the one that made the client.
     #[non_exhaustive]
     Closed {
@@ -247,6 +256,12 @@ impl Error {
         Self::Expired { resource: resource.into() }
     }
 
+    /// [`Error::Deadlock`], with the threads that wait for each other.
+    #[must_use]
+    pub fn deadlock(resource: impl Into<String>, cause: impl fmt::Display) -> Self {
+        Self::Deadlock { resource: resource.into(), cause: Cause::new(cause.to_string()) }
+    }
+
     /// [`Error::Closed`].
     #[must_use]
     pub fn closed(resource: impl Into<String>) -> Self {
@@ -317,6 +332,7 @@ impl Error {
             | Self::CommandsUnknown { resource, .. }
             | Self::Cancelled { resource }
             | Self::Expired { resource }
+            | Self::Deadlock { resource, .. }
             | Self::Closed { resource } => Some(&**resource).filter(|resource| !resource.is_empty()),
         }
     }
@@ -393,6 +409,10 @@ impl fmt::Display for Error {
             Self::Expired { resource } => {
                 write!(f, "latch {resource:?} did not open in its time: find out who did not count it down")
             }
+            Self::Deadlock { resource, cause } => {
+                let advice = "release what this thread holds, and begin again";
+                write!(f, "waiting for {resource:?} ended, because threads wait for each other: {advice}: {cause}")
+            }
             Self::Closed { resource } => {
                 let of = About("", resource, ": ");
                 write!(f, "{of}the client is shut down or was made before a fork, make a new one")
@@ -446,7 +466,8 @@ impl std::error::Error for Error {
             | Self::OutcomeUnknown { cause, .. }
             | Self::Refused { cause, .. }
             | Self::CommandFailed { cause, .. }
-            | Self::CommandsUnknown { cause, .. } => Some(cause),
+            | Self::CommandsUnknown { cause, .. }
+            | Self::Deadlock { cause, .. } => Some(cause),
             _ => None,
         }
     }

@@ -102,6 +102,8 @@ pub(crate) enum Mutant {
     ForgetsOperations,
     /// Permits whose leases are almost over are given out again.
     ReturnsPermitsEarly,
+    /// A census takes a claim that began after the question for one that was there with all others.
+    BelievesYoungClaims,
 }
 
 /// Whether this mistake is chosen.
@@ -168,6 +170,7 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "gives_permits_twice" => Mutant::GivesPermitsTwice,
         "forgets_operations" => Mutant::ForgetsOperations,
         "returns_permits_early" => Mutant::ReturnsPermitsEarly,
+        "believes_young_claims" => Mutant::BelievesYoungClaims,
         _ => panic!("there is no mutant {name}"),
     })
 });

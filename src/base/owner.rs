@@ -47,6 +47,11 @@ impl Owners {
         owner
     }
 
+    /// A moment by this machine's clock, as it was set when the client was made: always the same for one moment.
+    pub(crate) fn time(&self, moment: Moment) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_micros(self.zero.saturating_add(moment.micros()))
+    }
+
     /// No number is given twice, even if the clock stands still.
     fn number(&self, now: u64) -> u64 {
         let next = |last: u64| now.max(last.saturating_add(1));

@@ -88,7 +88,7 @@ impl Moves {
 }
 
 /// A subscription that releases a waiter's semaphore. Its drop ends it.
-pub(crate) trait Listening: Send {
+pub(crate) trait Listening: Send + Sync {
     /// Whether all messages from now on arrive.
     fn is_confirmed(&self) -> bool;
 }
@@ -121,6 +121,11 @@ pub(crate) trait Ear: Send + Sync {
     /// The server refuses the channel. Returns what that means, if it is worth a line in the log.
     fn refused(&self) -> Option<&'static str> {
         Some("its waiters poll instead")
+    }
+
+    /// Whether the ear stands for as long as the client lives, and needs no connection of its own: it hears something only while others listen.
+    fn is_standing(&self) -> bool {
+        false
     }
 }
 

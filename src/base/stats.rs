@@ -186,13 +186,15 @@ impl<'c> Contention<'c> {
         Self { counters, found: AtomicBool::new(false) }
     }
 
-    /// The call found its lock busy, and waits.
-    pub(crate) fn found(&self) {
-        if !self.found.swap(true, Relaxed) {
+    /// The call found its lock busy, and waits. Returns whether it is the first time.
+    pub(crate) fn found(&self) -> bool {
+        let is_first = !self.found.swap(true, Relaxed);
+        if is_first {
             self.counters.contended.add(1);
             self.counters.waiters.fetch_add(1, Relaxed);
             self.counters.meters.waits();
         }
+        is_first
     }
 }
 

@@ -1,4 +1,4 @@
-//! What ends a call that waits: its own time, its token, a shutdown.
+//! What ends a call that waits: its own time, its token, a shutdown, a circle of waiting.
 
 use crate::base::error::{Error, Result};
 use crate::base::signal::{CancelToken, Semaphore, Shutdown};
@@ -6,6 +6,21 @@ use crate::base::sync::thread;
 use crate::base::time::{Clock, Moment};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Looks after a call that waits: those who ask are told of it, and a circle of waiting is found.
+pub(crate) trait Lookout: Sync {
+    /// The call found its lock busy: it waits from now on, until its deadline at most.
+    fn begins(&self, now: Moment, deadline: Option<Moment>);
+
+    /// The call has subscribed.
+    fn listens(&self);
+
+    /// When the call has to look for a circle next.
+    fn due(&self) -> Moment;
+
+    /// Has somebody look for a circle, if it is time. Returns the circle that the call has to break, if one was found.
+    fn look(&self, now: Moment) -> Option<Arc<str>>;
+}
 
 /// When a call stops, and what it sleeps on until then.
 pub(crate) struct Stop<'a> {
@@ -16,6 +31,7 @@ pub(crate) struct Stop<'a> {
     pub(crate) token: Option<&'a CancelToken>,
     shutdown: &'a Shutdown,
     semaphore: Option<&'a Arc<Semaphore>>,
+    lookout: Option<&'a dyn Lookout>,
 }
 
 /// The least time that a call without a deadline takes if it fails in an outage.
@@ -24,7 +40,7 @@ const LEAST_IN_OUTAGE: Duration = Duration::from_millis(100);
 impl<'a> Stop<'a> {
     /// Stopped by a shutdown alone.
     pub(crate) fn new(clock: &'a Clock, shutdown: &'a Shutdown, resource: &'a str) -> Self {
-        Self { clock, resource, deadline: None, token: None, shutdown, semaphore: None }
+        Self { clock, resource, deadline: None, token: None, shutdown, semaphore: None, lookout: None }
     }
 
     pub(crate) fn at(self, deadline: Option<Moment>) -> Self {
@@ -41,6 +57,34 @@ impl<'a> Stop<'a> {
             token.wake(semaphore);
         }
         Self { semaphore: Some(semaphore), ..self }
+    }
+
+    pub(crate) fn watched_by(self, lookout: &'a dyn Lookout) -> Self {
+        Self { lookout: Some(lookout), ..self }
+    }
+
+    /// The call found its lock busy.
+    pub(crate) fn begins_to_wait(&self) {
+        self.lookout.into_iter().for_each(|lookout| lookout.begins(self.clock.now(), self.deadline));
+    }
+
+    /// The call has subscribed.
+    pub(crate) fn has_subscribed(&self) {
+        self.lookout.into_iter().for_each(|lookout| lookout.listens());
+    }
+
+    /// The end of a sleep that should last until `until`: the call may have to look for a circle before.
+    pub(crate) fn sleeps_until(&self, until: Moment) -> Moment {
+        self.lookout.map_or(until, |lookout| lookout.due().min(until))
+    }
+
+    /// Looks for a circle of waiting, if it is time.
+    ///
+    /// # Errors
+    /// `Deadlock` if the call has to break one.
+    pub(crate) fn look_out(&self) -> Result<()> {
+        let circle = self.lookout.and_then(|lookout| lookout.look(self.clock.now()));
+        circle.map_or(Ok(()), |circle| Err(Error::deadlock(self.resource, circle)))
     }
 
     /// # Errors

@@ -1,6 +1,7 @@
 //! The settings of a client, as its user gives them.
 
-use super::{Callback, Client, Handle, Space};
+use super::events::Listeners;
+use super::{Client, Handle, Space};
 use crate::base::config::{AddressMap, HandOff, Reentry, Settings, ShardedPubsub, SyncReplicas};
 use crate::base::credentials::{Credentials, Source};
 use crate::base::error::{Error, Result};
@@ -9,6 +10,7 @@ use crate::base::say::say;
 #[cfg(feature = "tls")]
 use crate::base::tls::Tls;
 use crate::base::unwind::survives_a_panic;
+use crate::census::Deadlock;
 use crate::lease::hold::LostHold;
 use crate::store;
 use parking_lot::Mutex;
@@ -24,7 +26,7 @@ pub struct ClientBuilder<T = Client> {
     /// The other nodes beside the client's URL.
     replicas: Option<Vec<String>>,
     pub(crate) settings: Settings,
-    pub(crate) on_lost: Option<Callback>,
+    pub(crate) listeners: Listeners,
     makes: PhantomData<fn() -> T>,
 }
 
@@ -32,7 +34,13 @@ survives_a_panic!(ClientBuilder<T>, of T);
 
 impl<T> ClientBuilder<T> {
     pub(crate) fn for_servers(urls: Vec<String>) -> Self {
-        Self { urls, replicas: None, settings: Settings::default(), on_lost: None, makes: PhantomData }
+        Self {
+            urls,
+            replicas: None,
+            settings: Settings::default(),
+            listeners: Listeners::default(),
+            makes: PhantomData,
+        }
     }
 
     /// Reads from the schemes whether all URLs ask for TLS, and replaces them by the schemes of the same servers without TLS.
@@ -375,7 +383,63 @@ impl<T> ClientBuilder<T> {
     ///
     /// A callback that owns a clone of the client keeps it alive: shut the client down to end it.
     pub fn on_lost(mut self, callback: impl Fn(LostHold) + Send + Sync + 'static) -> Self {
-        self.on_lost = Some(Arc::new(callback));
+        self.listeners.on_lost = Some(Arc::new(callback));
+        self
+    }
+
+    /// Called once for each circle of waiting with a thread of this client: threads that hold locks and wait for each other's. It has the
+    /// thread of [`on_lost`](Self::on_lost). The log has a warning, too.
+    ///
+    /// A circle is found if all of its threads hold and wait by clients that have waited before, for locks of one database with one [key
+    /// prefix](Self::key_prefix), in any processes. All members are told. How it is found: [`deadlock_check`](Self::deadlock_check).
+    ///
+    /// ```no_run
+    /// use redlatch::Client;
+    ///
+    /// let client = Client::builder("redis://127.0.0.1/")
+    ///     .on_deadlock(|circle| eprintln!("{circle}"))    // shop@web-1 (pid 4711), thread 3, holds "a" and waits for "b" since 5 s; ..
+    ///     .build()?;
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    pub fn on_deadlock(mut self, callback: impl Fn(Deadlock) + Send + Sync + 'static) -> Self {
+        self.listeners.on_deadlock = Some(Arc::new(callback));
+        self
+    }
+
+    /// After how long a wait looks for a circle of waiting, if its thread holds another lock; it looks again whenever the wait is twice as old.
+    /// At least 100 ms; `Duration::MAX`: never. Default 5 s.
+    ///
+    /// A look asks all clients with this database and prefix who holds and who waits, and takes half a second at most. It has a thread of its
+    /// own. Waits without another hold never look. Circles of a [`QuorumLock`](crate::QuorumLock) or of locks in memory are
+    /// found if all their locks are of one such object.
+    /// A wait for permits or for a latch is in no circle: no thread holds these.
+    pub fn deadlock_check(mut self, after: Duration) -> Self {
+        self.settings.deadlock_check = Some(after);
+        self
+    }
+
+    /// Whether a call ends with [`Error::Deadlock`] if it is the one of a circle that began to wait last. Then that thread can release what it
+    /// holds, and the others go on. Default off: the log and [`on_deadlock`](Self::on_deadlock) tell of the circle, and all of them wait on.
+    ///
+    /// All clients should have the same setting: the others do not end their calls in place of the last one. The circle was there up to a second
+    /// before. A holder whose lock was freed by force counts until its client learns of it.
+    ///
+    /// ```no_run
+    /// use redlatch::{Client, Error, RedLock, ReentrantLock};
+    ///
+    /// let client = Client::builder("redis://127.0.0.1/").fail_deadlocks(true).build()?;
+    /// let locks = ReentrantLock::new(&client);
+    /// locks.lock("a")?;
+    /// match locks.lock("b") {
+    ///     Ok(()) => locks.unlock("b")?,
+    ///     Err(Error::Deadlock { .. }) => println!("another thread has b and waits for a: begin again"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// locks.unlock("a")?;
+    /// # Ok::<(), redlatch::Error>(())
+    /// ```
+    pub fn fail_deadlocks(mut self, fail: bool) -> Self {
+        self.settings.fail_deadlocks = fail;
         self
     }
 }
@@ -437,12 +501,13 @@ impl ClientBuilder {
     pub fn build(mut self) -> Result<Client> {
         self.read_schemes()?;
         let config = self.settings.derive()?;
-        let space = Arc::new(Space::new(config, self.on_lost));
+        let space = Arc::new(Space::new(config, self.listeners));
         let (url, common) = (self.urls[0].as_str(), space.common()?);
         let store = match &self.replicas {
             None => store::open(url, &common)?,
             Some(replicas) => store::open_replicas(&with_replicas(url, replicas)?, &common)?,
         };
+        space.is_asked_at(&store);
         // Without the address: a password that was not escaped may look like a part of it.
         say!(info, "this is client {}", space.id);
         Ok(Client { handle: Arc::new(Handle { space, store, kinds: Mutex::default() }) })

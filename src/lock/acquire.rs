@@ -18,6 +18,7 @@ use crate::base::say::say;
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::stats::Contention;
 use crate::base::time::{Lease, Moment};
+use crate::client::Post;
 use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
 use crate::registry::{Entered, LeftBehind, Lent, registry};
@@ -59,7 +60,11 @@ fn look_and_wait(engine: &Engine, resource: &str, terms: &Terms<'_>, timer: &mut
     }
     let is_let_in = engine.check_own_way(&name)?;
     let key = &engine.space.key_of(name).of_side(engine.kind.side);
-    if tries { try_now(engine, key, &patience, asked) } else { wait(engine, key, patience, asked, is_let_in) }
+    if tries {
+        try_now(engine, key, &patience, asked)
+    } else {
+        wait(engine, key, patience, asked, is_let_in, matches!(terms.part, Part::No | Part::EmptyHanded))
+    }
 }
 
 /// Enters one more level. Only its token can wake this call.
@@ -83,11 +88,21 @@ fn try_now(engine: &Engine, key: &Key, patience: &Patience<'_>, asked: Asked) ->
 }
 
 /// Waits in the line of this process. If the thread's other hold lets it in, it goes past the line: the others may wait for that hold. The
-/// current thread does not hold the lock.
-fn wait(engine: &Engine, key: &Key, patience: Patience<'_>, asked: Asked, is_let_in: bool) -> Result<Option<Hold>> {
+/// current thread does not hold the lock. A wait that is not told is that of a group, which has other members and gives them back
+/// before long.
+fn wait(
+    engine: &Engine,
+    key: &Key,
+    patience: Patience<'_>,
+    asked: Asked,
+    is_let_in: bool,
+    is_told: bool,
+) -> Result<Option<Hold>> {
     let goes_past = is_let_in || !engine.kind.in_line;
     let waiter = &Lent::new(engine.takes(asked).filter(|_| !goes_past));
-    let patience = &patience.woken_by(&waiter.semaphore);
+    let post = Post::new(&engine.space, key.resource(), waiter, true);
+    let patience = patience.woken_by(&waiter.semaphore);
+    let patience = &if is_told { patience.watched_by(&post) } else { patience };
     patience.stop.check()?;
     let (config, stop, contention) = (&engine.space.config, &patience.stop, &Contention::new(&engine.space.counters));
     let call = &Call { config, stop, contention, semaphore: &waiter.semaphore };

@@ -207,11 +207,12 @@ mod tests {
     use super::*;
     use crate::base::config::Settings;
     use crate::base::key::Naming;
+    use crate::client::Listeners;
     use std::collections::HashSet;
 
     #[test]
     fn a_lane_has_one_operation_at_a_time_and_its_numbers_grow() {
-        let operations = Operations::new(&Space::new(Settings::default().derive().unwrap(), None), 's');
+        let operations = Operations::new(&Space::new(Settings::default().derive().unwrap(), Listeners::default()), 's');
         let key = Key::new(Naming::default(), "", "n");
         let seen = |operation: &Operation<'_>| (operation.lane.id, operation.lane.number);
         let (one, other) = (operations.begin(&key), operations.begin(&key));

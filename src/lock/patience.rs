@@ -3,7 +3,7 @@
 use super::waiting::line::Backing;
 use crate::base::error::Result;
 use crate::base::signal::{CancelToken, Semaphore};
-use crate::base::stop::Stop;
+use crate::base::stop::{Lookout, Stop};
 use crate::base::time::{Lease, Moment};
 use crate::client::Space;
 use crate::lease::hold::Hold;
@@ -105,7 +105,9 @@ pub struct Terms<'t> {
 pub(crate) enum Part {
     /// It is a call of its own.
     No,
-    /// If it ends without the lock, the group's wait ends, too.
+    /// The group holds nothing meanwhile. If it ends without the lock, the group's wait ends, too.
+    EmptyHanded,
+    /// The group holds other members. If it ends without the lock, the group's wait ends, too.
     Last,
     /// If it ends without the lock, the group's wait does not end.
     Passing,
@@ -210,6 +212,10 @@ impl<'a> Patience<'a> {
     /// A release of the semaphore ends pauses early. The token releases it, too.
     pub(super) fn woken_by(self, semaphore: &'a Arc<Semaphore>) -> Self {
         Self { stop: self.stop.woken_by(semaphore), ..self }
+    }
+
+    pub(super) fn watched_by(self, lookout: &'a dyn Lookout) -> Self {
+        Self { stop: self.stop.watched_by(lookout), ..self }
     }
 
     /// Repeats an attempt until it is answered, refused for good, or the patience ends. Beside the answer it returns whether an attempt

@@ -18,7 +18,7 @@ use crate::base::script::scripts;
 use crate::base::signal::{Ear, Listening, Semaphore};
 use crate::base::stats::Contention;
 use crate::base::time::{Clock, Moment};
-use crate::client::{Client, Space};
+use crate::client::{Client, Post, Space};
 use crate::lease::hold::Hold;
 use crate::lease::sweeper::Chore;
 use crate::registry::{Lent, registry};
@@ -158,7 +158,8 @@ impl Floor {
         ask: impl FnMut(&Patience<'_>, &Place, bool) -> Result<Asked<W>>,
     ) -> Result<Option<W>> {
         let waiter = &Lent::new(None);
-        let patience = &patience.woken_by(&waiter.semaphore);
+        let post = Post::new(&self.space, key.resource(), waiter, false);
+        let patience = &patience.woken_by(&waiter.semaphore).watched_by(&post);
         patience.stop.check()?;
         let (config, stop, contention) = (&self.space.config, &patience.stop, &Contention::new(&self.space.counters));
         let call = &Call { config, stop, contention, semaphore: &waiter.semaphore };

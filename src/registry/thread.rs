@@ -3,8 +3,12 @@
 use super::registry;
 use crate::base::sync::thread::{self, ThreadId};
 use crate::base::sync::thread_local;
+use once_cell::sync::Lazy;
+use parking_lot::Mutex;
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// The destructor notices the end of the thread.
 struct CurrentThread {
@@ -18,23 +22,39 @@ thread_local! {
     static CURRENT: CurrentThread = CurrentThread::new();
 }
 
+/// The number and the name of each thread that has used a lock, for those who ask who holds or waits. The name is kept as it was then.
+static KNOWN: Lazy<Mutex<HashMap<ThreadId, Known>>> = Lazy::new(Mutex::default);
+
+/// In a forked child the map may be locked for ever. A thread that is not in the map is not told of.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// A number, and a name if the thread has one.
+type Known = (u64, Option<String>);
+
 /// Numbers of threads. They are never reused, unlike those of the system.
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 impl CurrentThread {
     fn new() -> Self {
-        let number = NUMBERS.fetch_add(1, Relaxed);
-        Self { number, thread: thread::current().id(), holds: Cell::new(0), fork: forkguard::new() }
+        let (number, thread) = (NUMBERS.fetch_add(1, Relaxed), thread::current());
+        if let Some(mut known) = KNOWN.try_lock_for(LONGEST) {
+            known.insert(thread.id(), (number, thread.name().map(str::to_owned)));
+        }
+        Self { number, thread: thread.id(), holds: Cell::new(0), fork: forkguard::new() }
     }
 }
 
 impl Drop for CurrentThread {
-    /// Looks through the map only if the thread took more holds than it gave back. Not in a forked child: there the
+    /// Looks through the registry only if the thread took more holds than it gave back. Not in a forked child: there the
     /// map may be locked for ever, and the holds are those of the parent.
     fn drop(&mut self) {
-        if self.holds.get() > 0 && !self.fork.detected_fork() {
+        if self.fork.detected_fork() {
+            return;
+        }
+        if self.holds.get() > 0 {
             registry().thread_ended(self.thread);
         }
+        KNOWN.try_lock_for(LONGEST).map(|mut known| known.remove(&self.thread));
     }
 }
 
@@ -52,6 +72,16 @@ pub(crate) fn is_ending() -> bool {
 /// The id of the current thread. It is kept here, because the standard library counts a reference each time it is asked.
 pub(crate) fn current_thread() -> ThreadId {
     CURRENT.try_with(|current| current.thread).unwrap_or_else(|_| thread::current().id())
+}
+
+/// Whether the current thread has a hold, by its count.
+pub(crate) fn holds_any() -> bool {
+    CURRENT.try_with(|current| current.holds.get() > 0).unwrap_or(false)
+}
+
+/// The number and the name of a thread; `None`: it has ended.
+pub(crate) fn known(thread: ThreadId) -> Option<Known> {
+    KNOWN.lock().get(&thread).cloned()
 }
 
 pub(super) fn count_holds(change: isize) {

@@ -1,21 +1,24 @@
 //! One call that waits, and the waiter that a thread keeps for its next wait.
 
+use super::thread::current_thread;
 use crate::base::kind::Kind;
 use crate::base::signal::Semaphore;
-use crate::base::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use crate::base::sync::thread::{self, ThreadId};
+use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use crate::base::sync::thread::ThreadId;
 use crate::base::sync::{Mutex, thread_local};
+use crate::base::time::Moment;
 use crate::lease::hold::Hold;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One call that waits for a lock.
 pub(crate) struct Waiter {
     /// Released when the call should look again, for any reason.
     pub(crate) semaphore: Arc<Semaphore>,
-    pub(super) thread: ThreadId,
+    pub(crate) thread: ThreadId,
     /// The kind whose tenures the call can go on with, without the server. The call asked for no lease of its own, so the lease of
     /// the watchdog is enough.
     pub(super) takes: Option<&'static Kind>,
@@ -24,14 +27,61 @@ pub(crate) struct Waiter {
     pub(super) roused: AtomicBool,
     /// The call is to let others ask first.
     pub(super) gives_way: AtomicBool,
+    /// What is told of the wait to those who ask.
+    pub(crate) report: Report,
+}
+
+/// What a census tells of a wait, and what was found out about it.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// When the call found its lock busy; zero: not yet.
+    since: AtomicU64,
+    /// The caller's deadline; zero: none.
+    deadline: AtomicU64,
+    /// The circle of waiting that the log has with this wait, by a hash; zero: none.
+    logged: AtomicU64,
+    /// The circle that the call has to break by an error.
+    doom: Mutex<Option<Arc<str>>>,
+}
+
+impl Report {
+    pub(crate) fn begin(&self, now: Moment, deadline: Option<Moment>) {
+        self.deadline.store(deadline.map_or(0, |deadline| deadline.0), SeqCst);
+        self.since.store(now.0, SeqCst);
+    }
+
+    /// Since when the call waits, and its deadline; `None`: it has not found its lock busy.
+    pub(crate) fn of(&self) -> Option<(Moment, Option<Moment>)> {
+        let [since, deadline] = [&self.since, &self.deadline].map(|moment| moment.load(SeqCst));
+        (since != 0).then_some((Moment(since), (deadline != 0).then_some(Moment(deadline))))
+    }
+
+    pub(crate) fn age(&self, now: Moment) -> Duration {
+        now.since(Moment(self.since.load(SeqCst)))
+    }
+
+    /// Whether the log has not this circle as the last one.
+    pub(crate) fn log_once(&self, circle: u64) -> bool {
+        self.logged.swap(circle, SeqCst) != circle
+    }
+
+    /// The call has to break this circle.
+    pub(crate) fn doom(&self, circle: &str) {
+        *self.doom.lock() = Some(circle.into());
+    }
+
+    pub(crate) fn doomed(&self) -> Option<Arc<str>> {
+        self.doom.lock().clone()
+    }
 }
 
 impl Waiter {
     /// A call of the current thread.
     pub(crate) fn new(takes: Option<&'static Kind>) -> Self {
-        let thread = thread::current().id();
+        let thread = current_thread();
         let (roused, gives_way) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { semaphore: Arc::default(), thread, takes, granted: Mutex::new(None), roused, gives_way }
+        let (granted, report) = (Mutex::new(None), Report::default());
+        Self { semaphore: Arc::default(), thread, takes, granted, roused, gives_way, report }
     }
 
     /// Whether other processes may ask first, because this one released the lock for them. True once.
@@ -50,6 +100,7 @@ impl Waiter {
         self.granted = Mutex::new(None);
         self.roused = AtomicBool::new(false);
         self.gives_way = AtomicBool::new(false);
+        self.report = Report::default();
         Some(())
     }
 }

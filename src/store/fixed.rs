@@ -58,6 +58,10 @@ impl Store for Fixed {
         self.pubsub.listen(channel, ear).map(|subscription| Box::new(subscription) as _)
     }
 
+    fn database(&self) -> i64 {
+        self.node.server().database()
+    }
+
     fn hears(&self, channel: &str) -> bool {
         self.pubsub.hears(channel)
     }

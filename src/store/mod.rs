@@ -105,6 +105,11 @@ pub(crate) trait Store: Health {
     /// Whether a script can count all listeners of this lock. In a cluster without sharded pub/sub it counts those at one node.
     fn counts_listeners(&self, key: &str) -> bool;
 
+    /// The number of the database.
+    fn database(&self) -> i64 {
+        0
+    }
+
     /// Whether scripts publish by sharded pub/sub. If so, every channel has to be in the lock's slot.
     fn is_sharded(&self) -> bool {
         false

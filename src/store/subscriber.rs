@@ -276,8 +276,8 @@ impl Shared {
         let until = std::time::Instant::now() + pause;
         let goes_on = |state: &State| !state.closed && state.is_led_to(node);
         while goes_on(&state) && !self.stirred.wait_until(&mut state, until).timed_out() {}
-        while goes_on(&state) && state.channels.values().all(|channel| channel.ears.is_empty()) {
-            state.channels.clear();
+        while goes_on(&state) && !state.channels.values().any(ChannelState::is_needed) {
+            state.channels.retain(|_, channel| !channel.ears.is_empty());
             self.stirred.wait(&mut state);
         }
     }
@@ -306,8 +306,7 @@ impl Shared {
     /// When the first of the refused channels is asked for again. The next ping may come sooner, and the one after it is too late.
     fn asks_again_at(&self) -> Moment {
         let state = self.state.lock();
-        let refused = state.channels.values().filter_map(|channel| channel.refused_at);
-        refused.min().map_or(Moment::MAX, |refused| refused.plus(ASK_AGAIN))
+        state.channels.values().filter_map(ChannelState::asks_again_at).min().unwrap_or(Moment::MAX)
     }
 
     /// Subscribes the wanted channels, and unsubscribes those that had no waiter for [`LINGER`].

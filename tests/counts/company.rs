@@ -86,7 +86,7 @@ fn who_is_given_the_lock_asks_once() {
     eventually_empty(&server);
 }
 
-/// An ask, three channels, one more ask when each of two is confirmed, one as its time ends, and the leave of its place and of what it may have been given.
+/// An ask, three channels and that of questions, one more ask when each of two is confirmed, one as its time ends, and the leave of its place and of what it may have been given.
 #[test]
 fn a_wait_in_vain_is_few_commands() {
     let server = Server::start();
@@ -104,7 +104,23 @@ fn a_wait_in_vain_is_few_commands() {
         (scripts(&commands), commands.iter().filter(|line| line.starts_with("\"subscribe\"")).count());
     println!("{scripts} scripts, {listens} channels");
     // And once more if its subscriptions were slow.
-    assert!(scripts <= 6 && listens <= 3, "{commands:#?}");
+    assert!(scripts <= 6 && listens <= 4, "{commands:#?}");
+    holder.unlock("n").unwrap();
+}
+
+/// A client subscribes once to the questions of a census, and nothing else is sent for that while nobody asks.
+#[test]
+fn a_census_costs_a_client_one_subscription() {
+    let server = Server::start();
+    let (holder, other) = (holder(&server), locks_of(server.builder().poll_cap(MINUTE).self_test(false)));
+    let waits = || {
+        assert!(!other.try_lock_for("n", ms(300)).unwrap());
+        eventually_empty(&server);
+        eventually(LONG, "its channels are given up", || server.channels_of_locks().is_empty());
+    };
+    let census = |commands: &[String]| commands.iter().filter(|line| line.contains("redlatch_census:")).count();
+    let (first, second) = (server.commands_during(waits), server.commands_during(waits));
+    assert_eq!((census(&first), census(&second)), (1, 0), "{first:#?} {second:#?}");
     holder.unlock("n").unwrap();
 }
 
@@ -162,5 +178,5 @@ fn nothing_is_left_of_a_crowd() {
     eventually_empty(&server);
     assert_eq!((length(&server), server.ask::<i64>(&["EXISTS", QUEUE, "n"])), (0, 0));
     eventually(LONG, "nobody listens", || server.subscribers(CHANNEL) == 0);
-    eventually(LONG, "to nothing", || server.ask::<Vec<String>>(&["PUBSUB", "CHANNELS"]).is_empty());
+    eventually(LONG, "to nothing", || server.channels_of_locks().is_empty());
 }

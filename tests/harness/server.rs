@@ -269,6 +269,12 @@ impl Server {
         fields.into_iter().next().unwrap()
     }
 
+    /// The channels with listeners. Clients that have waited listen to questions of a census for as long as they live: those are left out.
+    pub fn channels_of_locks(&self) -> Vec<String> {
+        let all: Vec<String> = self.ask(&["PUBSUB", "CHANNELS"]);
+        all.into_iter().filter(|channel| !channel.starts_with("redlatch_census:")).collect()
+    }
+
     /// How many connections are subscribed to a channel.
     pub fn subscribers(&self, channel: &str) -> i64 {
         self.ask::<(String, i64)>(&["PUBSUB", "NUMSUB", channel]).1

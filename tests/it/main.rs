@@ -13,6 +13,7 @@ mod app_name;
 mod bad_input;
 mod bounded;
 mod bytes;
+mod census;
 mod cluster;
 mod clusters;
 mod compiler;

@@ -12,7 +12,7 @@ use crate::base::signal::{Listening, Semaphore};
 use crate::base::stats::Contention;
 use crate::base::time::{Lease, Moment};
 use crate::base::unwind::survives_a_panic;
-use crate::client::{Client, Space};
+use crate::client::{Client, Post, Space};
 use crate::lock::Terms;
 use crate::lock::keys::{Keys, OPENED};
 use crate::lock::operation::Operations;
@@ -280,7 +280,8 @@ impl Latches {
             return Ok(matches!(asked, Outcome::Won(())).then_some(()));
         }
         let waiter = &Lent::new(None);
-        let patience = &patience.woken_by(&waiter.semaphore);
+        let post = Post::new(&self.space, key.resource(), waiter, false);
+        let patience = &patience.woken_by(&waiter.semaphore).watched_by(&post);
         let (config, stop, contention) = (&self.space.config, &patience.stop, &Contention::new(&self.space.counters));
         let call = &Call { config, stop, contention, semaphore: &waiter.semaphore };
         let mut bid = LatchBid { latches: self, key, patience };

@@ -10,7 +10,7 @@ use crate::base::kind::Kind;
 use crate::base::signal::{CancelToken, Listening, Semaphore};
 use crate::base::time::{Clock, Lease, Moment};
 use crate::base::unwind::survives_a_panic;
-use crate::client::Space;
+use crate::client::{Listeners, Space};
 use crate::lease::hold::{Hold, HoldState};
 use crate::lease::tenure::{Keeper, LossCause, Tenure};
 use crate::lock::RedLock;
@@ -312,7 +312,7 @@ pub(in crate::lock) fn engine_in_memory(hand_off: HandOff) -> Arc<Engine> {
 fn space_in_memory(hand_off: HandOff) -> Arc<Space> {
     let settings = Settings { hand_off, ..Settings::default() };
     let config = settings.derive().unwrap_or_else(|error| unreachable!("the defaults fit: {error}"));
-    Arc::new(Space::new(config, None))
+    Arc::new(Space::new(config, Listeners::default()))
 }
 
 /// What a server keeps: who has each lock, and until when.

@@ -221,7 +221,7 @@ impl ClientBuilder<QuorumLock> {
         let config = self.settings.derive()?;
         let node_timeout = node_timeout.unwrap_or(NODE_TIMEOUT.min(config.response_timeout));
         check_timeout(node_timeout, config.response_timeout)?;
-        let space = Arc::new(Space::new(config, self.on_lost));
+        let space = Arc::new(Space::new(config, self.listeners));
         let (common, voters) = (space.common()?, Voters::default());
         let open = |(number, url): (usize, &String)| stores::open(url, &common.voting(voters.vote(number)));
         let stores = self.urls.iter().enumerate().map(open).collect::<Result<Vec<_>>>()?;

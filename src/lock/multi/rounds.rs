@@ -173,7 +173,11 @@ impl<'a> GroupCall<'a> {
     /// The terms of the wait for one member: the time that the group has left, at most `bound`.
     fn waiting(&self, bound: Duration) -> Terms<'a> {
         let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.since(self.clock.now()));
-        let part = if bound < left { Part::Passing } else { Part::Last };
+        let part = match bound {
+            Duration::MAX => Part::EmptyHanded,
+            _ if bound < left => Part::Passing,
+            _ => Part::Last,
+        };
         Terms { answer_by: self.deadline, part, ..self.terms.wait(left.min(bound)) }
     }
 

@@ -95,6 +95,13 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// The call found its lock busy, and waits.
+    pub(crate) fn found_busy(&self) {
+        if self.contention.found() {
+            self.stop.begins_to_wait();
+        }
+    }
+
     /// Asks until the bid has won; `None` if the caller's deadline came first.
     pub(crate) fn contend<B: Bid>(&self, bid: &mut B) -> Result<Option<B::Won>> {
         let wait = Wait::new(self.config.poll_cap, self.stop.deadline, bid.expects_a_wait());
@@ -127,6 +134,7 @@ impl<B: Bid> Contender<'_, B> {
                 },
                 Step::Listen => {
                     self.listening = Some(self.bid.listen(semaphore));
+                    stop.has_subscribed();
                     self.wait.listens(now, self.hearing());
                     self.hear();
                 }
@@ -134,7 +142,9 @@ impl<B: Bid> Contender<'_, B> {
                     // A cancel or shutdown sets its flag before it releases the semaphore: so this check sees the flag, or the permit ends
                     // the sleep.
                     stop.check()?;
-                    if semaphore.acquire(until.since(now)) {
+                    // After the last ask: a circle that was found meanwhile has woken this call, and the ask has taken that permit.
+                    stop.look_out()?;
+                    if semaphore.acquire(stop.sleeps_until(until).since(now)) {
                         self.hear();
                         self.wait.woken();
                     }
@@ -147,7 +157,7 @@ impl<B: Bid> Contender<'_, B> {
 
     /// Earlier permits and news are dropped first: the answer covers them. Later ones are kept.
     fn ask(&mut self) -> Result<Outcome<B::Won>> {
-        let Call { stop, contention, semaphore, .. } = *self.call;
+        let Call { stop, semaphore, .. } = *self.call;
         semaphore.acquire(Duration::ZERO);
         self.bid.forget_news();
         stop.check()?;
@@ -156,7 +166,7 @@ impl<B: Bid> Contender<'_, B> {
         let outcome = self.bid.ask()?;
         self.is_open = !matches!(outcome, Outcome::Won(_));
         if let Outcome::Busy(_) = outcome {
-            contention.found();
+            self.call.found_busy();
         }
         if self.is_open {
             semaphore.woken.in_vain();

@@ -87,12 +87,12 @@ impl Line<'_> {
 
     /// Waits behind the others of this process.
     fn queue(&self, mut entered: Entered) -> Result<Queued> {
-        let Call { config, stop, contention, semaphore } = *self.call;
+        let Call { config, stop, semaphore, .. } = *self.call;
         loop {
             match entered {
                 Entered::Head => return Ok(Queued::First),
                 Entered::Granted(hold) => return Ok(Queued::Granted(hold)),
-                Entered::Mine(_) | Entered::Sibling | Entered::Parked => contention.found(),
+                Entered::Mine(_) | Entered::Sibling | Entered::Parked => self.call.found_busy(),
             }
             semaphore.woken.in_vain();
             if stop.is_over() {
@@ -100,7 +100,9 @@ impl Line<'_> {
             }
             // After the waiter can be woken and before it sleeps: no cancel falls in between.
             stop.check()?;
-            semaphore.acquire(stop.at_most(config.poll_cap));
+            let now = stop.clock.now();
+            semaphore.acquire(stop.sleeps_until(now.plus(stop.at_most(config.poll_cap))).since(now));
+            stop.look_out()?;
             self.backing.check_outage()?;
             entered = self.registry.turn(self.space, &self.name, self.waiter);
         }

@@ -42,6 +42,9 @@ pub(super) trait Guide: Send + Sync + Sized + 'static {
     /// As of [`Store::identity`].
     fn identity(&self) -> Vec<String>;
 
+    /// As of [`Store::database`].
+    fn database(&self) -> i64;
+
     /// The servers that are asked from the beginning.
     fn asked(&self, common: &Common) -> Vec<Self::Asked>;
 
@@ -186,6 +189,10 @@ impl<G: Guide> Health for Moving<G> {
 impl<G: Guide> Store for Moving<G> {
     fn identity(&self) -> Vec<String> {
         self.watch.guide.identity()
+    }
+
+    fn database(&self) -> i64 {
+        self.watch.guide.database()
     }
 
     fn attempt(&self, lane: Lane, request: &Request<'_>, limits: Limits<'_>) -> Result<Answer, Failure> {

@@ -236,6 +236,10 @@ impl Server {
         self.target.to_string()
     }
 
+    pub(crate) fn database(&self) -> i64 {
+        self.target.login.db()
+    }
+
     pub(crate) fn response_timeout(&self) -> Duration {
         self.response_timeout
     }

@@ -58,6 +58,11 @@ impl Guide for Replicas {
         self.targets.iter().map(|target| target.to_string()).collect()
     }
 
+    /// All nodes have the same.
+    fn database(&self) -> i64 {
+        self.targets[0].login.db()
+    }
+
     fn asked(&self, common: &Common) -> Vec<Asked> {
         let server = |target: &Target| {
             Server::new(target.used_as(Purpose::Candidate), &common.config, Arc::clone(&common.counters))

@@ -53,6 +53,10 @@ impl Guide for Group {
         self.sentinels.iter().map(|sentinel| format!("{} of {sentinel}", self.name)).collect()
     }
 
+    fn database(&self) -> i64 {
+        self.login.db()
+    }
+
     fn asked(&self, common: &Common) -> Vec<Asked> {
         self.sentinels.iter().map(|address| self.sentinel(address, common)).collect()
     }

@@ -37,7 +37,17 @@ impl ChannelState {
 
     /// Whether it is time to ask for the channel, or to ask again after a refusal.
     pub(super) fn is_wanted(&self, now: Moment) -> bool {
-        !self.asked || self.refused_at.is_some_and(|refused| now.since(refused) >= ASK_AGAIN)
+        !self.asked || self.asks_again_at().is_some_and(|again| again <= now)
+    }
+
+    /// When to ask again for a refused channel. Nobody asks again for those who stand by.
+    pub(super) fn asks_again_at(&self) -> Option<Moment> {
+        self.refused_at.filter(|_| self.is_needed()).map(|refused| refused.plus(ASK_AGAIN))
+    }
+
+    /// Whether somebody waits for messages.
+    pub(super) fn is_needed(&self) -> bool {
+        self.ears.iter().any(|ear| !ear.is_standing())
     }
 
     pub(super) fn missed(&self) {

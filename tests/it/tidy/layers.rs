@@ -22,6 +22,7 @@ const LAYERS: &[Layer] = &[
     ]),
     apart(&["base::kind", "base::owner", "base::threads"]),
     together(&["base"]),
+    apart(&["census"]),
     apart(&["store::node"]),
     apart(&["store::subscriber"]),
     apart(&["store"]),

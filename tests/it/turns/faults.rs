@@ -130,7 +130,7 @@ fn its_channels_are_left_when_nobody_waits_any_more() {
         holder.unlock("n").unwrap();
         assert!(finish(waiter).0);
     });
-    eventually(LONG, "nobody listens", || server.ask::<Vec<String>>(&["PUBSUB", "CHANNELS"]).is_empty());
+    eventually(LONG, "nobody listens", || server.channels_of_locks().is_empty());
 }
 
 /// The user loses the right to the queue while it waits in it.
