@@ -13,6 +13,7 @@ use std::time::Duration;
 mod anew;
 mod auth;
 mod by_address;
+mod circles;
 mod client_process;
 mod clocks;
 mod cluster;

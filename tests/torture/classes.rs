@@ -181,6 +181,7 @@ impl Class {
             mixed: true,
             groups: 12,
             permits: 4,
+            nests: true,
             forces: self == Self::Forced,
             pause: (0, 1),
             watchdog: 600,

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
+mod circles;
 mod clusters;
 mod fair;
 mod groups;
@@ -38,7 +39,7 @@ const TRIES: usize = 3;
 const LANES: usize = 3;
 
 /// Those whose scene picks requests by what is in them, which nobody can do whose connections are sealed.
-const READ_THE_WIRE: [&str; 7] = [
+const READ_THE_WIRE: [&str; 8] = [
     "owner_per_thread",
     "renewal_recreates",
     "no_try_after_confirm",
@@ -46,6 +47,7 @@ const READ_THE_WIRE: [&str; 7] = [
     "forgets_open_commands",
     "renamed_at_the_end",
     "forgets_operations",
+    "believes_young_claims",
 ];
 
 struct Scene {
@@ -352,7 +354,12 @@ fn stop_the_next(stage: &mut Stage, span: Duration) {
 
 /// Plays the scenes that are chosen by their mutants and servers.
 pub(crate) fn run(take: &Take, chosen: impl Fn(&str, Servers) -> bool) -> Vec<Caught> {
-    let all = scenes().into_iter().chain(fair::scenes()).chain(sides::scenes()).chain(permits::scenes());
+    let all = scenes()
+        .into_iter()
+        .chain(fair::scenes())
+        .chain(sides::scenes())
+        .chain(permits::scenes())
+        .chain(circles::scenes());
     let all: Vec<_> = all.chain(groups::scenes()).chain(clusters::scenes()).collect();
     judged::mutants().for_each(|mutant| assert!(all.iter().any(|scene| scene.mutant == mutant), "{mutant}"));
     let all = all.into_iter().filter(|scene| !(take.sealed && READ_THE_WIRE.contains(&scene.mutant)));

@@ -106,6 +106,10 @@ words! {
         groups: u64,
         /// One turn in so many is with permits of a semaphore; zero: none.
         permits: u64,
+        /// Holds a lock while it waits for one with a greater number.
+        nests: bool,
+        /// Holds a lock while it waits for any other, for a while.
+        crosses: bool,
     }
 }
 

@@ -43,6 +43,9 @@ struct Sum {
     guarded: (usize, usize, usize),
     /// How often permits of semaphores were believed in.
     permits: u64,
+    /// Circles of waiting that were told.
+    circles: usize,
+    censuses: u64,
     /// Grants of fair locks whose order was judged, and those to a thread that had joined and was left in peace.
     in_order: (usize, usize),
     hangs: usize,
@@ -119,6 +122,9 @@ impl Report {
         sum.add_looks(&verdict.looks);
         sum.mistakes += verdict.untold.len() + verdict.order.wrong.len();
         sum.permits += verdict.permits;
+        sum.circles += verdict.circles;
+        sum.censuses += verdict.censuses;
+        sum.mistakes += verdict.untrue.len();
         sum.in_order.0 += verdict.order.grants;
         sum.in_order.1 += verdict.order.kept;
         sum.leaks += end.leaks.len();
@@ -206,6 +212,7 @@ fn write_sum(text: &mut String, class: Class, sum: &Sum) -> std::fmt::Result {
     let (grants, kept) = sum.in_order;
     writeln!(text, "  grants of fair locks that were in order: {grants}, to threads that nothing disturbed: {kept}")?;
     writeln!(text, "  acquires of permits: {}", sum.permits)?;
+    writeln!(text, "  circles of waiting that were told: {}, of {} censuses at least", sum.circles, sum.censuses)?;
     if class.expects_overlaps() {
         let longest = sum.longest_overlap / MS;
         writeln!(

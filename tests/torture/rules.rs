@@ -63,6 +63,16 @@ pub(crate) fn hold_up(proxy: &Proxy, span: Duration, every: usize, fits: fn(&[u8
     });
 }
 
+/// The replies that fit arrive later by so much, and what comes after them on their connection.
+pub(crate) fn hold_up_replies(proxy: &Proxy, span: Duration, fits: fn(&[u8]) -> bool) {
+    proxy.set(move |_, flow, data| if flow == Flow::Reply && fits(data) { pass_after(span, data) } else { pass(data) });
+}
+
+/// The question of a census, on its way to a client.
+pub(crate) fn is_question(data: &[u8]) -> bool {
+    contains(data, "census 1 ")
+}
+
 fn contains(data: &[u8], word: &str) -> bool {
     data.windows(word.len()).any(|window| window == word.as_bytes())
 }

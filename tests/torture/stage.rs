@@ -1,6 +1,7 @@
 //! A server, a proxy for each worker, the workers, and what a nemesis does to them.
 
 use crate::foreigner::{Foreigner, Habit};
+use crate::history::circles::{self, Told};
 use crate::history::commands::{Lists, writes};
 use crate::history::events::{Event, NOTHING};
 use crate::history::names::During;
@@ -13,7 +14,7 @@ use crate::plan::{Order, Plan};
 use crate::proxy::Proxy;
 use crate::server::{Server, signal};
 use crate::work::Cancels;
-use crate::worker::{self, log_path};
+use crate::worker::{self, censuses_path, circles_path, log_path};
 use crate::{reaper, rules};
 pub(crate) use end::{End, explained};
 pub(crate) use ground::Servers;
@@ -344,7 +345,23 @@ impl Stage {
 
     fn judge(&self, trails: &[Trail], said: &[Event]) -> Verdict {
         let said = if matches!(self.ground(), Ground::One(_)) { said } else { &[] };
-        judge(trails, &journal::read(&self.setting.dir), &self.lists(), said, &self.events, &self.bounds())
+        let circles = self.circles();
+        let (number, untrue) = (circles.len(), circles::untrue(trails, &circles));
+        let verdict =
+            judge(trails, &journal::read(&self.setting.dir), &self.lists(), said, &self.events, &self.bounds());
+        Verdict { circles: number, censuses: self.censuses(), untrue, ..verdict }
+    }
+
+    fn censuses(&self) -> u64 {
+        let paths = (0..).zip(&self.fates).map(|(number, _)| censuses_path(&self.setting.dir, number));
+        paths.filter_map(|path| std::fs::read_to_string(path).ok()?.parse::<u64>().ok()).sum()
+    }
+
+    /// The circles of waiting that workers were told of.
+    fn circles(&self) -> Vec<Told> {
+        let paths = (0..).zip(&self.fates).map(|(number, _)| circles_path(&self.setting.dir, number));
+        let texts: Vec<_> = paths.filter_map(|path| std::fs::read_to_string(path).ok()).collect();
+        texts.iter().flat_map(|text| text.lines()).filter_map(Told::of).collect()
     }
 
     fn histories(&self, trails: &[Trail]) -> Histories {
@@ -377,8 +394,10 @@ impl Stage {
         let until = now();
         for (number, fate) in (0..).zip(&self.fates) {
             let paths = (0..=plan.threads).map(|thread| log_path(&self.setting.dir, number, thread));
-            trails.extend(paths.filter(|path| path.exists()).map(|path| Trail {
+            let paths = paths.enumerate().filter(|(_, path)| path.exists());
+            trails.extend(paths.map(|(hand, path)| Trail {
                 process: number as usize,
+                hand,
                 killed: fate.killed.is_some() || under_way,
                 empty_handed: fate.empty_handed,
                 until: fate.killed.unwrap_or(until),

@@ -55,6 +55,10 @@ impl<'a> Hand<'a> {
                 self.permit_turn();
                 continue;
             }
+            if self.plan.crosses {
+                self.cross_turn();
+                continue;
+            }
             let name = if self.uses_sides() { self.pick_side() } else { self.pick_name() };
             if self.one_in(8) {
                 self.write();
@@ -109,6 +113,37 @@ impl<'a> Hand<'a> {
             self.sleep((5, 50));
         }
         self.unlock(name);
+    }
+
+    /// Takes two locks in any order, each for a while only: those that wait for each other give up.
+    fn cross_turn(&mut self) {
+        let first = self.pick_name();
+        let second = (first + 1 + self.rng.u8(..self.plan.names as u8 - 1)) % self.plan.names as u8;
+        let wish = |wait: u64| Wish { op: Op::TryFor, budget: wait, wait: Duration::from_millis(wait), ..Wish::PLAIN };
+        let [short, long] = [self.rng.u64(20..60), self.rng.u64(20..400)];
+        if self.acquire(first, &wish(short)) {
+            if self.acquire(second, &wish(long)) {
+                self.count(second);
+                self.unlock(second);
+            }
+            self.unlock(first);
+        }
+        self.holds.clear();
+        self.sleep(self.plan.pause);
+    }
+
+    /// Takes a lock with a greater number while it holds this one. All do so in this order, so none waits for another in a circle.
+    fn nest(&mut self, name: u8) {
+        let greater = name + 1;
+        if u64::from(greater) >= self.plan.names {
+            return;
+        }
+        let name = self.rng.u8(greater..self.plan.names as u8);
+        let wish = self.wish();
+        if !self.holds.contains_key(&name) && self.acquire(name, &wish) {
+            self.inside(name, DEEPEST, wish.fixed_lease());
+            self.unlock(name);
+        }
     }
 
     fn mixed_turn(&mut self, name: u8) {
@@ -227,6 +262,7 @@ impl<'a> Hand<'a> {
                 503..560 => self.sleep((0, 2)),
                 560..640 if is_side(name) => self.try_other_side(name),
                 560..640 => self.write_while_held(name),
+                640..660 if self.plan.nests && !is_side(name) => self.nest(name),
                 _ => break,
             }
         }

@@ -1,17 +1,20 @@
 //! A worker process: its threads, its heartbeat, and what it leaves behind.
 
 use crate::guarded::Locks;
+use crate::history::circles::{Member, Told};
 use crate::history::journal;
 use crate::history::record::{Kind, Log, MS, Record, now};
+use crate::history::sides::lock_of;
 use crate::plan::{Order, Plan};
 use crate::threads::of_redlatch;
 use crate::work::{Cancels, Hand};
 use fastrand::Rng;
 use harness::papers::known_by;
-use redlatch::{Client, ClientBuilder, HandOff, ShardedPubsub};
+use redlatch::inspect::Inspector;
+use redlatch::{Client, ClientBuilder, Deadlock, HandOff, ShardedPubsub};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -20,6 +23,16 @@ const BEAT: Duration = Duration::from_millis(5);
 
 /// A beat that comes so much late is a stall of the whole process.
 const MISSED_BEAT: u64 = 8 * MS;
+
+/// After how long waits look for circles: as early as may be.
+const CHECK: Duration = Duration::from_millis(100);
+
+/// Every so manieth worker takes censuses, this often.
+const TAKERS: u64 = 3;
+const CENSUS_EVERY: Duration = Duration::from_millis(50);
+
+/// The start of the names of the threads that work, before their numbers.
+const HAND: &str = "hand-";
 
 /// How soon threads, descriptors and holds are gone once nobody uses them.
 const GONE: Duration = Duration::from_secs(5);
@@ -38,6 +51,16 @@ pub(crate) fn log_path(dir: &Path, number: u64, thread: u64) -> PathBuf {
 /// Where a worker says which client it is.
 pub(crate) fn client_path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("{number}.client"))
+}
+
+/// Where a worker says of which circles of waiting it was told.
+pub(crate) fn circles_path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("{number}.circles"))
+}
+
+/// Where a worker says how many censuses it took.
+pub(crate) fn censuses_path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("{number}.censuses"))
 }
 
 /// Where a worker says what it left behind.
@@ -85,6 +108,9 @@ fn work(order: &Order, counters: &File, journal: &File, logs: Vec<Log>, heart: L
     std::thread::scope(|scope| {
         let (beats, cancels, locks) = (&beats, &cancels, &locks);
         let heart = scope.spawn(move || beat(heart, beats, cancels));
+        if order.number.is_multiple_of(TAKERS) {
+            scope.spawn(|| take_censuses(order, &client, beats));
+        }
         let hands: Vec<_> = logs
             .into_iter()
             .enumerate()
@@ -94,7 +120,8 @@ fn work(order: &Order, counters: &File, journal: &File, logs: Vec<Log>, heart: L
                 let is_writer = order.number < plan.writers;
                 let mut hand =
                     Hand { locks, cancels, counters, journal, plan, is_writer, log, rng, asked: 0, holds, grant };
-                scope.spawn(move || hand.run(stop))
+                let named = std::thread::Builder::new().name(format!("{HAND}{thread}"));
+                named.spawn_scoped(scope, move || hand.run(stop)).expect("a thread")
             })
             .collect();
         hands.into_iter().for_each(|hand| hand.join().expect("a thread of the worker panicked"));
@@ -143,7 +170,51 @@ fn client(order: &Order) -> Client {
     let builder = if plan.replicas > 0 { confirmed(builder) } else { builder };
     let is_sealed = order.url.starts_with("rediss");
     let builder = if is_sealed { builder.tls(known_by(Path::new(&order.dir))) } else { builder };
-    builder.build().expect("settings that fit")
+    let builder = builder.app_name(app_name(order.number)).deadlock_check(CHECK);
+    builder.on_deadlock(note_circles(order)).build().expect("settings that fit")
+}
+
+/// How a worker is called where it is named.
+fn app_name(number: u64) -> String {
+    format!("worker-{number}")
+}
+
+/// Notes each circle that the worker is told of at once: it may be killed.
+fn note_circles(order: &Order) -> impl Fn(Deadlock) + Send + Sync + 'static {
+    let path = circles_path(Path::new(&order.dir), order.number);
+    let file = OpenOptions::new().create(true).append(true).open(path).expect("a file for circles");
+    move |circle| (&file).write_all(told(&circle).to_line().as_bytes()).expect("room for a circle")
+}
+
+/// Few threads hold a lock and wait for long, so few waits look for circles. This looks all the time.
+fn take_censuses(order: &Order, client: &Client, goes_on: &AtomicBool) {
+    let (inspector, note) = (Inspector::new(client), note_circles(order));
+    let mut taken = 0_u64;
+    while goes_on.load(SeqCst) {
+        std::thread::sleep(CENSUS_EVERY);
+        if let Ok(census) = inspector.census() {
+            census.circles().into_iter().for_each(&note);
+            taken += 1;
+            std::fs::write(censuses_path(Path::new(&order.dir), order.number), taken.to_string())
+                .expect("room for a number");
+        }
+    }
+}
+
+fn told(circle: &Deadlock) -> Told {
+    let number = |text: Option<&str>, start: &str| text.and_then(|text| text.strip_prefix(start)?.parse().ok());
+    let members = circle.members.iter().map(|member| Member {
+        process: number(Some(&member.process.app), "worker-").unwrap_or(usize::MAX),
+        hand: number(member.thread_name.as_deref(), HAND),
+        holds: lock_named(&member.holds),
+        waits: lock_named(&member.waits_for),
+    });
+    Told { at: now(), members: members.collect() }
+}
+
+/// The lock with this resource, as the logs name it; both sides of a read-write lock are one.
+fn lock_named(resource: &str) -> u8 {
+    (0..u8::MAX).find(|name| crate::work::resource(*name) == resource).map_or(u8::MAX, lock_of)
 }
 
 /// Notes when the whole process stood still, cancels what is due, and says when the memory has grown.

@@ -3,6 +3,7 @@
 
 pub(crate) mod answers;
 pub(crate) mod belief;
+pub(crate) mod circles;
 pub(crate) mod commands;
 pub(crate) mod counter;
 pub(crate) mod depth;
@@ -70,6 +71,11 @@ pub(crate) struct Verdict {
     pub(crate) permits: u64,
     /// More permits than there are were believed in.
     pub(crate) too_many: Vec<permits::TooMany>,
+    /// How often workers were told of a circle of waiting, and which of these never was.
+    pub(crate) circles: usize,
+    /// How many censuses workers took beside those that waits asked for.
+    pub(crate) censuses: u64,
+    pub(crate) untrue: Vec<(u64, String)>,
 }
 
 /// When what was done to the workers and their server.
@@ -174,6 +180,7 @@ pub(crate) fn judge(
         granted_halfway,
         permits,
         too_many,
+        ..Verdict::default()
     }
 }
 
@@ -211,6 +218,7 @@ impl Verdict {
             ("C8 commands", &self.commands.wrong),
             ("C3 levels", &self.depth),
             ("answers", &self.answers),
+            ("C11 circles", &self.untrue),
         ] {
             mistakes.iter().for_each(|(at, what)| note(checker, *at, None, what.clone()));
         }

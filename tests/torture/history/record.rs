@@ -217,6 +217,8 @@ pub(crate) const FOREIGNER: usize = usize::MAX - 1;
 pub(crate) struct Trail {
     /// Threads of one process have the same number.
     pub(crate) process: usize,
+    /// Which thread of the process it is.
+    pub(crate) hand: usize,
     /// It was ended by force, perhaps in the middle of something.
     pub(crate) killed: bool,
     /// Nothing was granted to it then that its records do not tell of.
