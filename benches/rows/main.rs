@@ -9,6 +9,7 @@
 //! shows that it works.
 
 mod bare;
+mod census;
 mod counts;
 mod crowd;
 mod guarded;
@@ -93,6 +94,7 @@ fn main() -> Outcome<()> {
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [processes::CONTENDER, url, threads, start, end] => return processes::run(url, threads, start, end),
         [processes::BARE, url, _, start, end] => return processes::run_bare(url, start, end),
+        [census::MEMBER, url] => return census::run(url),
         [support::WAITER, url] => return wake::wait_for_each(url),
         [support::WAITER_BY_HAND, url] => return wake::wait_by_hand(url),
         _ => {}
@@ -119,7 +121,7 @@ fn values<'a>(args: &'a [String], option: &'a str) -> impl Iterator<Item = &'a S
 
 fn run(server: &Server, scale: Scale, args: &[String]) -> Outcome<()> {
     type Group = fn(&Server, Scale, &mut Report) -> Outcome<()>;
-    let groups: [(&str, Group); 11] = [
+    let groups: [(&str, Group); 12] = [
         ("pair", pair::rows),
         ("sides", sides::rows),
         ("permits", permits::rows),
@@ -129,6 +131,7 @@ fn run(server: &Server, scale: Scale, args: &[String]) -> Outcome<()> {
         ("wake", wake::rows),
         ("memory", memory::rows),
         ("many", many::rows),
+        ("census", census::rows),
         ("first", many::first_lock),
         ("counts", counts::rows),
     ];
