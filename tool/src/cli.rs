@@ -43,7 +43,7 @@ pub(crate) enum Verb {
     /// Runs a command while it holds a lock, and stops it before anybody else can have the lock.
     #[command(after_help = RUN_HELP)]
     Run(Run),
-    /// Tells whether locks are free or held, by whom, since when, and how many wait.
+    /// Tells whether locks are free or held, by whom, since when, and who waits.
     #[command(after_help = STATUS_HELP)]
     Status(Status),
     /// Lists all locks of the servers.
@@ -55,6 +55,9 @@ pub(crate) enum Verb {
     /// Shows locks full-screen, the 1,000 with most waiters first. q ends it.
     #[command(after_help = TOP_HELP)]
     Top(Top),
+    /// Finds threads that hold locks and wait for each other in a circle.
+    #[command(after_help = DEADLOCKS_HELP)]
+    Deadlocks(Deadlocks),
     /// Shows who holds a lock, asks, and frees it if the same still hold it.
     #[command(after_help = UNLOCK_HELP)]
     Unlock(Unlock),
@@ -115,6 +118,15 @@ const TOP_HELP: &str = "\
 Keys: q ends it, arrows and j, k, space move, Ctrl-Z stops it.
 
 Exit codes: 0; 69 no server at the beginning; 77 refused; 64 wrong use, or no terminal.";
+
+const DEADLOCKS_HELP: &str = "\
+Examples:
+  redlatch deadlocks
+  redlatch deadlocks --json | jq '.members[0]'    the thread that began to wait last
+
+The clients tell what their threads hold and wait for, once they have waited for a lock at the server.
+
+Exit codes: 0 no circle is found; 1 a circle is found; 69 no server; 77 refused; 64 wrong use; 74 the output fails.";
 
 const BENCH_HELP: &str = "\
 Exit codes: 0; 1 declined; 69 no server; 77 refused; 64 wrong use.";
@@ -258,6 +270,13 @@ pub(crate) struct Top {
     /// How often to look at the locks that are shown.
     #[arg(long, value_parser = pause, value_name = "DURATION", default_value = "1s")]
     pub(crate) every: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Deadlocks {
+    /// Prints one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

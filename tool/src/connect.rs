@@ -7,6 +7,9 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::time::Duration;
 
+/// What the connections of commands are called that look and do nothing else.
+pub(crate) const ONLOOKER: &str = "redlatch";
+
 const USUAL: &str = "redis://127.0.0.1/";
 
 #[derive(Debug, Args)]
@@ -74,7 +77,7 @@ impl Server {
 
     /// A client that looks and does nothing else.
     pub(crate) fn client(&self) -> Result<Client, Failed> {
-        Ok(self.builder("redlatch")?.pool_size(2).self_test(false).build()?)
+        Ok(self.builder(ONLOOKER)?.pool_size(2).self_test(false).build()?)
     }
 
     pub(crate) fn is_of_cluster(&self) -> bool {

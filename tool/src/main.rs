@@ -3,8 +3,10 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod census;
 mod cli;
 mod connect;
+mod deadlocks;
 mod doctor;
 mod list;
 mod out;
@@ -57,6 +59,7 @@ fn act(cli: &Cli) -> Result<u8, Failed> {
         Verb::List(args) => list::list(cli, args),
         Verb::Watch(args) => watch::watch(cli, args),
         Verb::Top(args) => top::top(cli, args),
+        Verb::Deadlocks(args) => deadlocks::deadlocks(cli, args),
         Verb::Unlock(args) => unlock::unlock(cli, args),
         Verb::Doctor(args) => doctor::doctor(cli, args),
         Verb::Bench(args) => bench::bench(cli, args),

@@ -41,7 +41,7 @@ struct ShownHolder<'s> {
 }
 
 #[derive(Serialize)]
-struct ShownProcess<'s> {
+pub(crate) struct ShownProcess<'s> {
     app: &'s str,
     host: &'s str,
     pid: u32,
@@ -76,9 +76,15 @@ impl<'s> Shown<'s> {
 impl<'s> ShownHolder<'s> {
     fn of(holder: &'s Holder) -> Self {
         let Holder { field, client, thread, depth, asked, process, is_connected: connected, .. } = holder;
-        let asked_at_ms = asked.and_then(|asked| asked.duration_since(UNIX_EPOCH).ok()).map(millis);
-        let process = process.as_ref().map(|Process { app, host, pid, .. }| ShownProcess { app, host, pid: *pid });
+        let asked_at_ms = asked.map(since_1970);
+        let process = process.as_ref().map(ShownProcess::of);
         Self { field, client, thread: *thread, depth: *depth, asked_at_ms, process, connected: *connected }
+    }
+}
+
+impl<'s> ShownProcess<'s> {
+    pub(crate) fn of(Process { app, host, pid, .. }: &'s Process) -> Self {
+        Self { app, host, pid: *pid }
     }
 }
 
@@ -93,8 +99,13 @@ fn state(what: &What) -> &'static str {
     }
 }
 
-fn millis(span: Duration) -> u64 {
+pub(crate) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A moment, for programs.
+pub(crate) fn since_1970(time: SystemTime) -> u64 {
+    millis(time.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 /// Who holds it, for a column.
@@ -113,11 +124,21 @@ pub(crate) fn holders(sight: &Sight) -> String {
 /// Whom to call: the process, or what is known of it.
 pub(crate) fn who(holder: &Holder) -> String {
     match &holder.process {
-        Some(Process { app, host, pid, .. }) => format!("{app}@{host}:{pid}"),
+        Some(holder) => process(holder),
         None if holder.asked.is_none() => format!("Redisson {}", holder.client),
         None if holder.is_connected == Some(false) => format!("gone? {}", holder.client),
         None => format!("client {}", holder.client),
     }
+}
+
+/// A process, for a column.
+pub(crate) fn process(Process { app, host, pid, .. }: &Process) -> String {
+    format!("{app}@{host}:{pid}")
+}
+
+/// A thread by its number, and by its name if it has one.
+pub(crate) fn thread(number: u64, name: Option<&str>) -> String {
+    name.map_or_else(|| number.to_string(), |name| format!("{number} ({name})"))
 }
 
 /// How many wait, for a column.

@@ -1,9 +1,11 @@
 //! `redlatch status`: what is at some names.
 
+use crate::census::{ShownWait, Wait, Waits, warn_of_silent};
 use crate::cli::{Cli, Status};
 use crate::out::{Failed, line, plain};
-use crate::show;
+use crate::show::{self, Shown};
 use redlatch::inspect::{Holder, Inspector, Processes, Sight, What};
+use serde::Serialize;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
@@ -14,13 +16,36 @@ const NO_LOCK: u8 = 2;
 pub(crate) fn status(cli: &Cli, args: &Status) -> Result<u8, Failed> {
     let inspector = Inspector::new(&cli.server.client()?);
     let sights = look(&inspector, &args.names)?;
+    let waits = waits(&inspector);
     for (at, sight) in sights.iter().enumerate() {
+        let waits = waits.as_ref().map(|waits| waits.at(&sight.name));
         match args.json {
-            true => line(show::json(sight))?,
-            false => told(sight, at > 0).into_iter().try_for_each(line)?,
+            true => line(json(sight, waits))?,
+            false => told(sight, waits.unwrap_or_default(), at > 0).into_iter().try_for_each(line)?,
         }
     }
     Ok(sights.iter().map(code).max().unwrap_or(0))
+}
+
+/// Who waits. Without the right to ask the clients the counts of the server are all that is known.
+fn waits(inspector: &Inspector) -> Option<Waits> {
+    let census = inspector.census().map_err(|error| log::warn!("those who wait are not named: {error}")).ok()?;
+    warn_of_silent(&census, "some who wait may be missing");
+    Some(Waits::of(census))
+}
+
+/// A name as JSON.
+#[derive(Serialize)]
+struct Named<'s> {
+    #[serde(flatten)]
+    lock: Shown<'s>,
+    /// Null: it is not known.
+    waits: Option<Vec<ShownWait<'s>>>,
+}
+
+fn json(sight: &Sight, waits: Option<&[Wait]>) -> String {
+    let waits = waits.map(|waits| waits.iter().map(Wait::shown).collect());
+    serde_json::to_string(&Named { lock: Shown::of(sight), waits }).expect("names are text")
 }
 
 fn code(sight: &Sight) -> u8 {
@@ -86,7 +111,7 @@ impl Known {
 }
 
 /// What is told to people. Names apart have an empty line between them.
-pub(crate) fn told(sight: &Sight, is_next: bool) -> Vec<String> {
+pub(crate) fn told(sight: &Sight, waits: &[Wait], is_next: bool) -> Vec<String> {
     let word = match &sight.what {
         What::Lock(_) => "held".to_owned(),
         What::Readers(_) => "held by readers".to_owned(),
@@ -118,10 +143,11 @@ pub(crate) fn told(sight: &Sight, is_next: bool) -> Vec<String> {
     let waiting: Vec<_> =
         waiting.filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
     match &sight.what {
-        What::Readers(_) | What::Writer(_) => lines.push("  waiting  not known for read-write locks".to_owned()),
+        What::Readers(_) | What::Writer(_) => lines.push("  waiting  not counted for read-write locks".to_owned()),
         _ if waiting.is_empty() => {}
         _ => lines.push(format!("  waiting  {}", waiting.join(", "))),
     }
+    lines.extend(waits.iter().map(|wait| format!("  waits    {}", plain(&wait.told()))));
     if is_next {
         lines.insert(0, String::new());
     }

@@ -1,10 +1,14 @@
 //! `redlatch top`: all locks full-screen, those with most waiters first.
 
+mod asker;
+
 use crate::cli::{Cli, Top};
 use crate::list::row;
 use crate::out::{Failed, IO, plain};
 use crate::run::stop_with_the_others;
+use crate::show;
 use crate::status::Known;
+use asker::{Board, Told};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::Constraint;
@@ -14,6 +18,7 @@ use ratatui::widgets::{Block, Cell, Row, Table};
 use ratatui::{DefaultTerminal, Frame};
 use redlatch::inspect::{Inspector, Sight};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::cmp::Reverse;
 use std::io::IsTerminal;
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,6 +37,12 @@ const TICK: Duration = Duration::from_millis(100);
 /// So many locks are kept between scans. The others are counted.
 const KEPT: usize = 1_000;
 
+/// The columns. The last one has the age of the oldest wait.
+const HEAD: [&str; 6] = ["NAME", "HOLDER", "ASKED", "ENDS IN", "WAITING", "OLDEST"];
+
+/// A terminal with fewer columns has no room for the age of a wait.
+const WIDE: u16 = 80;
+
 /// What was found last.
 #[derive(Default)]
 struct Found {
@@ -44,6 +55,7 @@ struct Found {
 struct Finder {
     inspector: Inspector,
     pattern: String,
+    board: Board,
     known: Known,
     locks: Vec<Sight>,
     count: usize,
@@ -53,6 +65,7 @@ struct Finder {
 /// What is on the screen.
 struct View {
     found: Found,
+    board: Board,
     /// The first lock that is shown.
     from: usize,
 }
@@ -61,12 +74,13 @@ pub(crate) fn top(cli: &Cli, args: &Top) -> Result<u8, Failed> {
     if !std::io::stdout().is_terminal() {
         return Err(Failed::usage("top needs a terminal: use list or watch"));
     }
-    let mut finder = Finder::new(Inspector::new(&cli.server.client()?), args.r#match.clone());
+    let (inspector, board) = (Inspector::new(&cli.server.client()?), Board::default());
+    let mut finder = Finder::new(inspector.clone(), args.r#match.clone(), board.clone());
     let found = match finder.scan() {
         Err(error) if finder.locks.is_empty() => return Err(error.into()),
         done => finder.found(done),
     };
-    let mut view = View { found, from: 0 };
+    let mut view = View { found, board: board.clone(), from: 0 };
     // The screen shows the same trouble.
     log::set_max_level(log::LevelFilter::Off);
     let is_told = Arc::new(AtomicBool::new(false));
@@ -75,6 +89,7 @@ pub(crate) fn top(cli: &Cli, args: &Top) -> Result<u8, Failed> {
         flag.map_err(|error| Failed::new(1, format!("cannot handle signals: {error}")))?;
     }
     let (wishes, found) = finder.start();
+    asker::start(inspector, board);
     let mut terminal = ratatui::init();
     let shown = show(&mut terminal, &mut view, args.every, &is_told, &wishes, &found);
     ratatui::restore();
@@ -129,9 +144,9 @@ enum Wish {
 }
 
 impl Finder {
-    fn new(inspector: Inspector, pattern: String) -> Self {
+    fn new(inspector: Inspector, pattern: String, board: Board) -> Self {
         let (known, next_scan) = (Known::default(), Instant::now());
-        Self { inspector, pattern, known, locks: Vec::new(), count: 0, next_scan }
+        Self { inspector, pattern, board, known, locks: Vec::new(), count: 0, next_scan }
     }
 
     /// Takes wishes for a range of the screen's lines, until there is no screen.
@@ -162,7 +177,7 @@ impl Finder {
 
     /// Keeps those with most waiters. A server of a cluster that does not answer keeps none of the others away.
     fn scan_all(&mut self) -> redlatch::Result<()> {
-        let (mut all, mut count, mut done) = (Vec::new(), 0, Ok(()));
+        let (mut all, mut count, mut done, waits) = (Vec::new(), 0, Ok(()), self.board.waits());
         for page in self.inspector.scan(&self.pattern)? {
             match page {
                 Ok(page) => {
@@ -172,10 +187,10 @@ impl Finder {
                 Err(error) => done = Err(error),
             }
             if all.len() > 2 * KEPT {
-                keep(&mut all);
+                keep(&mut all, &waits);
             }
         }
-        keep(&mut all);
+        keep(&mut all, &waits);
         self.known.name(&mut all, &self.inspector);
         (self.locks, self.count) = (all, count);
         done
@@ -187,7 +202,7 @@ impl Finder {
         let mut shown = self.locks[shown.start.min(all)..shown.end.min(all)].iter_mut();
         let done = shown.try_for_each(|sight| self.inspector.look(&sight.name).map(|now| *sight = now));
         self.locks.retain(Sight::is_held);
-        keep(&mut self.locks);
+        keep(&mut self.locks, &self.board.waits());
         self.known.name(&mut self.locks, &self.inspector);
         done
     }
@@ -215,36 +230,43 @@ impl View {
     }
 
     fn draw(&self, frame: &mut Frame<'_>) {
-        let Found { locks, count, trouble } = &self.found;
+        let (Found { locks, count, trouble }, waits) = (&self.found, self.board.waits());
+        let has_oldest = waits.are_told() && frame.area().width >= WIDE;
         let shown = locks.iter().skip(self.from).take(usize::from(frame.area().height));
-        let style = |sight: &Sight| if sight.waiting() > 0 { Style::new().yellow() } else { Style::new() };
-        let shown: Vec<_> = shown.map(|sight| (row(sight), style(sight))).collect();
+        let style = |sight: &Sight| if waits.count(sight) > 0 { Style::new().yellow() } else { Style::new() };
+        let shown: Vec<_> = shown.map(|sight| (cells(sight, &waits, has_oldest), style(sight))).collect();
         // Whom to call is what is looked for: a long name is cut, a holder only on a very narrow terminal.
         let holder = shown.iter().map(|(cells, _)| cells[1].width()).max().unwrap_or(0).clamp(6, 60);
         let rows = shown.into_iter().map(|(cells, style)| Row::new(cells.into_iter().map(Cell::from)).style(style));
-        let widths = [
-            Constraint::Min(12),
-            Constraint::Length(u16::try_from(holder).unwrap_or(60)),
-            Constraint::Length(8),
-            Constraint::Length(8),
-            Constraint::Length(7),
-        ];
-        let head = Row::new(["NAME", "HOLDER", "ASKED", "ENDS IN", "WAITING"]).style(Style::new().bold());
-        let waited_for = locks.iter().filter(|sight| sight.waiting() > 0).count();
+        let holder = Constraint::Length(u16::try_from(holder).unwrap_or(60));
+        let widths = [Constraint::Min(12), holder].into_iter().chain([8, 8, 7, 7].map(Constraint::Length));
+        let columns = if has_oldest { HEAD.len() } else { HEAD.len() - 1 };
+        let head = Row::new(HEAD[..columns].iter().copied()).style(Style::new().bold());
+        let waited_for = locks.iter().filter(|sight| waits.count(sight) > 0).count();
         let title = format!(" {count} locks, {waited_for} of them waited for ");
         let foot = trouble
             .as_ref()
             .map_or_else(|| Line::from(" q: end, arrows: move "), |trouble| Line::from(format!(" {trouble} ")).red());
-        frame.render_widget(
-            Table::new(rows, widths).header(head).block(Block::bordered().title(title).title_bottom(foot)),
-            frame.area(),
-        );
+        let block = Block::bordered().title(title).title_bottom(foot);
+        frame.render_widget(Table::new(rows, widths.take(columns)).header(head).block(block), frame.area());
     }
 }
 
+/// The cells of a lock: as `list` has them, and with what the clients tell of their waits.
+fn cells(sight: &Sight, waits: &Told, has_oldest: bool) -> Vec<String> {
+    let mut cells = row(sight);
+    if let count @ 1.. = waits.count(sight) {
+        cells[4] = count.to_string();
+    }
+    if has_oldest {
+        cells.push(waits.oldest(sight).map_or_else(String::new, |began| show::ago(Some(began))));
+    }
+    cells
+}
+
 /// Those with most waiters, and among them those that were asked for first.
-fn keep(locks: &mut Vec<Sight>) {
+fn keep(locks: &mut Vec<Sight>, waits: &Told) {
     let asked = |sight: &Sight| sight.holders().iter().filter_map(|holder| holder.asked).min();
-    locks.sort_by(|one, other| other.waiting().cmp(&one.waiting()).then_with(|| asked(one).cmp(&asked(other))));
+    locks.sort_by_cached_key(|sight| (Reverse(waits.count(sight)), asked(sight)));
     locks.truncate(KEPT);
 }

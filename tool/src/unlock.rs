@@ -17,7 +17,7 @@ pub(crate) fn unlock(cli: &Cli, args: &Unlock) -> Result<u8, Failed> {
         return Err(Failed::usage(format!("{:?} is {why}", args.name)));
     }
     if !cli.quiet {
-        told(&sight, false).into_iter().try_for_each(line)?;
+        told(&sight, &[], false).into_iter().try_for_each(line)?;
     }
     if !sight.is_held() {
         return Ok(0);

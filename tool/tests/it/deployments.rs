@@ -1,6 +1,6 @@
 //! Each command on each deployment.
 
-use crate::tool::{Said, tool};
+use crate::tool::{Said, ends, tool};
 use harness::cluster::{self, Cluster};
 use harness::papers::{Flaw, papers};
 use harness::sentinel::{self, Group};
@@ -16,6 +16,10 @@ fn all_work(with: impl Fn(&[&str]) -> Command) {
     eventually(LONG, "it is held", || says(&["status", "tool:1"]).code == Some(0));
     let status = says(&["status", "tool:1"]);
     assert!(status.out.contains("run/sleep@"), "{status:?}");
+    let waits = with(&["run", "tool:1", "--", "true"]).spawn().unwrap();
+    eventually(LONG, "who waits is named", || says(&["status", "tool:1"]).out.contains("waits    run/true@"));
+    let deadlocks = says(&["deadlocks"]);
+    assert!(deadlocks.out == "no circles\n" && deadlocks.err.is_empty(), "{deadlocks:?}");
     let listed = says(&["list", "--match", "tool:*"]);
     assert!(listed.out.lines().count() == 2 && listed.out.contains("run/sleep@"), "{listed:?}");
     let doctor = says(&["doctor"]);
@@ -27,6 +31,7 @@ fn all_work(with: impl Fn(&[&str]) -> Command) {
     assert!(bench.code == Some(0) && bench.out.contains("pairs a second"), "{bench:?}");
     assert_eq!(says(&["run", "--wait", "0s", "tool:1", "--", "true"]).code, Some(75));
     assert_eq!(says(&["unlock", "--yes", "tool:1"]).code, Some(0));
+    assert_eq!(ends(waits).code, Some(0));
     assert_eq!(says(&["run", "-n", "2", "tool:2", "--", "true"]).code, Some(0));
     harness::server::signal("-TERM", run.id());
     assert!(!run.wait().unwrap().success(), "its lock was freed");

@@ -8,4 +8,5 @@ mod many;
 mod rounds;
 mod terminal;
 mod tool;
+mod waiters;
 mod waits;

@@ -55,6 +55,13 @@ impl Terminal {
 }
 
 impl Terminal {
+    /// What is on the screen since keys were typed.
+    pub(crate) fn screen(&self) -> String {
+        let mut parser = vt100::Parser::new(24, 100, 0);
+        parser.process(self.shown.lock().unwrap().as_bytes());
+        parser.screen().contents()
+    }
+
     /// Whether the last line that was shown is the shell's prompt.
     pub(crate) fn is_at_the_prompt(&self) -> bool {
         self.shown.lock().unwrap().ends_with("ready> ")

@@ -3,11 +3,11 @@
 use harness::server::Server;
 use harness::threads::{LONG, eventually};
 use portable_pty::{CommandBuilder, NativePtySystem, PtySize, PtySystem};
-use redlatch::{LeasedSemaphore, ReadWriteLock, RedLockExt, ReentrantLock};
+use redlatch::{CancelToken, LeasedSemaphore, ReadWriteLock, RedLock, RedLockExt, ReentrantLock, Terms};
 use std::fmt::Write as _;
 use std::io::{Read, Write};
-use std::sync::{Arc, Mutex};
-use std::thread::{scope, spawn};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread::{Builder, scope, spawn};
 use std::time::Duration;
 
 const ROWS: u16 = 24;
@@ -72,22 +72,44 @@ fn main() {
     let mut all = Vec::new();
     scope(|scope| {
         let other = server.builder().app_name("mailer").build().unwrap();
-        scope.spawn(move || drop(ReentrantLock::new(&other).guard("order:42").unwrap()));
+        let wait = move || drop(ReentrantLock::new(&other).guard("order:42").unwrap());
+        Builder::new().name("sender".to_owned()).spawn_scoped(scope, wait).unwrap();
         std::thread::sleep(Duration::from_millis(1_500));
         all.push(screen(&url, &["status", "order:42", "catalog", "import", "order:43"], None));
         all.push(screen(&url, &["status", "--json", "order:42"], None));
         all.push(screen(&url, &["list"], None));
-        all.push(screen(&url, &["top"], Some(("arrows: move", "q"))));
+        all.push(screen(&url, &["top"], Some(("OLDEST", "q"))));
         all.push(screen(&url, &["run", "--wait", "100ms", "order:42", "--", "echo", "hello"], None));
         all.push(screen(&url, &["unlock", "order:42"], Some(("[y/N]", "y\n"))));
         let _ = order.unlock();
     });
+    all.push(circle(&server));
     all.push(screen(&url, &["run", "report", "--", "echo", "hello"], None));
     all.push(screen(&url, &["run", "report", "--", "sh", "-c", "exit 3"], None));
     all.push(screen(&url, &["watch", "order:42"], Some(("order:42", "\u{3}"))));
     all.push(screen(&url, &["doctor"], None));
     all.push(screen(&url, &["bench", "--yes", "--seconds", "500ms"], None));
     write(&all);
+}
+
+/// What is printed while two threads wait for each other.
+fn circle(server: &Server) -> String {
+    let (token, both) = (CancelToken::new(), Barrier::new(2));
+    let cross = |app: &str, [holds, waits]: [&str; 2]| {
+        let locks = ReentrantLock::new(&server.builder().app_name(app).build().unwrap());
+        let _guard = locks.guard(holds).unwrap();
+        both.wait();
+        let _ = locks.acquire(waits, &Terms::new().cancelled_by(&token));
+    };
+    scope(|scope| {
+        let named = |name: &str| Builder::new().name(name.to_owned());
+        named("checkout").spawn_scoped(scope, || cross("shop", ["order:43", "stock:7"])).unwrap();
+        named("sender").spawn_scoped(scope, || cross("mailer", ["stock:7", "order:43"])).unwrap();
+        std::thread::sleep(Duration::from_millis(1_500));
+        let shown = screen(&server.tcp_url(), &["deadlocks"], None);
+        token.cancel();
+        shown
+    })
 }
 
 fn write(all: &[String]) {
