@@ -4,6 +4,7 @@
 //! no call allocates for them. Without the feature, `no_meters.rs` takes the place of this file.
 
 use crate::base::error::{Error, Result};
+use crate::base::say::quietly;
 use crate::base::time::{Clock, Moment};
 use metrics::{Counter, Gauge, Histogram, Unit, counter, gauge, histogram};
 use metrics::{describe_counter, describe_gauge, describe_histogram};
@@ -123,27 +124,27 @@ impl Meters {
     }
 
     pub(crate) fn waits(&self) {
-        self.waiters.increment(1);
+        quietly(|| self.waiters.increment(1));
     }
 
     pub(crate) fn waits_no_more(&self) {
-        self.waiters.decrement(1);
+        quietly(|| self.waiters.decrement(1));
     }
 
     /// A hold was lost, for the cause of this number.
     pub(crate) fn lost(&self, cause: usize) {
-        self.lost[cause].increment(1);
+        quietly(|| self.lost[cause].increment(1));
     }
 
     pub(crate) fn renewal_failed(&self) {
-        self.failed_renewals.increment(1);
+        quietly(|| self.failed_renewals.increment(1));
     }
 
-    /// A renewal was confirmed, and so much of the lease was left. A hold that was `given` for less than its lease has less at first, which
-    /// says nothing about the server.
-    pub(crate) fn renewed(&self, left: Duration, given: bool) {
-        if !given {
-            self.margins.record(left);
+    /// A renewal was confirmed, and so much of the lease was left. It `tells` nothing of a hold that was given for less than its lease, nor of
+    /// one that nobody renews and that was only looked for.
+    pub(crate) fn renewed(&self, left: Duration, tells: bool) {
+        if tells {
+            quietly(|| self.margins.record(left));
         }
     }
 
@@ -154,7 +155,7 @@ impl Meters {
     /// A call that waited has ended. If it has the lock and was woken for that, this notes how long it took since.
     pub(crate) fn handed_over<T>(&self, won: &Result<Option<T>>, woken: &Woken) {
         if let (Ok(Some(_)), Some(at)) = (won, woken.at()) {
-            self.hand_offs.record(Clock::Boot.now().since(at));
+            quietly(|| self.hand_offs.record(Clock::Boot.now().since(at)));
         }
     }
 }
@@ -191,7 +192,7 @@ impl OutageMeter {
     pub(crate) fn fails(&self, is_new: bool, lasted: Duration) {
         let was_counted = self.is_counted.swap(lasted >= OUTAGE, Relaxed) && !is_new;
         if lasted >= OUTAGE && !was_counted {
-            self.outages.increment(1);
+            quietly(|| self.outages.increment(1));
         }
     }
 }
@@ -233,7 +234,7 @@ impl Meter {
     }
 
     fn ended(&self, name: &str, outcome: Outcome, took: Duration) {
-        self.0.rows[self.0.classes.place(name)].waits[outcome as usize].record(took);
+        quietly(|| self.0.rows[self.0.classes.place(name)].waits[outcome as usize].record(took));
     }
 }
 
@@ -275,7 +276,7 @@ pub(crate) struct HoldMeter {
 
 impl HoldMeter {
     fn new(of: &Arc<OfKind>, class: u32) -> Self {
-        of.held.increment(1);
+        quietly(|| of.held.increment(1));
         Self { of: Arc::clone(of), class, is_over: AtomicBool::new(false) }
     }
 
@@ -287,7 +288,7 @@ impl HoldMeter {
     /// The hold that began then is over.
     pub(crate) fn end(&self, began: Instant) {
         if self.ends() {
-            self.of.rows[self.class as usize].holds.record(began.elapsed());
+            quietly(|| self.of.rows[self.class as usize].holds.record(began.elapsed()));
         }
     }
 
@@ -295,7 +296,7 @@ impl HoldMeter {
     fn ends(&self) -> bool {
         let ends = !self.is_over.swap(true, Relaxed);
         if ends {
-            self.of.held.decrement(1);
+            quietly(|| self.of.held.decrement(1));
         }
         ends
     }

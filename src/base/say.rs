@@ -15,7 +15,7 @@ macro_rules! say {
 
 pub(crate) use say;
 
-/// A panic can leave broken only the logger's own state.
+/// A panic can leave broken only the state of the logger, or of a recorder of metrics.
 pub(crate) fn quietly(log: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(log));
 }

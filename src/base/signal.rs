@@ -37,8 +37,11 @@ impl Semaphore {
             Some(_) if self.deaf.load(SeqCst) => {}
             Some(onward) => onward.release(),
             None => {
-                let again = std::mem::replace(&mut *self.permit.lock(), true);
-                self.woken.is_told(again);
+                let mut permit = self.permit.lock();
+                // Before the waiter can take the permit: it reads when it was told.
+                self.woken.is_told(*permit);
+                *permit = true;
+                drop(permit);
                 self.released.notify_one();
             }
         }

@@ -49,7 +49,7 @@ impl Engine {
             let had = lease.span().min(tenure.granted_for());
             let left = deadline.since(now);
             self.space.counters.note_margin(left.as_secs_f64() / had.as_secs_f64(), now);
-            self.space.counters.meters.renewed(left, had < lease.span());
+            self.space.counters.meters.renewed(left, had >= lease.span() && tenure.is_watched());
         }
         let _ = self.book(tenure, answer, lease);
     }

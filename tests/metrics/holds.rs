@@ -4,7 +4,11 @@ use crate::process::alone;
 use crate::recorded::{Recorded, install};
 use crate::server::Server;
 use crate::threads::{LONG, lost_within, ms};
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+};
 use redlatch::{LocalRedLock, LossCause, RedLock, ReentrantLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn held(recorded: &Recorded) -> f64 {
@@ -118,5 +122,80 @@ fn locks_in_memory_record_too() {
         assert_eq!((held(&recorded), recorded.ends(&["kind=\"local_lock\""])), (1.0, [1, 0, 0, 0, 0]));
         locks.unlock("n").unwrap();
         assert_eq!(held(&recorded), 0.0);
+    });
+}
+
+/// Each value that it is given is the end of whoever gives it.
+struct Broken;
+
+impl CounterFn for Broken {
+    fn increment(&self, _: u64) {
+        break_off();
+    }
+
+    fn absolute(&self, _: u64) {
+        break_off();
+    }
+}
+
+impl GaugeFn for Broken {
+    fn increment(&self, _: f64) {
+        break_off();
+    }
+
+    fn decrement(&self, _: f64) {
+        break_off();
+    }
+
+    fn set(&self, _: f64) {
+        break_off();
+    }
+}
+
+impl HistogramFn for Broken {
+    fn record(&self, _: f64) {
+        break_off();
+    }
+}
+
+fn break_off() {
+    std::panic::resume_unwind(Box::new("on purpose"));
+}
+
+impl Recorder for Broken {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(Arc::new(Self))
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(Arc::new(Self))
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(Arc::new(Self))
+    }
+}
+
+/// A recorder is foreign code in the middle of an acquire, a pass, a release and a loss.
+#[test]
+fn a_recorder_that_panics_changes_nothing_for_a_lock() {
+    alone(|| {
+        metrics::set_global_recorder(Broken).unwrap();
+        let locks = LocalRedLock::new();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let pass = || (0..500).all(|_| locks.lock("n").is_ok() && locks.unlock("n").is_ok());
+                scope.spawn(move || assert!(pass()));
+            }
+        });
+        assert!(locks.try_lock("n").unwrap());
+        let hold = locks.hold("n").unwrap();
+        locks.force_unlock("n").unwrap();
+        assert_eq!(hold.lost().recv_timeout(LONG).unwrap().cause(), LossCause::Removed);
+        assert_err!(locks.unlock("n"), Lost);
     });
 }
