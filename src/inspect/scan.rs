@@ -3,6 +3,7 @@
 use super::sight::{Sight, What};
 use super::{Inspector, Request, Verb, value_of};
 use crate::base::error::Result;
+use crate::base::key::Key;
 use crate::base::value::Value;
 use crate::lock::Command;
 use crate::store::node::{Arg, Failure};
@@ -10,6 +11,9 @@ use std::time::Duration;
 
 /// So many keys a server goes through for one page.
 const KEYS_A_PAGE: u64 = 1_000;
+
+/// So many of a page's locks are asked about at once. An answer about all of them may take a busy server longer than one answer may take.
+const LOCKS_AT_ONCE: usize = 100;
 
 /// So many fields of a hash are looked at: its first ones say whether it is a lock.
 const FIELDS: u64 = 100;
@@ -100,10 +104,18 @@ impl<'i> Scan<'i> {
         Ok(keys.iter().filter_map(Value::text).map(str::to_owned).collect())
     }
 
-    /// Those of the keys that are locks, by some commands for each. What lies beside a lock is at the same server, but for odd names of a cluster.
+    /// Those of the keys that are locks.
     fn locks(&self, server: &str, keys: &[String]) -> Result<Vec<Sight>, Failure> {
-        let (fields, space) = (FIELDS.to_string(), self.inspector.client.space());
+        let space = self.inspector.client.space();
         let names: Vec<_> = keys.iter().filter_map(|key| space.key(key.strip_prefix(&self.prefix)?).ok()).collect();
+        let locks =
+            names.chunks(LOCKS_AT_ONCE).map(|names| self.locks_among(server, names)).collect::<Result<Vec<_>, _>>()?;
+        Ok(locks.concat())
+    }
+
+    /// By some commands for each name. What lies beside a lock is at the same server, but for odd names of a cluster.
+    fn locks_among(&self, server: &str, names: &[Key]) -> Result<Vec<Sight>, Failure> {
+        let fields = FIELDS.to_string();
         let beside: Vec<_> =
             names.iter().map(|key| [key.queue_parts().concat(), key.order_parts()[0].concat()]).collect();
         let asks = names.iter().zip(&beside).flat_map(|(key, [queue, order])| {
@@ -117,9 +129,6 @@ impl<'i> Scan<'i> {
             ]
         });
         let asks: Vec<Vec<_>> = asks.map(|words| words.into_iter().map(Arg::Text).collect()).collect();
-        if asks.is_empty() {
-            return Ok(Vec::new());
-        }
         let requests: Vec<_> = asks.iter().map(|words| Request::new(Verb::Words, &[], words)).collect();
         let answers = self.inspector.attempt_at(server, &requests)?;
         let values = answers.into_iter().map(value_of).collect::<Result<Vec<_>, _>>()?;
