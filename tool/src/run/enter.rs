@@ -3,6 +3,7 @@
 
 use super::command::{NOT_EXECUTABLE, NOT_FOUND};
 use crate::out::Failed;
+use nix::sys::signal::{SigSet, Signal};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -14,6 +15,8 @@ use std::process::Command;
 pub(crate) const WORD: &str = "__enter";
 
 pub(crate) fn enter(args: &[OsString]) -> Result<u8, Failed> {
+    // `run` blocked it. One that has come meanwhile stops this process now, as it stops any job.
+    let _ = SigSet::from(Signal::SIGTSTP).thread_unblock();
     let [go, tell, command, words @ ..] = args else { return Ok(NOT_EXECUTABLE) };
     let (Some(mut go), Some(mut tell)) = (own(go, File::options().read(true)), own(tell, File::options().write(true)))
     else {

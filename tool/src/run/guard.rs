@@ -6,20 +6,19 @@
 
 use super::group::Group;
 use super::job::SELF;
+use super::terminal::without;
 use crate::out::Failed;
+use nix::sys::signal::Signal::{self, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, getpid};
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
     timerfd_settime,
 };
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// A deadline that moved by less, in nanoseconds, has not moved.
@@ -30,6 +29,9 @@ const LATE: u64 = 50_000_000;
 
 /// The exit code of a guard that ended a job in time.
 pub(super) const IN_TIME: u8 = 3;
+
+/// What neither ends nor stops a guard, from before its first instruction.
+const BLOCKED: [Signal; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP];
 
 /// How this program is told to be a guard.
 pub(crate) const WORD: &str = "__guard";
@@ -45,9 +47,11 @@ impl Guard {
     /// Starts the guard of a job, and returns once it knows the job. It needs nothing of the environment, which may have passwords.
     pub(super) fn start(group: &mut Group) -> std::io::Result<Self> {
         let mut command = Command::new(SELF);
-        // Not in the group of `run`: what a terminal sends to that would end the guard before the job.
+        // Not in the group of `run`: what a terminal sends to that would end or stop the guard before the job.
         command.arg0("redlatch").arg(WORD).env_clear().process_group(0);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // What a service manager sends to all processes must not end it before the job.
+        let mut child = without(&BLOCKED, || command.spawn())?;
         let (pipe, answer) = (child.stdin.take(), child.stdout.take());
         let (Some(mut pipe), Some(mut answer)) = (pipe, answer) else { unreachable!("both are pipes") };
         group.guarded_by(Pid::from_child(&child));
@@ -86,11 +90,6 @@ pub(super) fn boot_now() -> u64 {
 /// The guard's own side.
 pub(crate) fn guard() -> Result<u8, Failed> {
     let fail = |error: std::io::Error| Failed::new(1, format!("the guard fails: {error}"));
-    // What a service manager sends to all processes must not end it before the job.
-    let is_told = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&is_told)).map_err(fail)?;
-    }
     let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
         .map_err(|error| fail(error.into()))?;
     let (mut words, mut group, mut deadline) = (Words::default(), None, u64::MAX);

@@ -6,10 +6,11 @@ use super::group::{Group, children};
 use super::guard::{self, Guard, boot_now};
 use super::held::Held;
 use super::outcome::{How, TOO_EARLY};
-use super::terminal::{Terminal, stop_with_the_others};
+use super::terminal::{Terminal, stop_with_the_others, without};
 use crate::cli::{OnLost, Run};
 use crate::out::Failed;
 use crossbeam_channel::{Receiver, never, select};
+use nix::sys::signal::Signal as Blocked;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, set_child_subreaper, wait};
@@ -81,7 +82,8 @@ impl<'h> Job<'h> {
             command.env("REDLATCH_TOKEN", token.to_string());
         }
         let others = children(getpid());
-        let child = command.spawn().map_err(fail)?;
+        // One that is stopped before it runs this program is in a group that no shell continues, and `spawn` waits for it.
+        let child = without(&[Blocked::SIGTSTP], || command.spawn()).map_err(fail)?;
         drop((go, tell));
         let leader = Pid::from_child(&child);
         let mut group = Group::of(leader, getpid(), others, !args.no_cgroup);

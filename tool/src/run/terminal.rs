@@ -2,7 +2,7 @@
 //! reads or changes the terminal is stopped for it, since it is in the background. Then `run` brings it to the front, and takes the terminal back when the
 //! job stops or ends. So a pipeline keeps its terminal, and a script learns of Ctrl-C.
 
-use nix::sys::signal::{SigSet, Signal as Blocked};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal as Blocked};
 use rustix::process::{Pid, Signal, getpgid, getpgrp, getppid, getsid, kill_current_process_group};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 use std::fs::{self, File};
@@ -34,14 +34,15 @@ impl Terminal {
             return false;
         }
         (self.given, self.is_wanted) = (tcgetattr(terminal).ok(), false);
-        without_ttou(|| _ = tcsetpgrp(terminal, job));
+        without(&[Blocked::SIGTTOU], || _ = tcsetpgrp(terminal, job));
         true
     }
 
     /// Brings `run` to the front again, if it gave the terminal away. `sets`: the terminal is set as it was, too.
     pub(super) fn take_back(&mut self, sets: bool) {
         let (Some(terminal), Some(was)) = (&self.terminal, self.given.take()) else { return };
-        without_ttou(|| {
+        without(&[Blocked::SIGTTOU], || {
+            // The system stops a process in the background that changes the terminal, unless it blocks SIGTTOU.
             let _ = tcsetpgrp(terminal, getpgrp());
             if sets {
                 let _ = tcsetattr(terminal, OptionalActions::Now, &was);
@@ -82,13 +83,11 @@ fn parent_of(pid: Pid) -> Option<Pid> {
     Pid::from_raw(parent.trim().parse().ok()?)
 }
 
-/// The system stops a process in the background that changes the terminal, unless it blocks SIGTTOU.
-fn without_ttou(change: impl FnOnce()) {
-    let mut set = SigSet::empty();
-    set.add(Blocked::SIGTTOU);
-    let is_blocked = set.thread_block().is_ok();
-    change();
-    if is_blocked {
-        let _ = set.thread_unblock();
-    }
+/// Does something while this thread gets none of these signals. A process that is made meanwhile inherits that.
+pub(super) fn without<T>(signals: &[Blocked], act: impl FnOnce() -> T) -> T {
+    let set: SigSet = signals.iter().copied().collect();
+    let was = set.thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    let done = act();
+    let _ = was.and_then(|was| was.thread_set_mask());
+    done
 }

@@ -4,13 +4,15 @@ use crate::tool::{Said, ends, lines, says, starts, tool};
 use harness::server::{Server, signal};
 use harness::threads::{LONG, eventually};
 use redlatch::{LeasedSemaphore, RedLock};
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs;
 use std::io::Read;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 fn sh<'w>(words: &[&'w str], script: &'w str) -> Vec<&'w str> {
@@ -519,4 +521,25 @@ fn a_token_of_an_outer_run_is_none_of_an_inner_one() {
     let script =
         format!("{} run inner -- sh -c 'echo [$REDLATCH_LOCK:$REDLATCH_TOKEN]'", env!("CARGO_BIN_EXE_redlatch"));
     assert_eq!(runs(&server, &["--kind", "fenced"], &script).out, "[inner:]\n");
+}
+
+/// The process of a command that was stopped before it had a group was in none that a shell continues, and `run` waited for it for ever.
+#[test]
+fn ctrl_z_while_the_command_begins_hangs_nothing() {
+    let (server, mut longest) = (Server::start(), Duration::ZERO);
+    let locks = server.locks();
+    for round in 0..60 {
+        let mut run = tool(&server.url(), &["run", "n", "--", "true"]).process_group(0).spawn().unwrap();
+        let group = Pid::from_child(&run);
+        eventually(LONG, "it is held", || locks.is_locked("n").unwrap() || run.try_wait().unwrap().is_some());
+        let held = Instant::now();
+        sleep(Duration::from_micros(50 * (round % 20)));
+        let _ = kill_process_group(group, Signal::TSTP);
+        eventually(LONG, "it ends", || {
+            let _ = kill_process_group(group, Signal::CONT);
+            run.try_wait().unwrap().is_some()
+        });
+        longest = longest.max(held.elapsed());
+    }
+    println!("the longest took {longest:?}");
 }
