@@ -139,8 +139,7 @@ fn ctrl_z_stops_min_hold_and_fg_continues_it() {
     std::thread::sleep(Duration::from_millis(500));
     terminal.types("\x1a");
     terminal.shows("Stopped");
-    terminal.types("fg\n");
-    terminal.shows("run n");
+    terminal.continues();
     terminal.types("\x03");
     terminal.shows("ready> ");
 }
@@ -156,8 +155,7 @@ fn ctrl_z_stops_a_wait_and_fg_continues_it() {
     eventually(LONG, "it waits", || places(&server) == 1);
     terminal.types("\x1a");
     terminal.shows("Stopped");
-    terminal.types("fg\n");
-    terminal.shows("run n");
+    terminal.continues();
     guard.unlock().unwrap();
     terminal.shows("out-5");
     terminal.shows("ready> ");
