@@ -120,7 +120,7 @@ impl<'a> Hand<'a> {
         let first = self.pick_name();
         let second = (first + 1 + self.rng.u8(..self.plan.names as u8 - 1)) % self.plan.names as u8;
         let wish = |wait: u64| Wish { op: Op::TryFor, budget: wait, wait: Duration::from_millis(wait), ..Wish::PLAIN };
-        let [short, long] = [self.rng.u64(20..60), self.rng.u64(20..400)];
+        let [short, long] = [self.rng.u64(20..60), self.rng.u64(20..100)];
         if self.acquire(first, &wish(short)) {
             if self.acquire(second, &wish(long)) {
                 self.count(second);

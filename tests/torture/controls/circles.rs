@@ -15,7 +15,7 @@ pub(super) fn scenes() -> Vec<Scene> {
             plan: Plan {
                 crosses: true,
                 threads: 3,
-                names: 3,
+                names: 4,
                 pause: (0, 1),
                 watchdog: 3_000,
                 response: 1_000,
@@ -23,7 +23,7 @@ pub(super) fn scenes() -> Vec<Scene> {
             },
             workers: 3,
             servers: Servers::Lasting,
-            set_up: |stage| hold_up_replies(&stage.proxies[0], Duration::from_millis(200), is_question),
+            set_up: |stage| hold_up_replies(&stage.proxies[0], Duration::from_millis(300), is_question),
             act: |_| (),
         },
     ]
