@@ -13,7 +13,7 @@ pub struct Census {
     /// One for each client that answered, in no order. A client answers once it has waited for a lock.
     pub accounts: Vec<Account>,
     /// Clients that listen for messages and did not answer within half a second, if the user may run `CLIENT LIST`. They hang, or have
-    /// another prefix, or are of an earlier version.
+    /// another prefix or database, or are of an earlier version, or may not listen to `redlatch_census:*`.
     pub silent: Vec<Process>,
     /// How many clients heard the question. `None`: the server cannot count them.
     pub asked: Option<usize>,
@@ -31,7 +31,8 @@ impl Census {
 
 impl Inspector {
     /// Asks all clients with this client's database and key prefix who holds locks, and who waits. Takes half a second at most, less if the
-    /// server can count the clients and all have answered.
+    /// server can count the clients and all have answered. Then `CLIENT LIST` says who listens and was not asked, which takes some time where
+    /// there are thousands of connections.
     ///
     /// ```no_run
     /// use redlatch::{Client, inspect::Inspector};
@@ -52,8 +53,7 @@ impl Inspector {
         let gathered = space.gather()?;
         let asked = gathered.asked;
         let (accounts, took): (Vec<_>, Vec<_>) = gathered.accounts.into_iter().unzip();
-        let silent = if asked == Some(accounts.len()) { Vec::new() } else { self.silent(&accounts)? };
-        Ok(Census { accounts, silent, asked, took })
+        Ok(Census { silent: self.silent(&accounts)?, accounts, asked, took })
     }
 
     fn silent(&self, accounts: &[Account]) -> Result<Vec<Process>> {

@@ -42,7 +42,7 @@ pub(crate) fn warn_of_silent(census: &Census, so: &str) {
     }
     let named: Vec<_> = silent.iter().take(NAMED).map(String::as_str).collect();
     let more = if silent.len() > NAMED { format!(" and {} more", silent.len() - NAMED) } else { String::new() };
-    log::warn!("{so}, for these did not answer: {}{more}", named.join(", "));
+    log::warn!("{so}: these have another prefix, or did not answer: {}{more}", named.join(", "));
 }
 
 impl Waits {

@@ -151,7 +151,7 @@ fn a_process_that_does_not_answer_is_named() {
     assert!(said[0].err.contains("some who wait may be missing") && said[0].out.contains("1 process"), "{said:?}");
     assert!(said[1].err.contains("circles may be missing") && said[1].out == "no circles\n", "{said:?}");
     for said in said {
-        assert!(said.err.contains("did not answer: run/true@"), "{said:?}");
+        assert!(said.err.contains("or did not answer: run/true@"), "{said:?}");
         assert!(said.err.ends_with(&format!(":{silent}\n")) && said.err.lines().count() == 1, "{said:?}");
     }
 }
