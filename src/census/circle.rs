@@ -58,21 +58,23 @@ fn waits_of(accounts: &[(Account, Duration)]) -> Vec<Waiting<'_>> {
     are_meant.map(|(account, claim, _)| Waiting { account, claim }).collect()
 }
 
-/// The threads that hold each lock.
+/// The threads that held each lock when the question was sent.
 fn holders_of(accounts: &[(Account, Duration)]) -> HashMap<&str, Vec<(Thread, Access)>> {
-    let mut holders: HashMap<&str, Vec<_>> = HashMap::new();
+    let mut told: HashMap<&str, Vec<(Thread, Access, bool)>> = HashMap::new();
     for (account, took) in accounts {
-        for claim in account.holds.iter().filter(|claim| account.is_older(claim, *took)) {
-            holders.entry(&claim.name).or_default().push(((account.of, claim.thread), claim.access));
+        for claim in &account.holds {
+            let is_old = account.is_older(claim, *took);
+            told.entry(&claim.name).or_default().push(((account.of, claim.thread), claim.access, is_old));
         }
     }
-    // Who has a lock alone beside another has not learned yet that somebody freed it.
-    let is_true = |holders: &Vec<(Thread, Access)>| {
-        let alone = holders.iter().find(|(_, access)| *access == Access::Alone);
-        alone.is_none_or(|(one, _)| holders.iter().all(|(thread, _)| thread == one))
+    // Who has a lock alone beside another has not learned yet that somebody freed it. The other one may have it since the question.
+    let are_true = |holders: &Vec<(Thread, Access, bool)>| {
+        let alone = holders.iter().find(|(_, access, _)| *access == Access::Alone);
+        alone.is_none_or(|(one, ..)| holders.iter().all(|(thread, ..)| thread == one))
     };
-    holders.retain(|_, holders| is_true(holders));
-    holders
+    told.retain(|_, holders| are_true(holders));
+    let old = |(thread, access, is_old): (Thread, Access, bool)| is_old.then_some((thread, access));
+    told.into_iter().map(|(name, holders)| (name, holders.into_iter().filter_map(old).collect())).collect()
 }
 
 /// For each wait, the waits of those threads that keep it from its lock. What a thread holds itself does not keep it.
@@ -303,13 +305,13 @@ mod tests {
         assert_eq!((found.len(), found[0].members.len()), (1, 2));
     }
 
-    /// One of them was freed by force, and has not learned it yet.
+    /// One of them was freed by force, and has not learned it yet. The other one may have it since the question.
     #[test]
     fn a_lock_with_two_holders_makes_no_circle() {
-        for access in [Access::Alone, Access::Shared] {
+        for (access, age) in [(Access::Alone, 900), (Access::Shared, 900), (Access::Alone, 1)] {
             let mut accounts = ring(&[90, 80]);
-            accounts[1].0.holds.push(claim("lock 0", access, 2, 900));
-            assert!(circles(&accounts).is_empty(), "{access:?}");
+            accounts[1].0.holds.push(claim("lock 0", access, 2, age));
+            assert!(circles(&accounts).is_empty(), "{access:?} {age}");
         }
     }
 

@@ -121,11 +121,12 @@ impl Space {
         started.is_ok()
     }
 
-    /// Looks among the threads of this client, which needs no server, and then among those of all.
+    /// Looks among the threads of this client, which needs no server, and then among those of all. Other threads may be in circles with other
+    /// clients while two of this one wait for each other for ever.
     fn look(self: &Arc<Self>) {
         let own = circles(&[(self.account(), Duration::ZERO)]);
-        let found = if own.is_empty() { self.look_around() } else { own };
-        found.iter().for_each(|circle| self.found(circle));
+        own.iter().for_each(|circle| self.found(circle));
+        self.look_around().iter().filter(|circle| !own.contains(circle)).for_each(|circle| self.found(circle));
     }
 
     fn look_around(self: &Arc<Self>) -> Vec<Deadlock> {

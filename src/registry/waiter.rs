@@ -9,6 +9,7 @@ use crate::base::sync::{Mutex, thread_local};
 use crate::base::time::Moment;
 use crate::lease::hold::Hold;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -31,6 +32,9 @@ pub(crate) struct Waiter {
     pub(crate) report: Report,
 }
 
+/// So many circles are kept in mind for a wait. More come only if somebody forges them.
+const MOST_LOGGED: usize = 64;
+
 /// What a census tells of a wait, and what was found out about it.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
@@ -38,8 +42,8 @@ pub(crate) struct Report {
     since: AtomicU64,
     /// The caller's deadline; zero: none.
     deadline: AtomicU64,
-    /// The circle of waiting that the log has with this wait, by a hash; zero: none.
-    logged: AtomicU64,
+    /// The circles of waiting that the log has with this wait, by their hashes: the last ones.
+    logged: Mutex<VecDeque<u64>>,
     /// The circle that the call has to break by an error.
     doom: Mutex<Option<Arc<str>>>,
 }
@@ -60,9 +64,17 @@ impl Report {
         now.since(Moment(self.since.load(SeqCst)))
     }
 
-    /// Whether the log has not this circle as the last one.
+    /// Whether the log has not this circle yet. A wait may be in several at a time.
     pub(crate) fn log_once(&self, circle: u64) -> bool {
-        self.logged.swap(circle, SeqCst) != circle
+        let mut logged = self.logged.lock();
+        if logged.contains(&circle) {
+            return false;
+        }
+        if logged.len() == MOST_LOGGED {
+            logged.pop_front();
+        }
+        logged.push_back(circle);
+        true
     }
 
     /// The call has to break this circle.

@@ -315,6 +315,60 @@ fn a_circle_that_nobody_breaks_is_told_once() {
     });
 }
 
+/// A writer that waits for two readers, who wait for the writer, is in two circles.
+#[test]
+fn circles_that_share_a_wait_are_told_once_each() {
+    let (server, token, all, (tell, told)) = (Server::start(), CancelToken::new(), Barrier::new(3), channel());
+    let builder = server.builder().deadlock_check(ms(100));
+    let client = builder.on_deadlock(move |circle| drop(tell.send(circle))).build().unwrap();
+    let (locks, sides) = (ReentrantLock::new(&client), ReadWriteLock::new(&client));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _guard = locks.guard("m").unwrap();
+            all.wait();
+            assert_err!(sides.write().request("l").cancelled_by(&token).guard(), Cancelled);
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let _guard = sides.read().guard("l").unwrap();
+                all.wait();
+                assert_err!(locks.request("m").cancelled_by(&token).guard(), Cancelled);
+            });
+        }
+        let _end = CancelsAtEnd(&token);
+        (0..2).for_each(|_| assert_eq!(told.recv_timeout(LONG).unwrap().members.len(), 2));
+        thread::sleep(ms(700));
+        assert!(told.try_recv().is_err(), "one was told again");
+    });
+}
+
+/// The other client never looks, so this one has to.
+#[test]
+fn a_circle_of_own_threads_hides_none_with_others() {
+    let (server, token, all, (tell, told)) = (Server::start(), CancelToken::new(), Barrier::new(4), channel());
+    let builder = server.builder().deadlock_check(ms(100));
+    let client = builder.on_deadlock(move |circle| drop(tell.send(circle))).build().unwrap();
+    let other = server.builder().deadlock_check(10 * LONG).build().unwrap();
+    let threads = [(&client, ["a", "b"]), (&client, ["b", "a"]), (&other, ["c", "d"]), (&client, ["d", "c"])];
+    thread::scope(|scope| {
+        for (client, [holds, waits]) in threads {
+            let (token, all) = (&token, &all);
+            scope.spawn(move || {
+                let locks = ReentrantLock::new(client);
+                let _guard = locks.guard(holds).unwrap();
+                all.wait();
+                // It begins last, when the circle of the others is known.
+                thread::sleep(if holds == "d" { ms(300) } else { ms(0) });
+                assert_err!(locks.request(waits).cancelled_by(token).guard(), Cancelled);
+            });
+        }
+        let _end = CancelsAtEnd(&token);
+        let mut found = [(); 2].map(|()| told.recv_timeout(LONG).unwrap().last().waits_for.clone());
+        found.sort();
+        assert!(found[0].as_str() < "c" && found[1] == "c", "{found:?}");
+    });
+}
+
 #[test]
 fn a_slow_wait_is_an_event_when_it_ends() {
     crate::process::alone(|| {
