@@ -16,6 +16,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use once_cell::sync::{Lazy, OnceCell};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use uuid::Uuid;
@@ -44,7 +45,12 @@ pub(super) struct Desk {
 }
 
 /// Messages that nobody has read yet.
-type Mail = Arc<Mutex<Vec<Vec<u8>>>>;
+#[derive(Default)]
+struct Mail {
+    unread: Vec<Vec<u8>>,
+    /// A thread reads what comes.
+    is_read: bool,
+}
 
 /// The first word of a question, and the version of its form. The channel for the answers stands behind it.
 const QUESTION: &str = "census 1 ";
@@ -52,24 +58,24 @@ const QUESTION: &str = "census 1 ";
 /// Hears questions, and circles that others found.
 struct CensusEar {
     space: Weak<Space>,
-    mail: Mail,
+    mail: Arc<Mutex<Mail>>,
 }
 
 impl Ear for CensusEar {
-    /// A thread of its own answers: that of the subscriber may not wait for a server. Nor may it have the namespace, whose end gives up this
-    /// very subscription.
+    /// One thread of its own answers: that of the subscriber may not wait for a server. Nor may it have the namespace, whose end gives up this
+    /// very subscription. With a thread for each message a crowd that asks would keep the connections from the calls.
     fn hear(&self, payload: &[u8]) {
         let mut mail = self.mail.lock();
-        if mail.len() < MOST_MAIL {
-            mail.push(payload.to_vec());
+        if mail.unread.len() < MOST_MAIL {
+            mail.unread.push(payload.to_vec());
         }
-        if mail.len() > 1 {
+        if std::mem::replace(&mut mail.is_read, true) {
             return;
         }
-        let (space, unread) = (Weak::clone(&self.space), Arc::clone(&self.mail));
-        if spawn("redlatch-census", move || read_all(&space, &unread)).is_err() {
+        let (space, all) = (Weak::clone(&self.space), Arc::clone(&self.mail));
+        if spawn("redlatch-census", move || read_all(&space, &all)).is_err() {
             // Whoever asked counts this client as silent. The next message tries again.
-            mail.clear();
+            *mail = Mail::default();
         }
     }
 
@@ -85,16 +91,27 @@ impl Ear for CensusEar {
     }
 }
 
-/// Reads the mail until there is none. If the server takes no answer, the rest is dropped: it would be late.
-fn read_all(space: &Weak<Space>, mail: &Mutex<Vec<Vec<u8>>>) {
+/// Reads the mail until there is none, or the client is gone. If the server takes no answer, the rest is dropped: it would be late.
+fn read_all(space: &Weak<Space>, mail: &Mutex<Mail>) {
     while let Some(space) = space.upgrade() {
-        let messages = std::mem::take(&mut *mail.lock());
+        let messages = mail.lock().next();
         if messages.is_empty() {
             return;
         }
-        if let Err(failure) = messages.iter().try_for_each(|message| space.read(message)) {
-            say!(debug, "a census was not answered: {}", failure.into_error(""));
+        let read = || messages.iter().try_for_each(|message| space.read(message));
+        match catch_unwind(AssertUnwindSafe(read)) {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => say!(debug, "a census was not answered: {}", failure.into_error("")),
+            Err(_) => say!(error, "the answer to a census panicked: the next one is given as ever"),
         }
+    }
+}
+
+impl Mail {
+    /// All that came. If that is nothing, the next message starts a thread.
+    fn next(&mut self) -> Vec<Vec<u8>> {
+        self.is_read = !self.unread.is_empty();
+        std::mem::take(&mut self.unread)
     }
 }
 
@@ -109,7 +126,7 @@ impl Space {
     /// for this subscription.
     pub(crate) fn answers(self: &Arc<Self>) {
         let Some(store) = self.desk.store() else { return };
-        let ear = || Arc::new(CensusEar { space: Arc::downgrade(self), mail: Mail::default() });
+        let ear = || Arc::new(CensusEar { space: Arc::downgrade(self), mail: Arc::default() });
         // Without a thread for the subscriber calls poll, and say so. The next wait tries again.
         let _ = self.desk.listening.get_or_try_init(|| store.listen(&self.census_channel(&*store), ear()));
     }

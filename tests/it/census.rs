@@ -3,9 +3,10 @@
 use crate::harness::deployment::{Clustered, Deployment, Replicas, Sealed, Sentinel, Single, Tcp};
 use crate::harness::lateness::Mark;
 use crate::process::{hear, tell, with_peer};
+use crate::proxy::Proxy;
 use crate::server::Server;
 use crate::shutdowns::{keep_log, logged};
-use crate::threads::{LONG, eventually, ms, timed};
+use crate::threads::{LONG, eventually, ms, of_redlatch, timed};
 use redlatch::inspect::{Access, Account, Census, Inspector, Process};
 use redlatch::{
     CancelToken, Client, CountDownLatch, Deadlock, Error, FairLock, FencedLock, LocalRedLock, MultiLock, ReadWriteLock,
@@ -366,6 +367,29 @@ fn a_circle_of_own_threads_hides_none_with_others() {
         let mut found = [(); 2].map(|()| told.recv_timeout(LONG).unwrap().last().waits_for.clone());
         found.sort();
         assert!(found[0].as_str() < "c" && found[1] == "c", "{found:?}");
+    });
+}
+
+/// However many ask, and however slow the server is.
+#[test]
+fn one_thread_at_a_time_answers() {
+    crate::process::alone(|| {
+        let server = Server::start();
+        let (proxy, held) = (Proxy::new(server.socket()), server.locks().owned_guard("n").unwrap());
+        let locks = ReentrantLock::new(&Client::builder(&proxy.url()).build().unwrap());
+        assert!(!locks.try_lock_for("n", ms(100)).unwrap());
+        let ask = || server.ask::<usize>(&["PUBLISH", "redlatch_census:{0:}", "census 1 nobody"]);
+        eventually(LONG, "it listens", || ask() == 1);
+        proxy.delay(ms(100));
+        let answering = || of_redlatch().iter().filter(|name| *name == "redlatch-census").count();
+        let most = (0..30).map(|_| {
+            ask();
+            thread::sleep(ms(10));
+            answering()
+        });
+        assert_eq!(most.max(), Some(1));
+        proxy.clear();
+        held.unlock().unwrap();
     });
 }
 
