@@ -7,6 +7,9 @@ use rustix::process::{Pid, Signal, getpgid, getpgrp, getppid, getsid, kill_curre
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 use std::fs::{self, File};
 
+/// The system stops a process in the background that changes the terminal by this signal, unless that blocks it.
+const STOPS_CHANGES: [Blocked; 1] = [Blocked::SIGTTOU];
+
 /// The terminal of this session, if it has one. Stdin may be a pipe.
 pub(super) struct Terminal {
     terminal: Option<File>,
@@ -34,15 +37,14 @@ impl Terminal {
             return false;
         }
         (self.given, self.is_wanted) = (tcgetattr(terminal).ok(), false);
-        without(&[Blocked::SIGTTOU], || _ = tcsetpgrp(terminal, job));
+        without(&STOPS_CHANGES, || _ = tcsetpgrp(terminal, job));
         true
     }
 
     /// Brings `run` to the front again, if it gave the terminal away. `sets`: the terminal is set as it was, too.
     pub(super) fn take_back(&mut self, sets: bool) {
         let (Some(terminal), Some(was)) = (&self.terminal, self.given.take()) else { return };
-        without(&[Blocked::SIGTTOU], || {
-            // The system stops a process in the background that changes the terminal, unless it blocks SIGTTOU.
+        without(&STOPS_CHANGES, || {
             let _ = tcsetpgrp(terminal, getpgrp());
             if sets {
                 let _ = tcsetattr(terminal, OptionalActions::Now, &was);
