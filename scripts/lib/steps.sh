@@ -40,20 +40,24 @@ what_failed() {
     { grep -E 'FAILED$|^error|^- failed on ' "$1" || true; } | awk '!seen[$0]++ && length(all = all $0) < 4000'
 }
 
-# The list of what failed is the last that a run says, for a record of a run may keep no more of it than the last pages. Before
-# it stands why. It fails if a step did.
+# The first panics in the output of a step, each with its message.
+panics() {
+    { grep -m 20 -A 1 'panicked at' "$1" || true; } | cut -c 1-400
+}
+
+# The list of what failed and why is the last that a run says, for a record of a run may keep no more of it than the last page.
+# Before it stand the ends of the outputs. It fails if a step did.
 report() {
     local output
     for output in ${failed[@]+"${failed[@]}"}; do
-        echo "== panics and the end of: $(name_of "$output")"
-        grep -m 20 -A 1 'panicked at' "$output" | cut -c 1-400 || true
-        echo "..."
+        echo "== the end of: $(name_of "$output")"
         tail -c 4000 "$output"
     done
     echo "== ${#failed[@]} of ${#names[@]} steps failed in $SECONDS s"
     for output in ${failed[@]+"${failed[@]}"}; do
         echo "== failed: $(name_of "$output")"
         what_failed "$output"
+        panics "$output"
     done
     [ "${#failed[@]}" -eq 0 ]
 }
