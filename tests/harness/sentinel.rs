@@ -46,6 +46,9 @@ impl Shape {
     /// The smallest group that can replace its master, once.
     pub const SMALL: Self = Self { nodes: 2, sentinels: 1, ..Self::USUAL };
 
+    /// No master is replaced because the machine stands still for a moment. A dead one is replaced 4 s later than usual.
+    pub const CALM: Self = Self { down_after: Duration::from_secs(5), ..Self::USUAL };
+
     /// The master is never replaced, however busy the machine is.
     pub const STEADY: Self = Self { down_after: Duration::from_secs(600), ..Self::USUAL };
 
@@ -74,8 +77,9 @@ impl Shape {
 /// A sentinel that did not become the leader tries again after twice this.
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long sentinels may take for anything. A sentinel that got no core for 2 s does nothing for 30 s: it is in tilt mode.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long sentinels may take for anything. A sentinel that stood still for 2 s does nothing for 30 s: it is in tilt mode. On a
+/// machine that stands still twice within a minute, 60 s were too short.
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 type Fields = HashMap<String, String>;
 
