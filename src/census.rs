@@ -63,7 +63,8 @@ impl fmt::Display for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { process, thread, thread_name, holds, waits_for, since } = self;
         write!(f, "{process}, thread {thread}")?;
-        thread_name.iter().try_for_each(|name| write!(f, " ({name})"))?;
+        // A name with line breaks could forge lines of a log.
+        thread_name.iter().try_for_each(|name| write!(f, " ({})", name.escape_debug()))?;
         let span = SystemTime::now().duration_since(*since).unwrap_or_default();
         write!(f, ", holds {holds:?} and waits for {waits_for:?} since {} s", span.as_secs())
     }

@@ -58,7 +58,7 @@ pub(crate) struct Space {
     desk: Desk,
     /// A thread looks for circles of waiting.
     looking: AtomicBool,
-    /// When the last look that saw all clients began.
+    /// When the last look began that the server answered. A client that hangs may be missing in it.
     looked: AtomicU64,
     pub(crate) shutdown: Shutdown,
     pub(crate) moves: Arc<Moves>,

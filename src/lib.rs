@@ -124,6 +124,7 @@
 //! | change from Redisson, Jedis, `rslock` or `redlock` to redlatch | [`docs::coming_from`] |
 //! | understand a line of the log, or end an outage | [`docs::on_call`] |
 //! | record metrics, and get alerts | [`docs::metrics`] |
+//! | find threads that wait for each other | [`docs::calls`], [`ClientBuilder::on_deadlock`] |
 //! | give a Redis user its permissions | [`docs::permissions`] |
 //! | understand why the lock is safe | [`docs::protocol`], [`docs::faults`], [`docs::model`], [`docs::torture`] |
 //! | work on redlatch itself | [`docs::architecture`] |

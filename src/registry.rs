@@ -155,15 +155,15 @@ impl Registry {
     /// The waiter stops waiting, with the lock or without it. The next one contends if it may.
     pub(crate) fn leave(&self, space: Uuid, key: &str, waiter: &Arc<Waiter>) -> LeftBehind {
         let left = self.with(space, key, |entry| entry.leave(waiter));
-        if let LeftBehind::Granted(_) = left {
-            count_holds(1);
+        if let LeftBehind::Granted(hold) = &left {
+            count(hold, 1);
         }
         left
     }
 
     /// A thread acquired the lock.
     pub(crate) fn settle(&self, space: Uuid, key: impl Name, hold: &Hold) {
-        count_holds(1);
+        count(hold, 1);
         self.with(space, key, |entry| entry.settle(hold));
     }
 
@@ -194,7 +194,7 @@ impl Registry {
         let key = hold.tenure().place();
         let passed = self.look_mut(space, &key, |entry| entry.pass_on(hold, bounds, lease).then_some(())).is_some();
         if passed {
-            count_holds(-1);
+            count(hold, -1);
         }
         passed
     }
@@ -203,7 +203,7 @@ impl Registry {
     pub(crate) fn clear(&self, space: Uuid, hold: &Hold) {
         let counted = self.with(space, hold.tenure().place(), |entry| entry.remove(hold));
         if counted && hold.thread() == current_thread() {
-            count_holds(-1);
+            count(hold, -1);
         }
     }
 
@@ -290,8 +290,15 @@ impl Registry {
 
 /// The current thread counts a hold that it was granted.
 fn counted(entered: Entered) -> Entered {
-    if let Entered::Granted(_) = entered {
-        count_holds(1);
+    if let Entered::Granted(hold) = &entered {
+        count(hold, 1);
     }
     entered
+}
+
+/// The current thread counts its holds. Permits are no thread's: another one may release them, and could not count that here.
+fn count(hold: &Hold, change: isize) {
+    if hold.kind().of_thread {
+        count_holds(change);
+    }
 }

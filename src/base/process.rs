@@ -30,7 +30,9 @@ impl Process {
 
     /// That which the name of a connection says; `None` for a name that is not of this library.
     pub(crate) fn named(connection: &str) -> Option<Self> {
-        let mut parts = connection.strip_prefix(START)?.rsplitn(3, ':');
+        // No server lets a connection have another name, but whoever may publish can forge one.
+        let shown = Some(connection).filter(|name| name.bytes().all(|byte| byte.is_ascii_graphic()))?;
+        let mut parts = shown.strip_prefix(START)?.rsplitn(3, ':');
         let client = Uuid::parse_str(parts.next()?).ok()?.to_string();
         let pid = parts.next()?.parse().ok()?;
         let (app, host) = parts.next()?.rsplit_once('@')?;
@@ -80,7 +82,9 @@ mod tests {
         for name in ["", "shop", "redlatch:", &format!("redlatch:{uuid}"), &format!("redlatch:a@b:c:{uuid}")] {
             assert_eq!(Process::named(name), None, "{name}");
         }
-        assert_eq!(Process::named(&format!("other:a@b:7:{uuid}")), None);
+        for name in [format!("other:a@b:7:{uuid}"), format!("redlatch:a\u{1b}[2J@b:7:{uuid}")] {
+            assert_eq!(Process::named(&name), None, "{name:?}");
+        }
     }
 
     #[test]

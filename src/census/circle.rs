@@ -230,6 +230,13 @@ mod tests {
     }
 
     #[test]
+    fn a_circle_is_one_line_of_a_log() {
+        let mut accounts = ring(&[90, 80]);
+        accounts[0].0.waits[0].thread_name = Some("worker\nERROR all is lost".to_owned());
+        assert_eq!(circles(&accounts)[0].to_string().lines().count(), 1);
+    }
+
+    #[test]
     fn all_accounts_in_any_order_give_the_same_circle() {
         let mut accounts = ring(&[700, 700, 700]);
         let found = circles(&accounts);

@@ -388,7 +388,7 @@ impl<T> ClientBuilder<T> {
     }
 
     /// Called once for each circle of waiting with a thread of this client: threads that hold locks and wait for each other's. It has the
-    /// thread of [`on_lost`](Self::on_lost). The log has a warning, too.
+    /// thread of [`on_lost`](Self::on_lost). The log has a warning, too. Of the circles of one wait at most 64 are told.
     ///
     /// A circle is found if all of its threads hold and wait by clients that have waited before, for locks of one database with one [key
     /// prefix](Self::key_prefix), in any processes. All members are told. How it is found: [`deadlock_check`](Self::deadlock_check).
@@ -422,7 +422,8 @@ impl<T> ClientBuilder<T> {
     /// holds, and the others go on. Default off: the log and [`on_deadlock`](Self::on_deadlock) tell of the circle, and all of them wait on.
     ///
     /// All clients should have the same setting: the others do not end their calls in place of the last one. The circle was there up to a second
-    /// before. A holder whose lock was freed by force counts until its client learns of it.
+    /// before. A holder whose lock was freed by force counts until its client learns of it. Whoever may publish to `redlatch_census:*` can end
+    /// such a call: the library believes what clients tell of their threads.
     ///
     /// ```no_run
     /// use redlatch::{Client, Error, RedLock, ReentrantLock};

@@ -154,11 +154,13 @@ impl Space {
                 .iter()
                 .try_for_each(|piece| self.publish(&*store, &channel, piece).map(drop));
         }
-        Deadlock::read(message).into_iter().for_each(|circle| self.learns_of(&circle));
+        if let Some(circle) = Deadlock::read(message) {
+            self.learns_of(&circle);
+        }
         Ok(())
     }
 
-    /// Tells all clients of a circle: those with a member of it log it, too.
+    /// Tells all clients of a circle: those with a wait in it log it, too.
     pub(super) fn tell(&self, circle: &Deadlock) {
         let (Some(store), text) = (self.desk.store(), circle.text()) else { return };
         // Who is not told finds the circle itself, later. A message that is too long would cost all clients their connections.

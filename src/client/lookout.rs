@@ -86,8 +86,9 @@ impl Lookout for Post<'_> {
     fn look(&self, now: Moment) -> Option<Arc<str>> {
         if now >= self.due() {
             let (age, after) = (self.waiter.report.age(now), self.space.config.deadlock_check);
-            // A look of another thread of this client serves this one, too, if this wait was old enough by then. One that goes on may not.
-            let is_seen = age >= now.since(self.space.looked()).saturating_add(after);
+            // A look of another thread of this client serves this one, too, if this wait was old enough by then. One that goes on may not, nor
+            // does the last one of this thread: that was at half this age.
+            let is_seen = age >= now.since(self.space.looked()).saturating_add(after.max(age / 4 * 3));
             let pause = if is_seen || self.space.looks() { age } else { after / 8 };
             self.due.store(now.plus(pause).0, SeqCst);
         }
@@ -96,7 +97,7 @@ impl Lookout for Post<'_> {
 }
 
 impl Space {
-    /// When the last look that saw all clients began.
+    /// When the last look began that the server answered.
     fn looked(&self) -> Moment {
         Moment(self.looked.load(SeqCst))
     }
@@ -143,27 +144,33 @@ impl Space {
         }
     }
 
+    /// Others are told only of a circle with a wait of this client, and once: each member looks, and many circles may be there at a time.
     fn found(self: &Arc<Self>, circle: &Deadlock) {
-        self.learns_of(circle);
+        let is_news = self.learns_of(circle);
         let last = circle.last();
         if let Some(waiter) = self.waiter_of(last).filter(|_| self.config.fail_deadlocks) {
             waiter.report.doom(&circle.to_string());
             waiter.semaphore.release();
         }
-        self.tell(circle);
+        if is_news {
+            self.tell(circle);
+        }
     }
 
-    /// Logs a circle with a member of this client, once for each of its waits.
-    pub(super) fn learns_of(self: &Arc<Self>, circle: &Deadlock) {
+    /// Logs a circle with a wait of this client, once. Returns whether it did.
+    pub(super) fn learns_of(self: &Arc<Self>, circle: &Deadlock) -> bool {
         let own: Vec<_> = circle.members.iter().filter_map(|member| self.waiter_of(member)).collect();
         let mut hasher = DefaultHasher::new();
         circle.text().hash(&mut hasher);
         let circle_hash = hasher.finish();
         // Each is marked, not only the first.
-        if own.iter().filter(|waiter| waiter.report.log_once(circle_hash)).count() > 0 {
+        let are_new = own.iter().filter(|waiter| waiter.report.log_once(circle_hash)).count();
+        let is_news = are_new > 0 && are_new == own.len();
+        if is_news {
             say!(warn, "threads wait for each other: {circle}");
             self.events.report(Event::Deadlock(circle.clone()));
         }
+        is_news
     }
 
     /// The wait of a member that is a thread of this client, if it still waits as it did when the circle was found.

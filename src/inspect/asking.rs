@@ -1,7 +1,7 @@
 //! A census, for whoever looks.
 
 use super::{Inspector, Process};
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::census::{Account, Deadlock, circles};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 pub struct Census {
     /// One for each client that answered, in no order. A client answers once it has waited for a lock.
     pub accounts: Vec<Account>,
-    /// Clients that listen for messages and did not answer within half a second, if the user may run `CLIENT LIST`. They hang, or have
+    /// Clients that listen for messages and did not answer within half a second, if the server answers `CLIENT LIST`. They hang, or have
     /// another prefix or database, or are of an earlier version, or may not listen to `redlatch_census:*`.
     pub silent: Vec<Process>,
     /// How many clients heard the question. `None`: the server cannot count them.
@@ -46,24 +46,22 @@ impl Inspector {
     /// ```
     ///
     /// # Errors
-    /// As of [`Client::ping`](crate::Client::ping). [`Error::Refused`] if the user may not publish or subscribe to `redlatch_census:*`.
+    /// As of [`Client::ping`](crate::Client::ping). [`Error::Refused`](crate::Error::Refused) if the user may not publish or subscribe to `redlatch_census:*`.
     pub fn census(&self) -> Result<Census> {
         let space = self.client.space();
         space.check_open("")?;
         let gathered = space.gather()?;
         let asked = gathered.asked;
         let (accounts, took): (Vec<_>, Vec<_>) = gathered.accounts.into_iter().unzip();
-        Ok(Census { silent: self.silent(&accounts)?, accounts, asked, took })
+        Ok(Census { silent: self.silent(&accounts), accounts, asked, took })
     }
 
-    fn silent(&self, accounts: &[Account]) -> Result<Vec<Process>> {
-        let processes = match self.processes() {
-            Err(Error::Refused { .. }) => return Ok(Vec::new()),
-            processes => processes?,
-        };
+    /// Nobody, if the server does not say who listens. What the others told is told all the same.
+    fn silent(&self, accounts: &[Account]) -> Vec<Process> {
+        let Ok(processes) = self.processes() else { return Vec::new() };
         let told: HashSet<_> = accounts.iter().map(|account| &account.process.client).collect();
         let own = self.client.id();
         let is_silent = |process: &&Process| process.client != own && !told.contains(&process.client);
-        Ok(processes.iter().filter(is_silent).filter(|process| processes.listens(process)).cloned().collect())
+        processes.iter().filter(is_silent).filter(|process| processes.listens(process)).cloned().collect()
     }
 }

@@ -25,6 +25,9 @@ thread_local! {
 /// The number and the name of each thread that has used a lock, for those who ask who holds or waits. The name is kept as it was then.
 static KNOWN: Lazy<Mutex<HashMap<ThreadId, Known>>> = Lazy::new(Mutex::default);
 
+/// The letters that are kept of a name: a message with a claim has it, and has to stay short.
+const LONGEST_NAME: usize = 128;
+
 /// In a forked child the map may be locked for ever. A thread that is not in the map is not told of.
 const LONGEST: Duration = Duration::from_secs(1);
 
@@ -38,7 +41,8 @@ impl CurrentThread {
     fn new() -> Self {
         let (number, thread) = (NUMBERS.fetch_add(1, Relaxed), thread::current());
         if let Some(mut known) = KNOWN.try_lock_for(LONGEST) {
-            known.insert(thread.id(), (number, thread.name().map(str::to_owned)));
+            let name = thread.name().map(|name| name.chars().take(LONGEST_NAME).collect());
+            known.insert(thread.id(), (number, name));
         }
         Self { number, thread: thread.id(), holds: Cell::new(0), fork: forkguard::new() }
     }
@@ -79,9 +83,9 @@ pub(crate) fn holds_any() -> bool {
     CURRENT.try_with(|current| current.holds.get() > 0).unwrap_or(false)
 }
 
-/// The number and the name of a thread; `None`: it has ended.
+/// The number and the name of a thread; `None`: it has ended. Who asks has a shard of the registry, which others need.
 pub(crate) fn known(thread: ThreadId) -> Option<Known> {
-    KNOWN.lock().get(&thread).cloned()
+    KNOWN.try_lock_for(LONGEST)?.get(&thread).cloned()
 }
 
 pub(super) fn count_holds(change: isize) {

@@ -9,7 +9,6 @@ use crate::base::sync::{Mutex, thread_local};
 use crate::base::time::Moment;
 use crate::lease::hold::Hold;
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -32,7 +31,7 @@ pub(crate) struct Waiter {
     pub(crate) report: Report,
 }
 
-/// So many circles are kept in mind for a wait. More come only if somebody forges them.
+/// So many circles of one wait are told, and no more. A writer may wait for hundreds of readers that all wait for it.
 const MOST_LOGGED: usize = 64;
 
 /// What a census tells of a wait, and what was found out about it.
@@ -42,8 +41,8 @@ pub(crate) struct Report {
     since: AtomicU64,
     /// The caller's deadline; zero: none.
     deadline: AtomicU64,
-    /// The circles of waiting that the log has with this wait, by their hashes: the last ones.
-    logged: Mutex<VecDeque<u64>>,
+    /// The circles of waiting that were told with this wait, by their hashes.
+    logged: Mutex<Vec<u64>>,
     /// The circle that the call has to break by an error.
     doom: Mutex<Option<Arc<str>>>,
 }
@@ -64,17 +63,14 @@ impl Report {
         now.since(Moment(self.since.load(SeqCst)))
     }
 
-    /// Whether the log has not this circle yet. A wait may be in several at a time.
+    /// Whether this circle is to be told, as it was not yet. A wait may be in several at a time.
     pub(crate) fn log_once(&self, circle: u64) -> bool {
         let mut logged = self.logged.lock();
-        if logged.contains(&circle) {
-            return false;
+        let is_new = logged.len() < MOST_LOGGED && !logged.contains(&circle);
+        if is_new {
+            logged.push(circle);
         }
-        if logged.len() == MOST_LOGGED {
-            logged.pop_front();
-        }
-        logged.push_back(circle);
-        true
+        is_new
     }
 
     /// The call has to break this circle.

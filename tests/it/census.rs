@@ -12,6 +12,7 @@ use redlatch::{
     CancelToken, Client, CountDownLatch, Deadlock, Error, FairLock, FencedLock, LocalRedLock, MultiLock, ReadWriteLock,
     RedLock, RedLockExt, ReentrantLock, Semaphore, Terms,
 };
+use std::collections::HashMap;
 use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -316,10 +317,10 @@ fn a_circle_that_nobody_breaks_is_told_once() {
     });
 }
 
-/// A writer that waits for two readers, who wait for the writer, is in two circles.
-#[test]
-fn circles_that_share_a_wait_are_told_once_each() {
-    let (server, token, all, (tell, told)) = (Server::start(), CancelToken::new(), Barrier::new(3), channel());
+/// A writer that waits for readers, who all wait for the writer, is in a circle with each. After 64 of them its wait tells no more.
+fn circles_of_a_writer(readers: usize, circles: usize) {
+    let (server, token, all, (tell, told)) =
+        (Server::start(), CancelToken::new(), Barrier::new(readers + 1), channel());
     let builder = server.builder().deadlock_check(ms(100));
     let client = builder.on_deadlock(move |circle| drop(tell.send(circle))).build().unwrap();
     let (locks, sides) = (ReentrantLock::new(&client), ReadWriteLock::new(&client));
@@ -329,7 +330,7 @@ fn circles_that_share_a_wait_are_told_once_each() {
             all.wait();
             assert_err!(sides.write().request("l").cancelled_by(&token).guard(), Cancelled);
         });
-        for _ in 0..2 {
+        for _ in 0..readers {
             scope.spawn(|| {
                 let _guard = sides.read().guard("l").unwrap();
                 all.wait();
@@ -337,10 +338,72 @@ fn circles_that_share_a_wait_are_told_once_each() {
             });
         }
         let _end = CancelsAtEnd(&token);
-        (0..2).for_each(|_| assert_eq!(told.recv_timeout(LONG).unwrap().members.len(), 2));
+        (0..circles).for_each(|_| assert_eq!(told.recv_timeout(LONG).unwrap().members.len(), 2));
         thread::sleep(ms(700));
         assert!(told.try_recv().is_err(), "one was told again");
     });
+}
+
+#[test]
+fn circles_that_share_a_wait_are_told_once_each() {
+    circles_of_a_writer(2, 2);
+}
+
+#[test]
+fn of_a_wait_in_a_hundred_circles_64_are_told_once_each() {
+    circles_of_a_writer(100, 64);
+}
+
+/// Four clients are in two circles. Each finds both when it looks, again and again.
+#[test]
+fn a_circle_is_published_by_its_members_and_once_by_each() {
+    let (server, token, all) = (Server::start(), CancelToken::new(), Barrier::new(4));
+    let clients = [(); 4].map(|()| server.builder().deadlock_check(ms(100)).build().unwrap());
+    let listener = redis::Client::open(server.url()).unwrap();
+    let mut connection = listener.get_connection().unwrap();
+    let mut heard = connection.as_pubsub();
+    heard.subscribe("redlatch_census:{0:}").unwrap();
+    heard.set_read_timeout(Some(LONG)).unwrap();
+    thread::scope(|scope| {
+        for (client, [holds, waits]) in clients.iter().zip([["a", "b"], ["b", "a"], ["c", "d"], ["d", "c"]]) {
+            let (token, all) = (&token, &all);
+            scope.spawn(move || {
+                let locks = ReentrantLock::new(client);
+                let _guard = locks.guard(holds).unwrap();
+                all.wait();
+                assert_err!(locks.request(waits).cancelled_by(token).guard(), Cancelled);
+            });
+        }
+        let _end = CancelsAtEnd(&token);
+        let (mut looks, mut told) = (0, HashMap::new());
+        while looks < 12 {
+            let text: String = heard.get_message().expect("all look again").get_payload().unwrap();
+            let (look, circle) = if text.starts_with("census") { (1, 0) } else { (0, 1) };
+            looks += look;
+            *told.entry(text).or_insert(0) += circle;
+        }
+        told.retain(|_, times| *times > 0);
+        assert!(told.len() == 2 && told.values().all(|times| *times <= 2), "{told:?}");
+    });
+}
+
+/// However long its name is. Line breaks in it make no line of a log.
+#[test]
+fn a_long_name_of_a_thread_is_cut() {
+    let (server, token) = (Server::start(), CancelToken::new());
+    let client = server.builder().deadlock_check(ms(100)).build().unwrap();
+    let (asker, held) = (server.builder().build().unwrap(), server.locks().owned_guard("n").unwrap());
+    thread::scope(|scope| {
+        named(scope, &"é\n".repeat(30_000), || {
+            let locks = ReentrantLock::new(&client);
+            assert_err!(locks.request("n").cancelled_by(&token).guard(), Cancelled);
+        });
+        let _end = CancelsAtEnd(&token);
+        let account = account_that(&Inspector::new(&asker), "it is told", |account| !account.waits.is_empty());
+        let name = account.waits[0].thread_name.clone().unwrap();
+        assert_eq!((name.chars().count(), asker.stats().reconnects), (128, 0));
+    });
+    held.unlock().unwrap();
 }
 
 /// The other client never looks, so this one has to.

@@ -29,6 +29,28 @@ fn who_takes_what_was_kept_leaves_the_others_parked() {
     map.clear(space, &given(map, space, &third));
 }
 
+/// Another thread may release them.
+#[test]
+fn permits_are_no_holds_of_a_thread() {
+    static PERMITS: Kind = Kind { of_thread: false, ..Kind::new("permits") };
+    std::thread::spawn(|| {
+        let (space, map) = (Uuid::new_v4(), registry());
+        let tenure = hold("n").tenure().clone();
+        let permit =
+            Hold::new(Uuid::nil(), &PERMITS, tenure, Weak::<Nobody>::new(), None, &Meters::default().of_kind("lock"));
+        map.settle(space, "n", &permit);
+        assert!(!holds_any());
+        map.clear(space, &permit);
+        let held = hold("n");
+        map.settle(space, "n", &held);
+        assert!(holds_any());
+        map.clear(space, &held);
+        assert!(!holds_any());
+    })
+    .join()
+    .unwrap();
+}
+
 #[test]
 fn one_lost_hold_is_unlocked_and_the_other_stays() {
     let (space, map) = (Uuid::new_v4(), registry());

@@ -55,10 +55,12 @@ pub(super) fn start(inspector: Inspector, board: Board) {
         loop {
             let began = Instant::now();
             let census = inspector.census();
-            if matches!(census, Err(Error::Refused { .. })) {
+            // A failover refuses for a moment. Who may not ask is refused for good.
+            let is_in_vain = matches!(&census, Err(error @ Error::Refused { .. }) if !error.is_retryable());
+            board.set(census.ok().map(Waits::of));
+            if is_in_vain {
                 return;
             }
-            board.set(census.ok().map(Waits::of));
             thread::sleep(ASKED_EVERY.max(began.elapsed() * SHARE).saturating_sub(began.elapsed()));
         }
     });
