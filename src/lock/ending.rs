@@ -223,18 +223,24 @@ impl Engine {
     /// which of it came after the force unlock at the store, so none of it is believed.
     pub(crate) fn force_unlock(&self, resource: &str) -> Result<bool> {
         let key = self.key(resource)?;
+        let before = self.believed(&key);
         let result = self.patience(resource).persist(|answer_by| self.primitive.force_unlock(&key, answer_by));
         if !matches!(&result, Err(error) if error.applied() == Applied::No) {
             self.space.note_forced();
-            self.end_current(&key);
+            self.end_current(&key, &before, matches!(&result, Ok((_, false))));
         }
         registry().wake(self.ground(), key.full());
         // If it is free after an unanswered attempt, that attempt may have freed it.
         result.map(|(was_locked, doubt)| was_locked || doubt)
     }
 
-    fn end_current(&self, key: &Key) {
-        for hold in self.believed(key).iter().filter(|hold| key.covers(hold.tenure().key())) {
+    /// Ends the holds that a force unlock freed. A thread may have acquired the lock since, and may even have it before this one is told that it
+    /// is freed: whether such a hold is from before or from after, the server knows. If no attempt is open, it is asked.
+    fn end_current(&self, key: &Key, before: &[Hold], is_certain: bool) {
+        let is_new = |hold: &Hold| before.iter().all(|old| !Arc::ptr_eq(old.tenure(), hold.tenure()));
+        let stays = |hold: &Hold| is_certain && is_new(hold) && matches!(self.verify(hold), Ok(true));
+        let covered = self.believed(key).into_iter().filter(|hold| key.covers(hold.tenure().key()));
+        for hold in covered.filter(|hold| !stays(hold)) {
             hold.tenure().lose();
             self.lost(hold.tenure(), LossCause::Removed);
             self.sweep_now(hold.tenure());

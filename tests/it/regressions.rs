@@ -229,6 +229,34 @@ fn a_force_unlock_overtakes_the_answer_to_an_acquisition() {
     });
 }
 
+/// A thread that had acquired the lock after a force unlock of its client, and before that call was told, was told that it had lost it.
+#[test]
+fn a_lock_that_is_acquired_before_the_force_unlock_is_told_is_kept() {
+    let server = Server::start();
+    let proxy = Proxy::new(server.socket());
+    let (locks, other, gate) = (locks(&proxy), server.locks(), Gate::default());
+    other.lock("n").unwrap();
+    std::thread::scope(|scope| {
+        let waiting = spawn_asleep(scope, || locks.lock_with_lease("n", MINUTE).map(|()| locks.hold("n").unwrap()));
+        let (forces, held, mut slow) = (runs("force_unlock"), gate.clone(), None);
+        proxy.set(move |connection, flow, data| {
+            if slow.is_none() && forces(flow, data) {
+                slow = Some(connection);
+            }
+            let is_held = flow == Flow::Reply && slow == Some(connection);
+            if is_held { vec![Step::Hold(held.clone()), Step::Send(data.to_vec())] } else { pass(data) }
+        });
+        let forcing = scope.spawn(|| locks.force_unlock("n").unwrap());
+        let hold = finish(waiting).0.unwrap();
+        assert!(!forcing.is_finished() && hold.is_valid());
+        gate.open();
+        assert!(finish(forcing));
+        assert!(locks.verify(&hold).unwrap() && hold.is_valid(), "{:?}", hold.state());
+        assert!(server.locks().force_unlock("n").unwrap());
+    });
+    assert_err!(other.unlock("n"), Lost);
+}
+
 /// A loss that an unlock noticed just before the timer did was told to nobody.
 #[test]
 fn a_loss_that_an_unlock_notices_first_is_told() {
