@@ -83,7 +83,8 @@ pub(crate) fn rows(server: &Server, scale: Scale, report: &mut Report) -> Outcom
         let asked = Instant::now();
         let census = inspector.census()?;
         millis.push(asked.elapsed().as_secs_f64() * 1_000.0);
-        assert_eq!(census.accounts.len(), PROCESSES);
+        // Who asks answers, too.
+        assert_eq!(census.accounts.len(), PROCESSES + 1);
         for ((all, before), field) in [&mut commands, &mut bytes_in, &mut bytes_out].into_iter().zip(before).zip(fields)
         {
             all.push(counted(&mut probe, field)? - before?);
