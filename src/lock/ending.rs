@@ -235,12 +235,14 @@ impl Engine {
     }
 
     /// Ends the holds that a force unlock freed. A thread may have acquired the lock since, and may even have it before this one is told that it
-    /// is freed: whether such a hold is from before or from after, the server knows. If no attempt is open, it is asked.
+    /// is freed: whether such a hold is from before or from after, the server knows. If no attempt is open, it is asked. The others end before
+    /// that: the answer may take its time.
     fn end_current(&self, key: &Key, before: &[Hold], is_certain: bool) {
-        let is_new = |hold: &Hold| before.iter().all(|old| !Arc::ptr_eq(old.tenure(), hold.tenure()));
-        let stays = |hold: &Hold| is_certain && is_new(hold) && matches!(self.verify(hold), Ok(true));
+        let is_old = |hold: &Hold| before.iter().any(|old| Arc::ptr_eq(old.tenure(), hold.tenure()));
+        let stays = |hold: &Hold| is_certain && matches!(self.verify(hold), Ok(true));
         let covered = self.believed(key).into_iter().filter(|hold| key.covers(hold.tenure().key()));
-        for hold in covered.filter(|hold| !stays(hold)) {
+        let (old, new): (Vec<_>, Vec<_>) = covered.partition(is_old);
+        for hold in old.iter().chain(new.iter().filter(|hold| !stays(hold))) {
             hold.tenure().lose();
             self.lost(hold.tenure(), LossCause::Removed);
             self.sweep_now(hold.tenure());

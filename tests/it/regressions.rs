@@ -234,7 +234,9 @@ fn a_force_unlock_overtakes_the_answer_to_an_acquisition() {
 fn a_lock_that_is_acquired_before_the_force_unlock_is_told_is_kept() {
     let server = Server::start();
     let proxy = Proxy::new(server.socket());
-    let (locks, other, gate) = (locks(&proxy), server.locks(), Gate::default());
+    // However late the gate opens, the force unlock is sent once.
+    let locks = locks_of(Client::builder(&proxy.url()).watchdog_timeout(MINUTE).response_timeout(LONG));
+    let (other, gate) = (server.locks(), Gate::default());
     other.lock("n").unwrap();
     std::thread::scope(|scope| {
         let waiting = spawn_asleep(scope, || locks.lock_with_lease("n", MINUTE).map(|()| locks.hold("n").unwrap()));
