@@ -243,9 +243,13 @@ impl Engine {
         let covered = self.believed(key).into_iter().filter(|hold| key.covers(hold.tenure().key()));
         let (old, new): (Vec<_>, Vec<_>) = covered.partition(is_old);
         for hold in old.iter().chain(new.iter().filter(|hold| !stays(hold))) {
-            hold.tenure().lose();
-            self.lost(hold.tenure(), LossCause::Removed);
-            self.sweep_now(hold.tenure());
+            let tenure = hold.tenure();
+            tenure.lose();
+            // A tenure that ended has a release of its own under way: a sweep that overtakes it would make that release report a loss.
+            if tenure.state() == TenureState::Lost {
+                self.lost(tenure, LossCause::Removed);
+                self.sweep_now(tenure);
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::proxy::{Flow, Gate, Proxy, Step, pass, pass_after, runs};
 use crate::server::Server;
 use crate::threads::{LATE, LONG, Mark, SOON, answered, eventually, finish, ms, spawn_asleep, timed};
-use redlatch::{Client, ClientBuilder, Error, LocalRedLock, RedLock, RedLockExt, ReentrantLock};
+use redlatch::{Client, ClientBuilder, Error, HandOff, LocalRedLock, RedLock, RedLockExt, ReentrantLock};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -255,6 +255,53 @@ fn a_lock_that_is_acquired_before_the_force_unlock_is_told_is_kept() {
         assert!(finish(forcing));
         assert!(locks.verify(&hold).unwrap() && hold.is_valid(), "{:?}", hold.state());
         assert!(server.locks().force_unlock("n").unwrap());
+    });
+    assert_err!(other.unlock("n"), Lost);
+}
+
+/// The forcing thread finds a hold that ended, and leaves its key to the release that is under way.
+#[test]
+fn a_lock_that_is_released_before_the_force_unlock_is_told_was_not_lost() {
+    let server = Server::start();
+    let proxy = Proxy::new(server.socket());
+    let builder = Client::builder(&proxy.url()).watchdog_timeout(MINUTE).response_timeout(LONG);
+    let locks = locks_of(builder.hand_off(HandOff::off()));
+    let (other, told, released) = (server.locks(), Gate::default(), Gate::default());
+    other.lock("n").unwrap();
+    std::thread::scope(|scope| {
+        let (forces, releases, until_told, until_released) =
+            (runs("force_unlock"), runs("release"), told.clone(), released.clone());
+        let (is_released, mut slow, mut late) = (Arc::new(AtomicBool::new(false)), None, false);
+        let seen = Arc::clone(&is_released);
+        proxy.set(move |connection, flow, data| {
+            if forces(flow, data) {
+                slow = Some(connection);
+            }
+            let gate = if flow == Flow::Reply && slow == Some(connection) {
+                &until_told
+            } else if !late && releases(flow, data) {
+                late = true;
+                seen.store(true, SeqCst);
+                &until_released
+            } else {
+                return pass(data);
+            };
+            vec![Step::Hold(gate.clone()), Step::Send(data.to_vec())]
+        });
+        let forcing = scope.spawn(|| locks.force_unlock("n").unwrap());
+        eventually(LONG, "it is forced open", || server.pttl("n") == -2);
+        let holding = scope.spawn(|| {
+            locks.lock_with_lease("n", MINUTE).unwrap();
+            locks.unlock("n")
+        });
+        eventually(LONG, "the release is under way", || is_released.load(SeqCst));
+        told.open();
+        assert!(finish(forcing));
+        // Time for a release of another's.
+        sleep(ms(200));
+        assert!(server.pttl("n") > 0, "it was released behind the holder's back");
+        released.open();
+        finish(holding).unwrap();
     });
     assert_err!(other.unlock("n"), Lost);
 }
