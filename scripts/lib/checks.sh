@@ -10,7 +10,7 @@ prepare() {
     ensure_component clippy clippy
     use_memory
     # Most tests wait for a server or a lease: more of them at once than there are cores.
-    export RUST_TEST_THREADS=${RUST_TEST_THREADS:-6}
+    export RUST_TEST_THREADS=${RUST_TEST_THREADS:-12}
 }
 
 # ensure_component COMPONENT COMMAND: of the toolchain.

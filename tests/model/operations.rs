@@ -439,7 +439,7 @@ const BASE: Operations = Operations { total: 1, threads: 1, turns: 2, breaks: 2,
 
 /// Searches; what was found, and in how many states.
 fn search(model: Operations) -> (usize, Vec<String>) {
-    let found = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    let found = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     let steps = |path: stateright::Path<State, Action>| format!("{:?}", path.into_actions());
     let what = found.discoveries().into_iter().map(|(name, path)| format!("{name}: {}", steps(path))).collect();
     (found.unique_state_count(), what)

@@ -57,7 +57,8 @@ struct Options {
     class: Option<Class>,
     only: Option<Only>,
     mutant: Option<String>,
-    controls: bool,
+    /// Of all controls those with these mutants.
+    controls: Option<Vec<String>>,
     /// By TLS, which goes with single servers alone.
     sealed: bool,
     /// Where histories are kept for a checker from outside.
@@ -65,7 +66,7 @@ struct Options {
 }
 
 const USAGE: &str = "usage: torture [--minutes N | --seconds N] [--seed S] [--class NAME] [--only servers|groups|clusters] \
-                      [--tls] [--mutant NAME] [--no-controls] [--histories FOLDER]";
+                      [--tls] [--mutant NAME] [--controls NAME,NAME | --no-controls] [--histories FOLDER]";
 
 fn options() -> Option<Options> {
     let span = Duration::from_secs(60);
@@ -75,7 +76,7 @@ fn options() -> Option<Options> {
         class: None,
         only: None,
         mutant: None,
-        controls: true,
+        controls: None,
         sealed: false,
         histories: None,
     };
@@ -88,7 +89,8 @@ fn options() -> Option<Options> {
             "--class" => options.class = Some(Class::named(&args.next()?)?),
             "--only" => options.only = Some(Only::named(&args.next()?)?),
             "--mutant" => options.mutant = Some(args.next()?),
-            "--no-controls" => options.controls = false,
+            "--controls" => options.controls = Some(args.next()?.split(',').map(str::to_owned).collect()),
+            "--no-controls" => options.controls = Some(Vec::new()),
             "--tls" => options.sealed = true,
             "--histories" => options.histories = Some(args.next()?.into()),
             _ => return None,
@@ -120,7 +122,7 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(64);
     };
-    if options.controls && !cfg!(mutants) {
+    if options.has_controls() && !cfg!(mutants) {
         eprintln!(
             "torture: built without the mistakes that the controls must catch; scripts/torture builds it with them"
         );
@@ -137,15 +139,17 @@ fn orchestrate(options: &Options) -> ExitCode {
     let (start, dir) = (Instant::now(), std::env::temp_dir().join(format!("redlatch-torture-{}", std::process::id())));
     reaper::tidy(&dir);
     let mut report = Report::new(options.servers(), options.seed);
-    if options.controls {
+    if options.has_controls() {
         let (seed, sealed) = (options.seed, options.sealed);
         let take = Take { dir: dir.join("controls"), seed, sealed, histories: options.histories.clone() };
         let chosen = |mutant: &str, servers| {
             options.mutant.as_ref().is_none_or(|only| only == mutant)
+                && options.controls.as_ref().is_none_or(|some| some.iter().any(|one| one == mutant))
                 && options.only.is_none_or(|only| only.takes(servers))
         };
         report.caught = controls::run(&take, chosen);
-        if report.caught.is_empty() {
+        // A part of the controls may have none for these servers.
+        if report.caught.is_empty() && options.controls.is_none() {
             eprintln!("torture: no control was played: docs/torture.md lists them, and those that TLS leaves out");
             return ExitCode::from(64);
         }
@@ -165,6 +169,10 @@ fn orchestrate(options: &Options) -> ExitCode {
 }
 
 impl Options {
+    fn has_controls(&self) -> bool {
+        self.controls.as_ref().is_none_or(|some| !some.is_empty())
+    }
+
     /// What the locks are on.
     fn servers(&self) -> String {
         format!("{}{}", server::name(self.sealed), if self.sealed { " by TLS" } else { "" })
