@@ -177,8 +177,7 @@ fn describe() {
     describe_counter!(OUTAGES, Unit::Count, "Outages of a server, each counted once.");
 }
 
-/// An outage counts when an attempt fails so long after the first failed attempt began. A connection that was closed while it was idle fails
-/// sooner, and the next one works.
+/// An outage counts when it has lasted so long and an attempt fails. Connections that were closed while they were idle are no outage.
 const OUTAGE: Duration = Duration::from_millis(100);
 
 /// Counts the outages of a server.
@@ -188,10 +187,12 @@ pub(crate) struct OutageMeter {
 }
 
 impl OutageMeter {
-    /// An attempt failed, this long after the first one of the outage had begun. `is_new`: it is the first one itself.
+    /// An attempt failed, this long after the outage had begun, or after nothing if its connection was closed. `is_new`: it is the first one.
     pub(crate) fn fails(&self, is_new: bool, lasted: Duration) {
-        let was_counted = self.is_counted.swap(lasted >= OUTAGE, Relaxed) && !is_new;
-        if lasted >= OUTAGE && !was_counted {
+        if is_new {
+            self.is_counted.store(false, Relaxed);
+        }
+        if lasted >= OUTAGE && !self.is_counted.swap(true, Relaxed) {
             quietly(|| self.outages.increment(1));
         }
     }

@@ -2,7 +2,7 @@
 
 #[macro_use]
 extern crate harness;
-use harness::{counting, process, server, threads};
+use harness::{counting, process, proxy, server, threads};
 
 mod counts;
 mod holds;

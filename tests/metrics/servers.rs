@@ -1,6 +1,7 @@
 //! What the state of a server shows in: renewals and outages.
 
 use crate::process::alone;
+use crate::proxy::{Flow, Proxy, Step, pass};
 use crate::recorded::install;
 use crate::server::Server;
 use crate::threads::{LONG, eventually, finish, ms};
@@ -67,6 +68,30 @@ fn a_connection_that_was_closed_is_no_outage() {
         println!("failed renewals {}", recorded.sum(&["redlatch_failed_renewals_total"]));
         assert_eq!(recorded.sum(&["redlatch_outages_total"]), 0.0);
         locks.unlock("n").unwrap();
+    });
+}
+
+/// A thread that waits for a core sees the end of its connection late, and the next one that it takes was idle, too.
+#[test]
+fn connections_whose_end_is_seen_late_are_no_outage() {
+    alone(|| {
+        let recorded = install();
+        let server = Server::start();
+        let proxy = Proxy::new(server.socket());
+        let locks = ReentrantLock::connect(&proxy.url()).unwrap();
+        locks.lock("n").unwrap();
+        let mut left = 2;
+        proxy.set(move |_, flow, data| {
+            let is_script = flow == Flow::Request && data.windows(7).any(|word| word == b"EVALSHA");
+            if !is_script || left == 0 {
+                return pass(data);
+            }
+            left -= 1;
+            vec![Step::Sleep(ms(150)), Step::Cut]
+        });
+        locks.unlock("n").unwrap();
+        assert!(locks.client().stats().reconnects >= 2);
+        assert_eq!(recorded.sum(&["redlatch_outages_total"]), 0.0);
     });
 }
 

@@ -44,7 +44,10 @@ impl Outage {
         self.failed_at.store(now.0, SeqCst);
         self.since.store(known.unwrap_or(start).0, SeqCst);
         *last_failure = Some(failure.clone());
-        self.meter.fails(known.is_none(), now.since(known.unwrap_or(start)));
+        // The next attempt makes another connection. If that is refused, or not answered, it is an outage.
+        let is_closed = matches!(failure, Failure::Unknown { .. }) && !failure.is_timeout();
+        let lasted = if is_closed { Duration::ZERO } else { now.since(known.unwrap_or(start)) };
+        self.meter.fails(known.is_none(), lasted);
     }
 
     /// Ends the outage, since there was an answer.
