@@ -16,7 +16,7 @@ const CHILD: &str = "REDLATCH_TRIAL";
 const SIGN: &str = "@@ ";
 
 /// So many at once wait more than they compute.
-const AT_ONCE: usize = 12;
+const AT_ONCE: usize = 32;
 
 /// How long a server keeps its scripts.
 const FORGETFUL: Duration = Duration::from_millis(50);
