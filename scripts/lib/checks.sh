@@ -9,6 +9,8 @@ prepare() {
     ensure_component rustfmt fmt
     ensure_component clippy clippy
     use_memory
+    # scripts/matrix says it for its own servers.
+    unset REDLATCH_SERVER
     # Most tests wait for a server or a lease: more of them at once than there are cores.
     export RUST_TEST_THREADS=${RUST_TEST_THREADS:-12}
 }

@@ -7,7 +7,7 @@
 //! | found gone by its release | `ENDED` | cleared | forgets it | is not there | holder, callback, log | `conclude` |
 //! | released too late | `LOST`, by its deadline | cleared | forgets it | freed by one attempt, or swept | holder, callback, log | `end` |
 //! | lost | `LOST` | out of the way; there until it is unlocked | forgets it | swept after its last open attempt | holder, callback, log | `lost`, in `keeping.rs` |
-//! | forced open by this process | `LOST` | as lost | forgets it | freed; swept in case it came back | holder, callback, log | `force_unlock` |
+//! | forced open by this process, before its own release began | `LOST` | as lost | forgets it | freed; swept in case it came back | holder, callback, log | `force_unlock` |
 //! | undone: its caller never gets it | `ENDED` | cleared | forgets it | swept at once | nobody | `give_back` |
 //! | disbelieved: over when its answer came | `ENDED` | never there | never had it | swept at once | nobody | `hold`, in `engine.rs` |
 //! | shut down | `ENDED` | cleared | closes | freed a hundred at a time, or swept | nobody | `Space::close` |
@@ -220,7 +220,7 @@ impl Engine {
     }
 
     /// Frees the lock at the store, and ends at once whatever this process holds or is about to hold. Nobody can tell
-    /// which of it came after the force unlock at the store, so none of it is believed.
+    /// which of it came after the force unlock at the store. So none of it is believed, unless the server says that it has it.
     pub(crate) fn force_unlock(&self, resource: &str) -> Result<bool> {
         let key = self.key(resource)?;
         let before = self.believed(&key);

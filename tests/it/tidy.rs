@@ -2,6 +2,7 @@
 
 mod layers;
 mod named;
+mod parts;
 
 use crate::lua;
 use std::collections::BTreeSet;

@@ -352,15 +352,20 @@ fn stop_the_next(stage: &mut Stage, span: Duration) {
     }
 }
 
+fn all_scenes() -> Vec<Scene> {
+    let rest =
+        [fair::scenes(), sides::scenes(), permits::scenes(), circles::scenes(), groups::scenes(), clusters::scenes()];
+    scenes().into_iter().chain(rest.into_iter().flatten()).collect()
+}
+
+/// The mutants that have a scene.
+pub(crate) fn mutants() -> Vec<&'static str> {
+    all_scenes().iter().map(|scene| scene.mutant).collect()
+}
+
 /// Plays the scenes that are chosen by their mutants and servers.
 pub(crate) fn run(take: &Take, chosen: impl Fn(&str, Servers) -> bool) -> Vec<Caught> {
-    let all = scenes()
-        .into_iter()
-        .chain(fair::scenes())
-        .chain(sides::scenes())
-        .chain(permits::scenes())
-        .chain(circles::scenes());
-    let all: Vec<_> = all.chain(groups::scenes()).chain(clusters::scenes()).collect();
+    let all = all_scenes();
     judged::mutants().for_each(|mutant| assert!(all.iter().any(|scene| scene.mutant == mutant), "{mutant}"));
     let all = all.into_iter().filter(|scene| !(take.sealed && READ_THE_WIRE.contains(&scene.mutant)));
     let scenes = Mutex::new(all.filter(|scene| chosen(scene.mutant, scene.servers)).rev().collect::<Vec<_>>());

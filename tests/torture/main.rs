@@ -57,7 +57,7 @@ struct Options {
     class: Option<Class>,
     only: Option<Only>,
     mutant: Option<String>,
-    /// Of all controls those with these mutants.
+    /// Of all controls those of these mutants.
     controls: Option<Vec<String>>,
     /// By TLS, which goes with single servers alone.
     sealed: bool,
@@ -147,15 +147,20 @@ fn orchestrate(options: &Options) -> ExitCode {
                 && options.controls.as_ref().is_none_or(|some| some.iter().any(|one| one == mutant))
                 && options.only.is_none_or(|only| only.takes(servers))
         };
+        let known = controls::mutants();
+        if let Some(wrong) = options.controls.iter().flatten().find(|one| !known.contains(&one.as_str())) {
+            eprintln!("torture: there is no control {wrong}: docs/torture.md lists them");
+            return ExitCode::from(64);
+        }
         report.caught = controls::run(&take, chosen);
-        // A part of the controls may have none for these servers.
+        // Of some controls none may be for these servers.
         if report.caught.is_empty() && options.controls.is_none() {
             eprintln!("torture: no control was played: docs/torture.md lists them, and those that TLS leaves out");
             return ExitCode::from(64);
         }
     }
     if options.mutant.is_none() && report.is_valid() {
-        rounds(options, start, &dir, &mut report);
+        rounds(options, &dir, &mut report);
     }
     report.took = start.elapsed();
     report.save(&output().join(options.report_name()));
@@ -193,8 +198,10 @@ fn output() -> PathBuf {
     dir
 }
 
-fn rounds(options: &Options, start: Instant, dir: &Path, report: &mut Report) {
-    let (mut late, order) = (0, options.class.map_or_else(|| Class::order(options.only), |class| vec![class]));
+/// Their time begins when the controls have ended.
+fn rounds(options: &Options, dir: &Path, report: &mut Report) {
+    let (start, mut late, order) =
+        (Instant::now(), 0, options.class.map_or_else(|| Class::order(options.only), |class| vec![class]));
     for (round, class) in order.iter().copied().cycle().enumerate() {
         let (least, seed) = (class.least_round(), options.seed.wrapping_add(round as u64));
         let length = (options.span / 6).clamp(least, LONGEST_ROUND);

@@ -1,6 +1,6 @@
 //! Connections that fail in the middle of a request or a reply, at each of its bytes.
 //!
-//! A run takes some of the bytes, by a seed; `scripts/sweeps` takes all of them.
+//! A run takes each eighth of the bytes; with `REDLATCH_SWEEP=all` it takes all of them, as `scripts/test --night` does.
 //!
 //! Whatever became of the bytes, the call has its effect once or is known to have failed, nobody believes in a
 //! lock that is not theirs, the next call works, and no key is left.

@@ -1,6 +1,6 @@
 //! Connections that fail in the middle of a request or a reply, at each of its bytes: no permit is lost or doubled.
 //!
-//! A run takes some of the bytes, by a seed; `scripts/sweeps` takes all of them.
+//! A run takes each eighth of the bytes; with `REDLATCH_SWEEP=all` it takes all of them, as `scripts/test --night` does.
 //!
 //! When all clients are gone, and so their work in the background, each semaphore has the permits that it must have.
 
