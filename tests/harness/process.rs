@@ -102,8 +102,13 @@ pub fn hear(server: &Server) -> String {
 pub fn built(kind: &str, name: &str) -> String {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--quiet", "--message-format=json", kind, name]).current_dir(ROOT);
-    // scripts/lib/counted-tests sets it, and Cargo would build crates another time for it.
-    cargo.env_remove("RUSTC_BOOTSTRAP");
+    // Whatever ran this test has set these. With them Cargo would build ring another time, and all that needs it.
+    let is_set = |name: &str| {
+        name == "RUSTC_BOOTSTRAP" || ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|of| name.starts_with(of))
+    };
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_set)) {
+        cargo.env_remove(name);
+    }
     let output = cargo.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines = output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
