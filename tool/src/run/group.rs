@@ -3,7 +3,7 @@
 
 use crate::doctor::Finding;
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -78,8 +78,10 @@ impl Group {
 
     /// Sends a signal to each of them.
     pub(super) fn signal(&mut self, signal: Signal) {
-        let others = self.descendants().into_iter().filter(|pid| getpgid(Some(*pid)).ok() != Some(self.leader));
-        let others: Vec<_> = others.collect();
+        let group_of = |pid: &Pid| nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(pid.as_raw_nonzero().get())));
+        let is_other =
+            |pid: &Pid| group_of(pid).map(nix::unistd::Pid::as_raw) != Ok(self.leader.as_raw_nonzero().get());
+        let others: Vec<_> = self.descendants().into_iter().filter(is_other).collect();
         self.note(kill_process_group(self.leader, signal));
         others.into_iter().for_each(|pid| self.note(kill_process(pid, signal)));
     }

@@ -3,8 +3,9 @@
 //! job stops or ends. So a pipeline keeps its terminal, and a script learns of Ctrl-C.
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal as Blocked};
-use rustix::process::{Pid, Signal, getpgid, getpgrp, getppid, getsid, kill_current_process_group};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
+use nix::unistd::{Pid, getpgid, getpgrp, getppid, getsid, tcgetpgrp, tcsetpgrp};
+use rustix::process::{Signal, kill_current_process_group};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use std::fs::{self, File};
 
 /// The system stops a process in the background that changes the terminal by this signal, unless that blocks it.
@@ -31,13 +32,13 @@ impl Terminal {
     }
 
     /// Brings the job to the front, if `run` is there. False: `run` is in the background itself.
-    pub(super) fn give(&mut self, job: Pid) -> bool {
+    pub(super) fn give(&mut self, job: rustix::process::Pid) -> bool {
         let Some(terminal) = &self.terminal else { return false };
         if tcgetpgrp(terminal) != Ok(getpgrp()) {
             return false;
         }
         (self.given, self.is_wanted) = (tcgetattr(terminal).ok(), false);
-        without(&STOPS_CHANGES, || _ = tcsetpgrp(terminal, job));
+        without(&STOPS_CHANGES, || _ = tcsetpgrp(terminal, Pid::from_raw(job.as_raw_nonzero().get())));
         true
     }
 
@@ -64,25 +65,25 @@ pub(crate) fn stop_with_the_others() -> bool {
 
 /// Whether a process of this session, of another group, has started this group: a shell, which continues it. The system ignores Ctrl-Z for a group
 /// without one: nobody would continue that.
+///
+/// In a container the id of what began outside is 0: of the session, of the group, and of the parent at last.
 fn is_watched() -> bool {
     let session = getsid(None);
     let mut next = getppid();
-    while let Some(parent) = next {
-        if getsid(Some(parent)) != session {
-            return false;
-        }
-        if getpgid(Some(parent)) != Ok(getpgrp()) {
+    while next.as_raw() != 0 && getsid(Some(next)) == session {
+        if getpgid(Some(next)) != Ok(getpgrp()) {
             return true;
         }
-        next = parent_of(parent);
+        let Some(parent) = parent_of(next) else { break };
+        next = parent;
     }
     false
 }
 
 fn parent_of(pid: Pid) -> Option<Pid> {
-    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
-    Pid::from_raw(parent.trim().parse().ok()?)
+    parent.trim().parse().ok().map(Pid::from_raw)
 }
 
 /// Does something while this thread gets none of these signals. A process that is made meanwhile inherits that.

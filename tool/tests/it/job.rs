@@ -11,7 +11,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -528,18 +528,41 @@ fn a_token_of_an_outer_run_is_none_of_an_inner_one() {
 fn ctrl_z_while_the_command_begins_hangs_nothing() {
     let (server, mut longest) = (Server::start(), Duration::ZERO);
     let locks = server.locks();
+    let ends_well =
+        |run: &mut Child| run.try_wait().unwrap().inspect(|status| assert!(status.success(), "{status}")).is_some();
     for round in 0..60 {
         let mut run = tool(&server.url(), &["run", "n", "--", "true"]).process_group(0).spawn().unwrap();
         let group = Pid::from_child(&run);
-        eventually(LONG, "it is held", || locks.is_locked("n").unwrap() || run.try_wait().unwrap().is_some());
+        eventually(LONG, "it is held", || locks.is_locked("n").unwrap() || ends_well(&mut run));
         let held = Instant::now();
         sleep(Duration::from_micros(50 * (round % 20)));
         let _ = kill_process_group(group, Signal::TSTP);
         eventually(LONG, "it ends", || {
             let _ = kill_process_group(group, Signal::CONT);
-            run.try_wait().unwrap().is_some()
+            ends_well(&mut run)
         });
         longest = longest.max(held.elapsed());
     }
     println!("the longest took {longest:?}");
+}
+
+/// As in a container: there the session and the group of what began outside have the id 0. Ctrl-Z is left alone, since no shell is known.
+#[test]
+fn ctrl_z_in_a_namespace_of_processes_is_no_end() {
+    let server = Server::start();
+    let script = "(sleep .1; kill -TSTP 1) & exec \"$0\" run n -- sh -c 'sleep .3; echo done'";
+    let mut outer = std::process::Command::new("unshare");
+    outer.args([
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "sh",
+        "-c",
+        script,
+        env!("CARGO_BIN_EXE_redlatch"),
+    ]);
+    let said = outer.env("REDLATCH_URL", server.url()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "done\n", "{}", String::from_utf8_lossy(&said.stderr));
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
 }
