@@ -112,10 +112,10 @@ fn no_memory_grows_with_calls_of_groups() {
 fn no_memory_is_kept_of_names_that_were_waited_for() {
     alone(|| {
         const NAMES: usize = 100;
-        // Each waits for as long as channels stay subscribed, and the least of them counts.
-        const ROUNDS: usize = 3;
         let server = Server::start();
-        let (holder, locks) = (server.locks(), server.locks());
+        // One connection each: a short wait that a late machine ends without an answer has another one made, with its buffer.
+        let locks = || ReentrantLock::new(&server.builder().pool_size(1).build().unwrap());
+        let (holder, locks) = (locks(), locks());
         let round = |number: usize| {
             let names: Vec<_> = (0..NAMES).map(|name| format!("order:{}", number * NAMES + name)).collect();
             let held: Vec<_> = names.iter().map(|name| holder.guard(name).unwrap()).collect();
@@ -129,9 +129,14 @@ fn no_memory_is_kept_of_names_that_were_waited_for() {
             });
         };
         grow_tables();
-        let least = (0..=ROUNDS).map(|number| bytes(|| round(number)).1).skip(1).min().unwrap();
-        println!("{least} bytes after {NAMES} names");
-        assert!(least <= SPARE, "{least} bytes after {NAMES} names");
+        // Each round waits for as long as channels stay subscribed.
+        let mut left = Vec::new();
+        let is_flat = (0..=ROUNDS).map(|number| bytes(|| round(number)).1).skip(1).any(|more| {
+            left.push(more);
+            more <= SPARE
+        });
+        println!("{left:?} bytes after {NAMES} names");
+        assert!(is_flat, "{left:?} bytes after {NAMES} names");
     });
 }
 

@@ -132,7 +132,7 @@ fn main() -> ExitCode {
     orchestrate(&options)
 }
 
-/// 0: nothing found; 1: something; 2: the run is void.
+/// What makes a run fail is a line that begins with `error`, as scripts/lib/steps.sh tells again at the end. 0: nothing found; 1: something; 2: the run is void.
 fn orchestrate(options: &Options) -> ExitCode {
     println!("torture: {}, seed {}", options.servers(), options.seed);
     nemesis::assert_repeats(options.seed);
@@ -264,7 +264,7 @@ fn play(class: Class, seed: u64, sealed: bool, span: Duration, dir: &Path, repor
         found.len()
     );
     end.void().iter().for_each(|why| println!("  VOID: {why}"));
-    shown(&found).for_each(|found| println!("  {found}"));
+    shown(&found).for_each(|found| println!("error: {found}"));
     report.add(class, &end, &acts, found.len());
     if !found.is_empty() || end.void().is_some() {
         keep_logs(dir, &seed.to_string(), &found, &end.events, started);

@@ -171,7 +171,7 @@ impl Report {
         if !self.is_valid() {
             return writeln!(
                 text,
-                "VOID: a mutant was not caught, or a scene was wrong without it, or all rounds of a class were void"
+                "error: VOID: a mutant was not caught, or a scene was wrong without it, or all rounds of a class were void"
             );
         }
         writeln!(text, "{}", if self.findings() == 0 { "nothing found" } else { "FOUND, see above" })
@@ -185,10 +185,10 @@ impl Report {
 fn write_caught(text: &mut String, caught: &Caught) -> std::fmt::Result {
     match &caught.by {
         Some((by, took)) => writeln!(text, "mutant {:24} caught after {took:5} ms by {by}", caught.mutant)?,
-        None => writeln!(text, "mutant {:24} NOT CAUGHT", caught.mutant)?,
+        None => writeln!(text, "error: the mutant {} was not caught", caught.mutant)?,
     }
     for found in &caught.without {
-        writeln!(text, "  WITHOUT the mutant: {found}")?;
+        writeln!(text, "error: without the mutant {}: {found}", caught.mutant)?;
     }
     writeln!(text, "  without it: {} findings in {} pairs", caught.without.len(), caught.pairs_without)
 }

@@ -19,9 +19,9 @@ pub(super) fn scenes() -> Vec<Scene> {
     vec![
         // Two wait at least.
         scene("serves_the_second", fair()),
-        // A lease runs out, and those who wait hear of it later than one asks that comes then.
+        // A lease runs out, and all who wait ask later than one that comes then. If that one waits itself, it serves the others at once.
         Scene {
-            set_up: |stage| stage.proxies[..2].iter().for_each(|proxy| proxy.delay(Duration::from_millis(50))),
+            set_up: |stage| stage.proxies[1..].iter().for_each(|proxy| proxy.delay(Duration::from_millis(50))),
             ..scene("comes_before_the_queue", Plan { lease: 100, overstays: true, pause: (0, 100), ..fair() })
         },
         // Answers to one that waits are lost, and it asks by another owner id. Two in a row would cost it its place.

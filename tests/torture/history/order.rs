@@ -66,6 +66,10 @@ struct Queue {
     joins: HashMap<String, Vec<u64>>,
     /// Those that can be judged.
     grants: Vec<Grant>,
+    /// The field that has the lock.
+    held: Option<String>,
+    /// The last command on the lock took this field out: its thread asks again, since no answer came, and has the lock by another name.
+    renamed: Option<String>,
 }
 
 /// When a process was not left in peace.
@@ -93,9 +97,13 @@ pub(crate) fn tally(trails: &[Trail], said: &[Event], events: &Events, poll: u64
                 queues.remove(&name);
                 since = event.at;
             }
-        } else if let Some(name) = name_of(key).filter(|_| command == "hset") {
+        } else if let Some(name) = name_of(key) {
+            let is_grant = queues.entry(name).or_default().is_grant(command, field);
             // Its levels are written to the same field.
-            let is_new = known.insert(field.to_owned());
+            let is_new = command == "hset" && known.insert(field.to_owned());
+            if !is_grant {
+                continue;
+            }
             let call = calls.get(&hash(field)).filter(|call| is_new && call.at > since);
             queues.entry(name).or_default().grant((name, event.at, field), call, &peace, &mut tally);
         }
@@ -153,6 +161,26 @@ impl Queue {
             _ => return false,
         }
         true
+    }
+
+    /// Whether a command on the lock gives it to a thread that did not have it.
+    fn is_grant(&mut self, command: &str, field: &str) -> bool {
+        match command {
+            "hset" => {
+                let is_its_own = self.renamed.take().is_some_and(|old| thread_of(&old) == thread_of(field));
+                self.held = Some(field.to_owned());
+                !is_its_own
+            }
+            "hdel" => {
+                self.renamed = self.held.take_if(|held| held == field).or(self.renamed.take());
+                false
+            }
+            "del" | "expired" => {
+                (self.held, self.renamed) = (None, None);
+                false
+            }
+            _ => false,
+        }
     }
 
     /// The lock is granted to a field. Without a call that is known nothing is judged.
@@ -269,6 +297,17 @@ mod tests {
     fn the_levels_of_a_hold_are_one_grant() {
         let again = [(1_025, "hset LOCK a:1:1 2"), (1_026, "rpush LIST c:1:1"), (1_027, "hset LOCK a:1:1 1")];
         assert_eq!(found(&[&JOINED[..], &TO_A, &again].concat()), NONE);
+    }
+
+    /// The answer to the grant was late, and the thread asks by a new owner id.
+    #[test]
+    fn a_hold_goes_over_to_a_new_field() {
+        let trails = [waiter(0, "a:1:2", [1_000, 1_099]), waiter(1, "b:1:1", [1_010, 1_099])];
+        let again = [(1_030, "hdel LOCK a:1:1"), (1_030, "hset LOCK a:1:2 1"), (1_031, "hset LOCK a:1:2 2")];
+        let freed = [(1_040, "del LOCK"), TO_B[0], TO_B[1]];
+        assert_eq!(found_in(&trails, &[&JOINED[..], &TO_A, &again, &freed].concat(), &Events::default()), NONE);
+        let lost = [(1_025, "expired LOCK"), again[0], again[1]];
+        assert_eq!(found_in(&trails, &[&JOINED[..], &TO_A, &lost].concat(), &Events::default()), [1_030]);
     }
 
     #[test]
