@@ -84,6 +84,10 @@ impl Floor {
             release.arg(Self::OWNER).arg(format!("redisson_lock__channel:{{{name}}}"));
         }
         let released: Vec<i64> = release.query(&mut self.connection)?;
-        if taken == 0 && released == [1; 3] { Ok(()) } else { Err("the floor's group was not free".into()) }
+        if taken == self.deadline.cast_signed() && released == [1; 3] {
+            Ok(())
+        } else {
+            Err("the floor's group was not free".into())
+        }
     }
 }

@@ -67,6 +67,8 @@ struct Scripts {
     connection: Connection,
     acquire: Vec<u8>,
     release: Vec<u8>,
+    /// What the acquire says if it got the lock: its deadline.
+    taken: Value,
 }
 
 impl Scripts {
@@ -77,11 +79,12 @@ impl Scripts {
         let release = load(&lua::script("release"))?;
         let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection)?;
         let deadline = (seconds + 3_600) * 1_000_000;
+        let taken = Value::Int(deadline.cast_signed());
         let call = |hash: &str| redis::cmd("EVALSHA").arg(hash).arg(1).arg(FLOOR).take();
         let pack = |command: &mut Cmd| command.get_packed_command();
         let acquire = pack(call(&acquire).arg(deadline).arg(30_000).arg(OWNER).arg(1));
         let release = pack(call(&release).arg(OWNER).arg(0).arg(format!("redisson_lock__channel:{{{FLOOR}}}")));
-        Ok(Self { connection, acquire, release })
+        Ok(Self { connection, acquire, release, taken })
     }
 
     fn expect(&mut self, reply: &Value) -> Outcome<()> {
@@ -91,7 +94,7 @@ impl Scripts {
 
     fn take(&mut self) -> Outcome<()> {
         self.connection.send_packed_command(&self.acquire)?;
-        self.expect(&Value::Nil)
+        self.expect(&self.taken.clone())
     }
 
     fn free(&mut self) -> Outcome<()> {
@@ -112,7 +115,7 @@ impl ByOne {
 
     fn pair(&mut self) -> Outcome<()> {
         self.nodes.iter_mut().try_for_each(|node| node.connection.send_packed_command(&node.acquire))?;
-        self.nodes.iter_mut().try_for_each(|node| node.expect(&Value::Nil))?;
+        self.nodes.iter_mut().try_for_each(|node| node.expect(&node.taken.clone()))?;
         self.nodes.iter_mut().try_for_each(|node| node.connection.send_packed_command(&node.release))?;
         self.nodes.iter_mut().try_for_each(|node| node.expect(&Value::Int(1)))
     }

@@ -250,6 +250,9 @@ impl Space {
 /// later.
 fn end(hold: &Hold) {
     let tenure = hold.tenure();
+    if tenure.state() == TenureState::Ended {
+        tenure.note_release_under_way();
+    }
     tenure.end();
     if let (TenureState::Lost, Some(keeper)) = (tenure.state(), hold.keeper()) {
         keeper.lost(tenure, tenure.expiry());

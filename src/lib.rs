@@ -80,6 +80,9 @@
 //! * **Paused code does not notice the pause.** A process that was stopped for longer than its lease continues as if it held the lock.
 //!   Ask [`Hold::is_valid`] before each step that must not happen twice. If a late write must be impossible, use the token of a
 //!   [`FencedLock`], or [`while_held`](ReentrantLock::while_held).
+//! * **A release without an answer leaves a doubt.** `Ok` of an unlock or a closure means: the hold was believed until its release began, and no
+//!   answer speaks against that. If a lock was freed by hand and the answer to its release is lost, too, nobody may learn of it:
+//!   [`docs::errors`].
 //! * **Fairness has limits.** Waiting threads and processes get the lock in order of arrival, with these exceptions:
 //!   * A `try_lock` can take a free lock, even if other threads or processes wait.
 //!   * A process may keep a lock for some milliseconds for its own threads: [`HandOff`].

@@ -54,8 +54,10 @@ impl Bare {
 pub(crate) fn contend(path: &str, name: &Name, (start, end): (i64, i64)) -> Outcome<Vec<Turn>> {
     let (mut commands, mut news, mut turns) = (Bare::connect(path)?, Bare::connect(path)?, Vec::new());
     let owner = format!("01234567-89ab-cdef-0123-456789abcdef:1:{}", std::process::id());
-    let (lease, never) = ("30000", (u64::MAX / 4).to_string());
-    let acquire = commands.prepare(&lua::script("acquire"), &[&name.key, &never, lease, &owner, "1"])?;
+    // The acquire answers with it. It is the greatest whole number that Lua keeps as it is.
+    let (lease, never) = ("30000", "9007199254740991");
+    let taken = format!(":{never}\r\n");
+    let acquire = commands.prepare(&lua::script("acquire"), &[&name.key, never, lease, &owner, "1"])?;
     let release = commands.prepare(&lua::script("release"), &[&name.key, &owner, "0", &name.channel])?;
     news.ask(&redis::cmd("SUBSCRIBE").arg(&name.channel).get_packed_command())?;
     news.stream.set_read_timeout(Some(Duration::from_millis(50)))?;
@@ -63,7 +65,7 @@ pub(crate) fn contend(path: &str, name: &Name, (start, end): (i64, i64)) -> Outc
     let mut asked = monotonic();
     while asked < end {
         news.forget_news()?;
-        while !commands.ask(&acquire)?.starts_with(b"$") {
+        while commands.ask(&acquire)? != taken.as_bytes() {
             news.listen()?;
         }
         let held = monotonic();

@@ -88,10 +88,10 @@ impl Floor {
             let args: Vec<_> = args.iter().map(|word| word.replace("{number}", &number.to_string())).collect();
             redis::cmd("EVALSHA").arg(sha).arg(keys.len()).arg(keys).arg(args).take()
         };
-        let taken: Option<i64> = call(&self.acquire, taken).query(&mut self.connection)?;
+        let taken: i64 = call(&self.acquire, taken).query(&mut self.connection)?;
         let freed: i64 = call(&self.release, freed).query(&mut self.connection)?;
-        match (taken, freed) {
-            (None, 1..) => Ok(()),
+        match (taken.to_string() == self.acquire.2[0], freed) {
+            (true, 1..) => Ok(()),
             other => Err(format!("the floor got no permit: {other:?}").into()),
         }
     }

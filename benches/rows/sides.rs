@@ -64,10 +64,10 @@ impl Floor {
         let call = |(sha, keys, args): &(String, Vec<String>, Vec<String>)| {
             redis::cmd("EVALSHA").arg(sha).arg(keys.len()).arg(keys).arg(args).take()
         };
-        let taken: Option<i64> = call(&self.acquire).query(&mut self.connection)?;
+        let taken: i64 = call(&self.acquire).query(&mut self.connection)?;
         let freed: Vec<i64> = call(&self.release).query(&mut self.connection)?;
-        match (taken, freed.first()) {
-            (None, Some(1..)) => Ok(()),
+        match (taken.to_string() == self.acquire.2[0], freed.first()) {
+            (true, Some(1..)) => Ok(()),
             other => Err(format!("the floor's lock was not free or not held: {other:?}").into()),
         }
     }

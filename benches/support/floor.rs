@@ -69,16 +69,16 @@ impl<C: ConnectionLike> Floor<C> {
 
     /// Whether it was free.
     pub(crate) fn try_take(&mut self, name: &Name) -> Outcome<bool> {
-        let busy: Option<i64> = self.acquire(name).query(&mut self.connection)?;
-        Ok(busy.is_none())
+        let said: u64 = self.acquire(name).query(&mut self.connection)?;
+        Ok(said == self.deadline)
     }
 
     /// The same, confirmed by so many replicas: both commands in one write.
     fn take_confirmed(&mut self, name: &Name, replicas: i64, timeout: Duration) -> Outcome<()> {
         let mut both = redis::pipe();
         both.add_command(self.acquire(name)).cmd("WAIT").arg(replicas).arg(timeout.as_millis() as u64);
-        match both.query::<(Option<i64>, i64)>(&mut self.connection)? {
-            (None, confirmed) if confirmed == replicas => Ok(()),
+        match both.query::<(u64, i64)>(&mut self.connection)? {
+            (said, confirmed) if said == self.deadline && confirmed == replicas => Ok(()),
             other => Err(format!("the floor's lock was not free or not confirmed: {other:?}").into()),
         }
     }

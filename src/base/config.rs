@@ -36,7 +36,7 @@ pub enum Reentry {
 /// Processes whose calls wait for a [`ReentrantLock`](crate::ReentrantLock) or a [`FencedLock`](crate::FencedLock) queue in order of
 /// arrival. A release at the server gives the lock to the first of them, so it is not free in between. A dead process is skipped. If a
 /// process is stopped when it is given the lock, it keeps the lock once for 1.5 s, or for its lease if that is shorter. A given hold lasts
-/// 1.5 s at first; 25 ms later the watchdog prolongs it to its lease.
+/// 1.5 s at first; 2 ms later the watchdog prolongs it to its lease.
 ///
 /// One release in 128 leaves the lock free, for tries and groups. Programs on Redisson do not queue: now and then the lock is left to them,
 /// for four times `give_way`.

@@ -20,6 +20,7 @@ const WAITERS: &str = "redlatch_waiters";
 const LOST: &str = "redlatch_lost_total";
 const FAILED_RENEWALS: &str = "redlatch_failed_renewals_total";
 const MARGIN: &str = "redlatch_renewal_margin_seconds";
+const DOUBTS: &str = "redlatch_doubtful_releases_total";
 const OUTAGES: &str = "redlatch_outages_total";
 
 /// How a call ended, in the order of `Outcome`.
@@ -48,6 +49,9 @@ impl Outcome {
 
 /// The causes of a loss, in the order of `LossCause`.
 const CAUSES: [&str; 4] = ["expired", "overheld", "removed", "unwatched"];
+
+/// The verdicts on releases in doubt, in the order of `Verdict`.
+const VERDICTS: [&str; 3] = ["freed", "lost", "unknown"];
 
 /// The class of a name that has none by a prefix.
 const OTHER: &str = "other";
@@ -83,6 +87,7 @@ pub(crate) struct Meters {
     hand_offs: Histogram,
     lost: [Counter; CAUSES.len()],
     failed_renewals: Counter,
+    doubts: [Counter; VERDICTS.len()],
     margins: Histogram,
     outages: Counter,
     groups: OnceLock<Meter>,
@@ -105,6 +110,7 @@ impl Meters {
             hand_offs: histogram!(HAND_OFF),
             lost: CAUSES.map(|cause| counter!(LOST, "cause" => cause)),
             failed_renewals: counter!(FAILED_RENEWALS),
+            doubts: VERDICTS.map(|verdict| counter!(DOUBTS, "verdict" => verdict)),
             margins: histogram!(MARGIN),
             outages: counter!(OUTAGES),
             groups: OnceLock::new(),
@@ -134,6 +140,11 @@ impl Meters {
     /// A hold was lost, for the cause of this number.
     pub(crate) fn lost(&self, cause: usize) {
         quietly(|| self.lost[cause].increment(1));
+    }
+
+    /// An attempt at a release was not answered, and this is what the release says in the end, by its number.
+    pub(crate) fn doubted(&self, verdict: usize) {
+        quietly(|| self.doubts[verdict].increment(1));
     }
 
     pub(crate) fn renewal_failed(&self) {
@@ -174,6 +185,7 @@ fn describe() {
     describe_gauge!(WAITERS, Unit::Count, "Calls of this process that found their lock busy and wait for it.");
     describe_counter!(LOST, Unit::Count, "Holds that were lost.");
     describe_counter!(FAILED_RENEWALS, Unit::Count, "Renewals that were refused or not answered; each is tried again.");
+    describe_counter!(DOUBTS, Unit::Count, "Releases of which an attempt was not answered.");
     describe_counter!(OUTAGES, Unit::Count, "Outages of a server, each counted once.");
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod credentials;
 pub(crate) mod error;
 pub(crate) mod key;
 pub(crate) mod kind;
+pub(crate) mod lives;
 #[cfg_attr(not(feature = "metrics"), path = "no_meters.rs")]
 pub(crate) mod meters;
 pub(crate) mod mutant;

@@ -104,6 +104,22 @@ pub(crate) enum Mutant {
     ReturnsPermitsEarly,
     /// A census takes a claim that began after the question for one that was there with all others.
     BelievesYoungClaims,
+    /// An idle connection is used whatever has come on it.
+    SendsWithoutALook,
+    /// What a parser or a TLS session has left is not looked for.
+    LeavesBytesUnread,
+    /// Any unanswered attempt explains that a release finds nothing.
+    ExplainsByAnyDoubt,
+    /// One that went to the server that finds nothing does, whether or not that server ever had the lock.
+    ExplainsByTheAttemptsLife,
+    /// A release that finds nothing after the end of the lease tells of a loss.
+    GoneAfterTheEndIsLost,
+    /// A release goes on as long as its holder believed, and no longer.
+    EndsWithBelief,
+    /// What a group's release was answered is asked again with what was not.
+    RepeatsAnsweredMembers,
+    /// The background tells nobody of a loss that it finds.
+    TellsNoLateLoss,
 }
 
 /// Whether this mistake is chosen.
@@ -171,6 +187,14 @@ static CHOSEN: once_cell::sync::Lazy<Option<Mutant>> = once_cell::sync::Lazy::ne
         "forgets_operations" => Mutant::ForgetsOperations,
         "returns_permits_early" => Mutant::ReturnsPermitsEarly,
         "believes_young_claims" => Mutant::BelievesYoungClaims,
+        "sends_without_a_look" => Mutant::SendsWithoutALook,
+        "leaves_bytes_unread" => Mutant::LeavesBytesUnread,
+        "explains_by_any_doubt" => Mutant::ExplainsByAnyDoubt,
+        "explains_by_the_attempts_life" => Mutant::ExplainsByTheAttemptsLife,
+        "gone_after_the_end_is_lost" => Mutant::GoneAfterTheEndIsLost,
+        "ends_with_belief" => Mutant::EndsWithBelief,
+        "repeats_answered_members" => Mutant::RepeatsAnsweredMembers,
+        "tells_no_late_loss" => Mutant::TellsNoLateLoss,
         _ => panic!("there is no mutant {name}"),
     })
 });

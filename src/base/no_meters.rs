@@ -29,6 +29,8 @@ impl Meters {
 
     pub(crate) fn lost(&self, _: usize) {}
 
+    pub(crate) fn doubted(&self, _: usize) {}
+
     pub(crate) fn renewal_failed(&self) {}
 
     pub(crate) fn renewed(&self, _: Duration, _: bool) {}

@@ -36,7 +36,7 @@ pub struct Stats {
     pub renewals: u64,
     /// Renewals that were not answered or refused, counted by lock; each is tried again.
     pub failed_renewals: u64,
-    /// Holds that were lost.
+    /// Holds that were lost, also those of which that was found after their release.
     pub lost: u64,
     /// Connections made in place of one that was dropped, because it broke or its server had become read-only.
     pub reconnects: u64,

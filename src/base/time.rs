@@ -95,6 +95,12 @@ impl Lease {
         let lease = Duration::from_millis(self.0);
         lease.saturating_sub(lease / 100 + Duration::from_millis(2))
     }
+
+    /// How long the server may keep it, from after its command was executed: as much more.
+    pub(crate) fn at_most(self) -> Duration {
+        let lease = self.span();
+        lease + lease / 100 + Duration::from_millis(2)
+    }
 }
 
 pub(crate) fn whole_millis(span: Duration) -> u64 {

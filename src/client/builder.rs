@@ -224,7 +224,7 @@ impl<T> ClientBuilder<T> {
     /// `watchdog_timeout`: until every hold that the server forgot is over. Default off.
     ///
     /// It closes the gap in which a server that forgot a lock grants it a second time. Its price:
-    /// - one GET in each acquire, and one INFO in each connection's handshake;
+    /// - one GET in each acquire;
     /// - locks wait for one `watchdog_timeout` after such a loss, and when a server is used for the first time;
     /// - a lease, also one by [`Hold::extend`](crate::Hold::extend), is at most `watchdog_timeout`;
     /// - a key without TTL, `redlatch:epoch` after the prefix. The user needs access to it, GET, SET and INFO.
@@ -379,7 +379,8 @@ impl<T> ClientBuilder<T> {
         self
     }
 
-    /// Called once for each lost hold, on a thread of its own. It may block, but later reports wait behind it.
+    /// Called once for each lost hold, on a thread of its own. It may block, but later reports wait behind it. If a release was not answered, the
+    /// call may come when the hold is over and its work is done.
     ///
     /// A callback that owns a clone of the client keeps it alive: shut the client down to end it.
     pub fn on_lost(mut self, callback: impl Fn(LostHold) + Send + Sync + 'static) -> Self {

@@ -42,7 +42,7 @@ struct Unfreed {
     silent: BTreeSet<usize>,
 }
 
-/// Frees the keys of these holds, whose tenures have ended, and logs what may stay. While the server answers it goes on until `until`. If
+/// Frees the keys of these holds, whose tenures have ended, tells of those that were gone, and logs what may stay. While the server answers it goes on until `until`. If
 /// an answer is missing, it ends with the attempts under way.
 pub(super) fn free_all(holds: &[Hold], connections: usize, clock: &Clock, until: Moment) {
     let batches = batches_of(holds);
@@ -62,9 +62,13 @@ pub(super) fn free_all(holds: &[Hold], connections: usize, clock: &Clock, until:
 
 /// Groups the holds by keeper and server. A hold whose client is gone has no keeper.
 fn batches_of(holds: &[Hold]) -> Vec<Batch> {
-    let mut batches: Vec<Batch> = Vec::new();
+    let (mut batches, mut seen) = (Vec::<Batch>::new(), BTreeSet::new());
     for hold in holds {
         let Some(keeper) = hold.keeper() else { continue };
+        // Threads that share a tenure have a hold each.
+        if !seen.insert(hold.tenure().serial()) {
+            continue;
+        }
         let (tenure, server) = (Arc::clone(hold.tenure()), keeper.server_of(hold.tenure()));
         let fits = |batch: &&mut Batch| {
             Arc::ptr_eq(&batch.keeper, &keeper) && batch.server == server && batch.tenures.len() < BATCH
@@ -87,6 +91,7 @@ impl Closing {
                 }
                 freed => self.note(batch, &batch.tenures, freed),
             }
+            batch.tenures.iter().for_each(|tenure| batch.keeper.tell_if_gone(tenure));
         }
     }
 

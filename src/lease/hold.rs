@@ -76,6 +76,8 @@ struct Inner {
     end: AtomicU8,
     hasty: AtomicBool,
     release_by: AtomicU64,
+    ended: AtomicBool,
+    left: AtomicBool,
     orphan: AtomicBool,
     listeners: Mutex<Listeners>,
     meter: HoldMeter,
@@ -137,6 +139,8 @@ impl Hold {
             end: AtomicU8::new(OPEN),
             hasty: AtomicBool::new(false),
             release_by: AtomicU64::new(u64::MAX),
+            ended: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             orphan: AtomicBool::new(false),
             listeners: Mutex::default(),
             meter,
@@ -254,7 +258,7 @@ impl Hold {
     /// a majority the hold turns [`Suspect`](HoldState::Suspect) or [`Lost`](HoldState::Lost) with the next renewal.
     #[must_use]
     pub fn confirmed_by(&self) -> Option<(usize, usize)> {
-        self.inner.tenure.nodes().confirmed().or_else(|| self.inner.tenure.replicas())
+        self.inner.tenure.confirmed()
     }
 
     /// Prolongs the hold so that it lasts at least `lease` from now: one round trip. Never shortens it.
@@ -275,7 +279,8 @@ impl Hold {
         }
     }
 
-    /// A channel that gets one message if the hold is lost, and is disconnected once it is released.
+    /// A channel that gets one message if the hold is lost, and is disconnected once it is released. If the release was not answered, or was
+    /// refused, it stays open until the background knows, or gives up when the lease is over.
     ///
     /// Each call makes a channel of its own, which is gone when its receiver is dropped. After a loss the message is
     /// already there.
@@ -342,8 +347,20 @@ impl Hold {
         let _ = self.inner.end.compare_exchange(OPEN, end, SeqCst, SeqCst);
         self.inner.meter.end(self.inner.acquired_at);
         if released {
-            self.inner.listeners.lock().waiting.clear();
+            self.hear_no_more();
         }
+    }
+
+    /// The same while nobody knows yet whether it was lost: its listeners may hear of that later.
+    pub(crate) fn close_undecided(&self) {
+        self.inner.count.store(0, SeqCst);
+        let _ = self.inner.end.compare_exchange(OPEN, RELEASED, SeqCst, SeqCst);
+        self.inner.meter.end(self.inner.acquired_at);
+    }
+
+    /// It was released, so nobody is told of a loss any more.
+    pub(crate) fn hear_no_more(&self) {
+        self.inner.listeners.lock().waiting.clear();
     }
 
     /// The news that the hold was lost.
@@ -396,6 +413,20 @@ impl Hold {
     /// A release after that sends nothing: the background frees the lock.
     pub(crate) fn release_within(&self, limit: Moment) {
         self.inner.release_by.store(limit.0, SeqCst);
+    }
+
+    /// Its tenure ended before its own release: that of a group ends all of them first.
+    pub(crate) fn note_ended(&self) {
+        self.inner.ended.store(true, SeqCst);
+    }
+
+    pub(crate) fn has_ended_first(&self) -> bool {
+        self.inner.ended.load(SeqCst)
+    }
+
+    /// True for the first caller only, which takes it out of the map of threads.
+    pub(crate) fn leave_once(&self) -> bool {
+        !self.inner.left.swap(true, SeqCst)
     }
 
     /// When a release has to be over.

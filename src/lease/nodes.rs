@@ -1,5 +1,7 @@
 //! At which nodes of a quorum the key of a tenure is, by their answers.
 
+use crate::base::lives::Lives;
+use once_cell::sync::OnceCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 /// The nodes of a quorum are the bits of a word.
@@ -11,26 +13,31 @@ pub(crate) const MOST_NODES: usize = 64;
 /// | --- | --- | --- |
 /// | `holding` | when it is asked for the key | when it surely no longer has it |
 /// | `confirming` | when it answered that it has it | with any other answer, or none |
-/// | `freed` | when it executed a release, or may have | never |
+/// | `confirmed` | the same | never |
+/// | `lost` | when it no longer has it, though it had confirmed it | never |
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     count: AtomicUsize,
     holding: AtomicU64,
     confirming: AtomicU64,
-    freed: AtomicU64,
+    confirmed: AtomicU64,
+    lost: AtomicU64,
     swept: AtomicBool,
+    lives: OnceCell<Box<[Lives]>>,
 }
 
 impl Nodes {
     /// So many nodes are about to be asked for the key.
     pub(crate) fn ask(&self, count: usize) {
         self.count.store(count, SeqCst);
+        self.lives.get_or_init(|| std::iter::repeat_with(Lives::default).take(count).collect());
         self.holding.store(u64::MAX >> (MOST_NODES - count), SeqCst);
     }
 
     /// The node said that it has the key.
     pub(crate) fn confirm(&self, node: usize) {
         self.holding.fetch_or(bit(node), SeqCst);
+        self.confirmed.fetch_or(bit(node), SeqCst);
         self.confirming.fetch_or(bit(node), SeqCst);
     }
 
@@ -45,17 +52,20 @@ impl Nodes {
         self.doubt(node)
     }
 
-    /// The node executed a release, or may have.
-    pub(crate) fn free(&self, node: usize) {
-        self.freed.fetch_or(bit(node), SeqCst);
+    /// The node does not have the key. If it ever confirmed it, it has lost it: it came back empty, or somebody took the key away. Returns
+    /// whether it had confirmed when it was last asked.
+    pub(crate) fn lose(&self, node: usize) -> bool {
+        self.lost.fetch_or(self.confirmed.load(SeqCst) & bit(node), SeqCst);
+        self.miss(node)
+    }
+
+    /// Whether any node has lost the key.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.lost.load(SeqCst) != 0
     }
 
     pub(crate) fn may_have(&self, node: usize) -> bool {
         self.holding.load(SeqCst) & bit(node) != 0
-    }
-
-    pub(crate) fn may_have_freed(&self, node: usize) -> bool {
-        self.freed.load(SeqCst) & bit(node) != 0
     }
 
     pub(crate) fn is_anywhere(&self) -> bool {
@@ -64,6 +74,25 @@ impl Nodes {
 
     pub(crate) fn is_confirmed_anywhere(&self) -> bool {
         self.confirming.load(SeqCst) != 0
+    }
+
+    pub(crate) fn note_release_under_way(&self) {
+        self.lives.get().into_iter().flat_map(|lives| lives.iter()).for_each(Lives::leave_where_it_was);
+    }
+
+    /// Whether too many nodes for a majority had lost the key when it was released.
+    pub(crate) fn is_gone(&self) -> bool {
+        let lives = self.lives.get().map_or(&[][..], |lives| lives);
+        let gone = lives
+            .iter()
+            .enumerate()
+            .filter(|(node, lives)| lives.is_gone() || self.lost.load(SeqCst) & bit(*node) != 0);
+        2 * gone.count() >= lives.len().max(1)
+    }
+
+    /// The lives of a node.
+    pub(crate) fn lives(&self, node: usize) -> Option<&Lives> {
+        self.lives.get()?.get(node)
     }
 
     /// How many nodes confirmed when they were last asked, and how many nodes there are. `None` if the tenure is not of a quorum.

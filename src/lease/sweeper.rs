@@ -21,6 +21,9 @@ mod tests;
 /// How soon a failed sweep is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// A lease may end sooner than that. Then there is an attempt before its end, but not one after the other without a pause.
+const SOONEST: Duration = Duration::from_millis(10);
+
 #[derive(Clone)]
 pub(crate) struct Sweeper {
     timer: Arc<Timer<Job>>,
@@ -58,7 +61,7 @@ impl Needed {
 pub(crate) trait Chore: Send {
     fn run(&self) -> Result<()>;
 
-    /// Until when a failed attempt is repeated each second. After that, what is left ends by itself.
+    /// Until when a failed attempt is repeated: each second, or sooner, when half of the time is over. After that, what is left ends by itself.
     fn until(&self) -> Moment;
 
     /// What stays until its lease ends if the chore is not done, as the log names it.
@@ -123,12 +126,12 @@ impl Sweeper {
         Self { timer: Arc::new(Timer::new(clock, ())), needed: Needed::new(), first: Needed::new() }
     }
 
-    /// Frees the key of a tenure that is over, at `due` and again each second until its last lease has ended.
+    /// Frees the key of a tenure that is over, at `due` and again until its last lease has ended.
     pub(crate) fn sweep(&self, tenure: &Arc<Tenure>, keeper: Arc<dyn Keeper>, due: Moment) {
         self.run_at(Box::new(Sweep { tenure: Arc::clone(tenure), keeper }), due);
     }
 
-    /// Does a chore at `due`, and again each second while it fails, until [`Chore::until`].
+    /// Does a chore at `due`, and again while it fails, until [`Chore::until`].
     pub(crate) fn run_at(&self, chore: Box<dyn Chore>, due: Moment) {
         let mut schedule = self.timer.schedule.lock();
         let start = || {
@@ -179,7 +182,8 @@ impl Sweeper {
     }
 
     fn repeat(&self, job: Job, error: &Error) {
-        let again = self.timer.clock.now().plus(AGAIN);
+        let now = self.timer.clock.now();
+        let again = now.plus(AGAIN.min(job.until().since(now) / 2).max(SOONEST));
         let mut schedule = self.timer.schedule.lock();
         if again < job.until() && !schedule.closed {
             self.timer.add(&mut schedule, again, job);

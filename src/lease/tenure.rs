@@ -81,6 +81,8 @@ pub(crate) struct Tenure {
     word: AtomicU64,
     /// The lease of the grant or renewal that made the deadline, ms.
     granted_for: AtomicU64,
+    /// Until when it was believed, once it has ended. Zero if it was not.
+    believed_until: AtomicU64,
     suspect: AtomicBool,
     announced: AtomicBool,
     acquire_sent: AtomicU64,
@@ -102,6 +104,7 @@ impl Tenure {
             serial: SERIAL.fetch_add(1, SeqCst),
             word: AtomicU64::new(PENDING),
             granted_for: AtomicU64::new(0),
+            believed_until: AtomicU64::new(0),
             suspect: AtomicBool::new(false),
             announced: AtomicBool::new(false),
             acquire_sent: AtomicU64::new(u64::MAX),
@@ -172,7 +175,8 @@ impl Tenure {
     /// The clock is read here, after the reply. An answer that comes too late proves nothing about the time
     /// in between (docs/protocol.md, 4.2). So it writes `LOST` instead of a new deadline.
     pub(crate) fn confirm(&self, sent: Moment, lease: Lease) -> bool {
-        self.lease_until.fetch_max(sent.plus(lease.span()).0, SeqCst);
+        // The server may have run the command as late as it answered.
+        self.may_last(self.now().plus(lease.at_most()));
         let until = sent.plus(lease.validity()).0;
         let mut old = self.word.load(SeqCst);
         loop {
@@ -247,7 +251,8 @@ impl Tenure {
         (word > PENDING).then_some(Moment(word))
     }
 
-    /// Until when the key can be on the server, by the commands that were sent so far.
+    /// Until when the key can be on the server, by the commands that were sent so far, and however different the clocks' speeds are. From then on
+    /// the lock is surely over.
     pub(crate) fn lease_until(&self) -> Moment {
         Moment(self.lease_until.load(SeqCst))
     }
@@ -257,12 +262,24 @@ impl Tenure {
         let valid = self.is_valid();
         let mut old = self.word.load(SeqCst);
         while old != LOST && old != ENDED {
+            // Before the word says it: a release may be answered at once.
+            self.believed_until.store(if valid && old > PENDING { old } else { 0 }, SeqCst);
             match self.word.compare_exchange(old, ENDED, SeqCst, SeqCst) {
                 Ok(_) => return valid && old != PENDING,
                 Err(changed) => old = changed,
             }
         }
         false
+    }
+
+    /// Until when it was believed, if it has ended.
+    pub(crate) fn believed_until(&self) -> Moment {
+        Moment(self.believed_until.load(SeqCst))
+    }
+
+    /// Whether nobody would believe in it any more, had it not ended: that its key is gone is then no loss.
+    pub(crate) fn is_over(&self) -> bool {
+        self.now() >= self.believed_until() && !mutant::is(Mutant::GoneAfterTheEndIsLost)
     }
 
     /// The server said that it does not have the key. A tenure that has ended stays as it is.
@@ -294,7 +311,7 @@ impl Tenure {
     /// An attempt was broken off. The server may execute it until `deadline`.
     pub(crate) fn leave_open(&self, deadline: Moment, lease: Lease) {
         self.open_until.fetch_max(deadline.0, SeqCst);
-        self.lease_until.fetch_max(deadline.plus(lease.span()).0, SeqCst);
+        self.may_last(deadline.plus(lease.at_most()));
     }
 
     /// Whether the server may still execute an unanswered attempt.
@@ -353,6 +370,9 @@ pub(crate) trait Keeper: Send + Sync {
 
     /// Tells the holder, the registry and the callbacks that a tenure is lost. Does nothing the second time.
     fn lost(&self, tenure: &Arc<Tenure>, cause: LossCause);
+
+    /// Tells the holder, if a release of the ended tenure was answered that its key was gone, and none before it explains that.
+    fn tell_if_gone(&self, _: &Arc<Tenure>) {}
 
     /// Prolongs one tenure by a lease of the caller's choice.
     fn extend(&self, tenure: &Arc<Tenure>, lease: Lease) -> Result<()>;

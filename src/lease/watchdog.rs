@@ -30,7 +30,7 @@ const SHORT: usize = 1;
 const WORKERS: [usize; LANES] = [2, 1];
 
 /// How soon a tenure is prolonged that was granted for less than its lease. A hold that ends before that costs nothing.
-const YOUNG: Duration = Duration::from_millis(25);
+const YOUNG: Duration = Duration::from_millis(2);
 
 /// With less than this left of a lease no renewal is sent: its answer would come too late.
 const TOO_LATE: Duration = Duration::from_millis(5);

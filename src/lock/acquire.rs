@@ -220,7 +220,7 @@ impl TenureBid<'_> {
         }
         self.tenure.note_acquired(now);
         // The server counts the offer from when the lock was given, which is before `now`.
-        self.tenure.may_last(now.plus(offer.span()));
+        self.tenure.may_last(now.plus(offer.at_most()));
         let hold = self.engine.hold(&self.tenure, (sent, offer), self.asked, forced)?;
         if let (Some(_), Some(queue)) = (&hold, self.engine.primitive.queue(self.key)) {
             queue.won(self.key, Manner::Queued(ticket));

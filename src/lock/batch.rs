@@ -1,10 +1,11 @@
 //! Several locks of one store taken and released by one command; the accounting of each is the engine's.
 
 use super::engine::Engine;
-use super::patience::Terms;
+use super::patience::{Terms, is_no};
 use super::primitive::{GroupPrimitive, TakeAll};
 use crate::base::error::{Error, Result, is_login};
 use crate::base::key::Key;
+use crate::base::mutant::{self, Mutant};
 use crate::base::time::Lease;
 use crate::lease::hold::Hold;
 use crate::lease::tenure::Tenure;
@@ -60,16 +61,16 @@ impl Engine {
         let tenures: Vec<_> = keys.iter().map(|key| self.space.tenure(key)).collect();
         let take = patience
             .persist_in_wait(|answer_by| self.take_all(store, &tenures, lease, patience.limits(lease, answer_by)));
-        if !matches!(take, Ok(Some((TakeAll::Acquired(_), _)))) {
+        if !matches!(take, Ok(Some(TakeAll::Acquired(_)))) {
             tenures.iter().for_each(|tenure| self.sweep_open(tenure));
         }
         match take {
             Ok(None) => Ok(Together::Busy(0)),
-            Ok(Some((TakeAll::Acquired(sent), _))) => {
+            Ok(Some(TakeAll::Acquired(sent))) => {
                 self.book_all(tenures.iter().map(|tenure| self.hold(tenure, (sent, lease), asked, forced)).collect())
             }
-            Ok(Some((TakeAll::Busy(taken), _))) => Ok(self.group_busy(taken)),
-            Ok(Some((TakeAll::Apart, _))) => Ok(Together::Apart),
+            Ok(Some(TakeAll::Busy(taken))) => Ok(self.group_busy(taken)),
+            Ok(Some(TakeAll::Apart)) => Ok(Together::Apart),
             // One key may be refused to us. Without enough replicas, or without a login, each would be.
             Err(Error::Refused { code, .. }) if code != UNCONFIRMED && !is_login(&code) => Ok(Together::Apart),
             Err(error) => Err(error),
@@ -137,27 +138,42 @@ impl Engine {
         let (mut ended, mut result) = (Vec::new(), Ok(()));
         for hold in holds.iter().rev() {
             match self.end(hold) {
-                Ok(deadline) => ended.push((*hold, deadline)),
+                Ok(()) => ended.push(*hold),
                 Err(error) => result = worse(result, Err(error)),
             }
         }
-        let Some((first, deadline)) = ended.iter().min_by_key(|(_, deadline)| *deadline).copied() else {
+        if ended.is_empty() {
             return Some(result);
-        };
-        let tenures: Vec<_> = ended.iter().map(|(hold, _)| Arc::clone(hold.tenure())).collect();
-        let patience = self.last_patience(first, deadline);
-        let release = || patience.persist(|answer_by| store.release_all(&tenures, answer_by));
-        let released = self.check_in_time(first).and_then(|()| release());
-        for (index, (hold, _)) in ended.into_iter().enumerate() {
-            let one = released.as_ref().map(|(held, doubt)| (held[index], *doubt)).map_err(Error::clone);
-            result = worse(result, self.conclude(hold, one));
+        }
+        // The first answer stands, also a refusal: what was freed is not there for a second attempt.
+        let mut found: Vec<Option<Result<bool, Failure>>> = vec![None; ended.len()];
+        let (released, in_doubt) = self.free(&ended, |answer_by| {
+            let again = mutant::is(Mutant::RepeatsAnsweredMembers);
+            let open: Vec<_> = (0..ended.len()).filter(|at| again || found[*at].is_none()).collect();
+            let tenures: Vec<_> = open.iter().map(|at| Arc::clone(ended[*at].tenure())).collect();
+            let mut failed = Ok(());
+            for (at, freed) in open.into_iter().zip(store.release_all(&tenures, answer_by)) {
+                match freed {
+                    Err(failure) if !is_no(&failure, self.health.moves()) => failed = failed.and(Err(failure)),
+                    freed => found[at] = Some(freed),
+                }
+            }
+            failed
+        });
+        for (hold, found) in ended.into_iter().zip(found) {
+            let one = match (found, &released) {
+                (Some(found), _) => found.map_err(|failure| failure.into_error(hold.resource())),
+                (None, Err(error)) => Err(error.clone()),
+                (None, Ok(())) => Err(Error::closed(hold.resource())),
+            };
+            result = worse(result, self.conclude(hold, one, in_doubt));
         }
         Some(result)
     }
 }
 
-/// The error that is reported for two members: the first. But a hold that was over before its release is worse than a
-/// release that failed on the wire: until that release was sent, its lock was held.
+/// The error that is reported for two members: the first. But a hold that was over before its release is worse than one whose release is
+/// undecided: that one was believed until its release began.
 pub(super) fn worse(one: Result<()>, other: Result<()>) -> Result<()> {
     let on_the_wire = |result: &Result<()>| {
         matches!(result, Err(Error::Unavailable { .. } | Error::OutcomeUnknown { .. } | Error::Refused { .. }))

@@ -2,7 +2,8 @@
 //!
 //! | the tenure is | its word | the map of threads | the watchdog | its key | who is told | by |
 //! | --- | --- | --- | --- | --- | --- | --- |
-//! | released | `ENDED`, before the release is sent | cleared after the answer | forgets it | freed; swept if there was no answer | nobody | `release_last` |
+//! | released | `ENDED`, before the release is sent | cleared after the answer, or at its deadline if that comes first | forgets it | freed | nobody | `release_last` |
+//! | undecided: its release was refused or not answered | `ENDED` | cleared | forgets it | released each second by the background, until it is surely over | if the background finds it gone: holder, callback, log | `Undecided` |
 //! | passed on | stays | the hold of the next thread | goes on | stays | nobody | `pass_on` |
 //! | found gone by its release | `ENDED` | cleared | forgets it | is not there | holder, callback, log | `conclude` |
 //! | released too late | `LOST`, by its deadline | cleared | forgets it | freed by one attempt, or swept | holder, callback, log | `end` |
@@ -16,7 +17,6 @@
 //! when the last attempt without an answer can no longer be executed.
 
 use super::engine::Engine;
-use super::patience::Patience;
 use crate::base::config::Reentry;
 use crate::base::error::{Applied, Error, Result};
 use crate::base::key::Key;
@@ -24,8 +24,10 @@ use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::time::Moment;
 use crate::lease::hold::{Hold, HoldState};
+use crate::lease::sweeper::Chore;
 use crate::lease::tenure::{Keeper, LossCause, Tenure, TenureState};
 use crate::registry::{current_thread, registry};
+use crate::store::node::Failure;
 use std::sync::Arc;
 
 /// How its holder gives a hold up.
@@ -79,8 +81,8 @@ impl Engine {
         let patience = if hold.is_hasty() { patience.once() } else { patience };
         let release = || patience.persist(|answer_by| self.primitive.release(hold.tenure(), left, answer_by));
         match self.check_in_time(hold).and_then(|()| release()) {
-            Ok((true, _)) => Ok(()),
-            Ok((false, _)) => {
+            Ok(true) => Ok(()),
+            Ok(false) => {
                 hold.tenure().lose();
                 self.lost(hold.tenure(), LossCause::Removed);
                 Err(Error::lost(hold.resource()))
@@ -102,14 +104,54 @@ impl Engine {
     }
 
     fn release_last(&self, hold: &Hold) -> Result<()> {
-        if self.pass_on(hold) {
-            return Ok(());
+        if !hold.has_ended_first() {
+            if self.pass_on(hold) {
+                return Ok(());
+            }
+            self.end(hold)?;
         }
-        let deadline = self.end(hold)?;
-        let patience = self.last_patience(hold, deadline);
-        let release = || patience.persist(|answer_by| self.primitive.release(hold.tenure(), 0, answer_by));
-        let result = self.check_in_time(hold).and_then(|()| release());
-        self.conclude(hold, result)
+        let (found, in_doubt) = self.free(&[hold], |answer_by| self.primitive.release(hold.tenure(), 0, answer_by));
+        self.conclude(hold, found, in_doubt)
+    }
+
+    /// Makes attempts at a final release of these holds until one is answered, no command can keep or make a key of theirs any more, or the
+    /// outage budget is over. When nobody believes in a hold any more, others of this process go on. Beside the
+    /// result it returns whether an attempt was not answered.
+    pub(super) fn free<T>(
+        &self,
+        holds: &[&Hold],
+        mut attempt: impl FnMut(Moment) -> Result<T, Failure>,
+    ) -> (Result<T>, bool) {
+        let (hold, clock, mut in_doubt) = (holds[0], &self.space.clock, false);
+        let ends = clock.now().plus(self.space.config.outage_budget);
+        if let Err(error) = self.check_in_time(hold) {
+            return (Err(error), in_doubt);
+        }
+        loop {
+            let now = clock.now();
+            let believed = |hold: &&&Hold| hold.tenure().believed_until() > now;
+            holds.iter().filter(|hold| !believed(hold)).for_each(|hold| self.make_way(hold));
+            // Read anew: a renewal that was under way may keep the key for longer.
+            let over = || holds.iter().map(|hold| hold.tenure().lease_until()).max().unwrap_or(ends).min(ends);
+            let next = holds.iter().filter(believed).map(|hold| hold.tenure().believed_until()).min();
+            let limit = over().min(next.unwrap_or(Moment::MAX));
+            let patience = self.patience(hold.resource()).until(hold.release_by());
+            let patience = if hold.is_hasty() { patience.once() } else { patience.until(limit).taking_no() };
+            let last = patience.persist(|answer_by| {
+                attempt(answer_by).inspect_err(|failure| in_doubt |= failure.applied() == Applied::Unknown)
+            });
+            let is_early = clock.now() >= limit && limit < over() && !mutant::is(Mutant::EndsWithBelief);
+            if last.is_ok() || hold.is_hasty() || !is_early {
+                return (last, in_doubt);
+            }
+        }
+    }
+
+    /// The next of this process may contend, though the release goes on. It is done once.
+    fn make_way(&self, hold: &Hold) {
+        if hold.leave_once() {
+            registry().clear(self.ground(), hold);
+        }
     }
 
     /// Refuses to send a release when the other holds of its group have used up the time that they share.
@@ -125,14 +167,13 @@ impl Engine {
     }
 
     /// Ends a tenure before its final release is sent: from here on renewals do not count, and the hold is over
-    /// whatever the release returns. Returns the deadline; `Lost` if that had passed.
-    pub(super) fn end(&self, hold: &Hold) -> Result<Moment> {
+    /// whatever the release returns. `Lost` if its deadline had passed.
+    pub(super) fn end(&self, hold: &Hold) -> Result<()> {
         let tenure = hold.tenure();
-        let deadline = tenure.deadline();
         let valid = if mutant::is(Mutant::EndedThreadsBelieve) { tenure.is_valid() } else { tenure.end() };
         self.space.watchdog.forget(tenure);
-        if let (Some(deadline), true) = (deadline, valid) {
-            return Ok(deadline);
+        if valid {
+            return Ok(());
         }
         if tenure.state() == TenureState::Ended {
             // Another thread's shutdown came first: it released the lock, and nothing was lost.
@@ -144,33 +185,72 @@ impl Engine {
         Err(Error::lost(hold.resource()))
     }
 
-    /// How long a final release goes on.
-    pub(super) fn last_patience<'a>(&'a self, hold: &'a Hold, deadline: Moment) -> Patience<'a> {
-        let patience = self.patience(hold.resource()).until(hold.release_by());
-        if hold.is_hasty() { patience.once() } else { patience.until(deadline).taking_no() }
+    /// Ends the hold of a group's member before the others are released: the time that these take is none in which it is lost. One that another
+    /// thread waits for is left as it is, since it is passed on.
+    ///
+    /// # Errors
+    /// `Lost`, if its deadline passed before.
+    pub(super) fn end_first(&self, hold: &Hold) -> Result<()> {
+        let is_last = hold.count() == 1 && hold.thread() == current_thread() && self.check_own(hold).is_ok();
+        // A tenure that threads share ends with the last of them, under the lock of their map.
+        if is_last
+            && !self.kind.shared
+            && hold.is_valid()
+            && !registry().is_awaited(self.ground(), hold.tenure().key().full())
+        {
+            self.end(hold)?;
+            hold.note_ended();
+        }
+        Ok(())
     }
 
-    /// What the result of a final release means to its caller (the table of outcomes in docs/protocol.md, 6).
-    pub(super) fn conclude(&self, hold: &Hold, result: Result<(bool, bool)>) -> Result<()> {
+    /// What the result of a final release means to its caller (the table of verdicts in docs/protocol.md, 6). `found`: its key was there,
+    /// or something explains that it was not. `in_doubt`: whether an attempt was not answered.
+    pub(super) fn conclude(&self, hold: &Hold, found: Result<bool>, in_doubt: bool) -> Result<()> {
         let tenure = hold.tenure();
-        if result.is_ok() {
+        if found.is_ok() {
             self.note_freed(tenure);
         }
-        let result = match result {
-            // Gone after an unanswered attempt: we removed it, or it expired. It was valid when first sent.
-            Ok((true, _) | (false, true)) => Ok(()),
-            Ok((false, false)) => {
+        let result = match found {
+            Ok(true) => Ok(()),
+            // A store in memory has no lives, and answers at once.
+            Ok(false) if !tenure.is_gone() && tenure.is_over() => Ok(()),
+            Ok(false) => {
                 self.announce(tenure, LossCause::Removed);
+                // The registry does not know it any more if it has made way.
+                if tenure.announce_once() {
+                    self.tell(hold, LossCause::Removed);
+                }
                 Err(Error::lost(hold.resource()))
             }
+            Err(_) if self.space.clock.now() >= tenure.lease_until() && !hold.is_hasty() => Ok(()),
             Err(error) => {
-                self.sweep_now(tenure);
+                hold.close_undecided();
+                self.decide_later(hold);
                 Err(error)
             }
         };
-        self.bury(hold, !matches!(result, Err(Error::Lost { .. })));
+        match &result {
+            Ok(()) if in_doubt => self.count(Verdict::Freed),
+            Err(Error::Lost { .. }) if in_doubt => self.count(Verdict::Lost),
+            Ok(()) | Err(Error::Lost { .. }) => {}
+            Err(_) => self.count(Verdict::Unknown),
+        }
+        self.bury(hold, result.is_ok());
         self.sweep_open(tenure);
         result
+    }
+
+    fn count(&self, verdict: Verdict) {
+        self.space.counters.meters.doubted(verdict as usize);
+    }
+
+    /// The background frees the key, and tells a loss that it finds.
+    fn decide_later(&self, hold: &Hold) {
+        let Some(engine) = self.strong() else { return };
+        let undecided = Undecided { engine, hold: hold.clone() };
+        // A shutdown waits for the first attempt.
+        self.space.sweeper.run_now(Box::new(undecided));
     }
 
     /// A master that replaces another may not know of this release, and may still have the mark of a writer that waited.
@@ -191,6 +271,56 @@ impl Engine {
     }
 }
 
+/// What a release in doubt says in the end.
+enum Verdict {
+    Freed,
+    Lost,
+    Unknown,
+}
+
+/// A final release that was refused, or not answered while its caller waited (docs/protocol.md, 6, rule 6).
+struct Undecided {
+    engine: Arc<Engine>,
+    hold: Hold,
+}
+
+impl Chore for Undecided {
+    fn run(&self) -> Result<()> {
+        let (space, tenure) = (&self.engine.space, self.hold.tenure());
+        if tenure.is_gone() {
+            return Ok(());
+        }
+        let found = self.engine.primitive.release(tenure, 0, space.one_answer());
+        found.map_err(|failure| failure.into_error(self.hold.resource()))?;
+        self.engine.note_freed(tenure);
+        if self.engine.kind.is_of_this_process {
+            registry().wake(self.engine.ground(), tenure.key().full());
+        }
+        Ok(())
+    }
+
+    fn until(&self) -> Moment {
+        self.hold.tenure().lease_until()
+    }
+
+    fn whereabouts(&self) -> String {
+        format!("lock {}", self.engine.whereabouts(self.hold.tenure()))
+    }
+}
+
+/// It was decided, by this or by a sweep of the same tenure, or it is given up: there is no more news.
+impl Drop for Undecided {
+    fn drop(&mut self) {
+        let tenure = self.hold.tenure();
+        let is_lost = tenure.is_gone() && !mutant::is(Mutant::TellsNoLateLoss);
+        if is_lost && tenure.announce_once() {
+            self.engine.tell(&self.hold, LossCause::Removed);
+        }
+        self.engine.count(if is_lost { Verdict::Lost } else { Verdict::Freed });
+        self.hold.hear_no_more();
+    }
+}
+
 /// How a tenure ends without its holder, and how its remains are swept.
 impl Engine {
     /// Undoes an acquire whose caller never gets the hold.
@@ -205,18 +335,20 @@ impl Engine {
     /// Closes the hold of a tenure that ended: nobody finds it, and the next waiter may go.
     fn bury(&self, hold: &Hold, released: bool) {
         hold.close(released);
-        registry().clear(self.ground(), hold);
+        self.make_way(hold);
     }
 
     /// Reports a loss once to the callback, the holders and the log.
     pub(super) fn announce(&self, tenure: &Arc<Tenure>, cause: LossCause) {
-        for hold in registry().lose(self.ground(), tenure) {
-            // The callback's queue comes first: a holder that hears of the loss may drop the client at once.
-            let lost = hold.loss(cause);
-            self.space.report(lost.clone());
-            hold.announce(lost);
-            say!(warn, "lock {} was lost while held by {}: {cause:?}", self.whereabouts(tenure), hold.owner());
-        }
+        registry().lose(self.ground(), tenure).iter().for_each(|hold| self.tell(hold, cause));
+    }
+
+    fn tell(&self, hold: &Hold, cause: LossCause) {
+        // The callback's queue comes first: a holder that hears of the loss may drop the client at once.
+        let lost = hold.loss(cause);
+        self.space.report(lost.clone());
+        hold.announce(lost);
+        say!(warn, "lock {} was lost while held by {}: {cause:?}", self.whereabouts(hold.tenure()), hold.owner());
     }
 
     /// Frees the lock at the store, and ends at once whatever this process holds or is about to hold. Nobody can tell
@@ -224,14 +356,13 @@ impl Engine {
     pub(crate) fn force_unlock(&self, resource: &str) -> Result<bool> {
         let key = self.key(resource)?;
         let before = self.believed(&key);
-        let result = self.patience(resource).persist(|answer_by| self.primitive.force_unlock(&key, answer_by));
+        let result = self.patience(resource).remove(|answer_by| self.primitive.force_unlock(&key, answer_by));
         if !matches!(&result, Err(error) if error.applied() == Applied::No) {
             self.space.note_forced();
             self.end_current(&key, &before, matches!(&result, Ok((_, false))));
         }
         registry().wake(self.ground(), key.full());
-        // If it is free after an unanswered attempt, that attempt may have freed it.
-        result.map(|(was_locked, doubt)| was_locked || doubt)
+        result.map(|(was_locked, _)| was_locked)
     }
 
     /// Ends the holds that a force unlock freed. A thread may have acquired the lock since, and may even have it before this one is told that it

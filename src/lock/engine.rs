@@ -148,10 +148,10 @@ impl Engine {
             let limits = patience.limits(lease, answer_by);
             self.note_open(tenure, lease, attempt(tenure, lease, limits))
         });
-        if !in_queue && !matches!(take, Ok(Some((Take::Acquired(_), _)))) {
+        if !in_queue && !matches!(take, Ok(Some(Take::Acquired(_)))) {
             self.sweep_open(tenure);
         }
-        Ok(take?.map(|(take, _)| take))
+        take
     }
 
     /// Books an acquired tenure as a hold of the current thread, which has it for `lease` from `sent` on. `None` if the grant cannot be
@@ -273,7 +273,7 @@ impl Engine {
             let limits = patience.limits(lease, answer_by);
             self.note_open(tenure, lease, self.primitive.reenter(tenure, count, lease, limits))
         })?;
-        let Some((answer, _)) = answered else { return Ok(false) };
+        let Some(answer) = answered else { return Ok(false) };
         self.book(tenure, answer, lease).map(|()| true)
     }
 
@@ -362,8 +362,7 @@ impl Engine {
 
     fn time_to_live(&self, resource: &str) -> Result<Option<Option<Duration>>> {
         let key = self.key(resource)?;
-        let (left, _) = self.patience(resource).persist(|answer_by| self.primitive.time_to_live(&key, answer_by))?;
-        Ok(left)
+        self.patience(resource).persist(|answer_by| self.primitive.time_to_live(&key, answer_by))
     }
 
     /// Remembers until when an attempt without an answer may still be executed.

@@ -89,8 +89,12 @@ pub trait RedLockExt: RedLock {
     /// # Errors
     /// As [`RedLock::acquire`]; then the work did not run. After the work only
     /// [`Error::Unprotected`](crate::Error::Unprotected): the hold was lost meanwhile, or the client was shut down, so
-    /// the work may not have been alone ([`Error::work_ran`](crate::Error::work_ran)). A release that failed on the wire
-    /// is only logged. If you need the work's value in any case, use [`guard`](Self::guard).
+    /// the work may not have been alone ([`Error::work_ran`](crate::Error::work_ran)). If you need the work's value in
+    /// any case, use [`guard`](Self::guard).
+    ///
+    /// `Ok` means: the hold was believed until its release began, and no answer speaks against that. A release that was not answered, or was
+    /// refused, is logged. The background asks on, and a loss that it finds is told to [`on_lost`](crate::ClientBuilder::on_lost) and to the log
+    /// (docs/protocol.md, 6).
     fn execute_in_lock<T>(&self, resource: &str, work: impl FnOnce() -> T) -> Result<T> {
         acquired(self.request(resource).execute(|_| work())?, resource)
     }

@@ -22,8 +22,8 @@ pub(super) type OfThisThread = PhantomData<dyn StaysOnItsThread>;
 
 /// Holds one level of a lock, and releases it when dropped, also in a panic. It derefs to its [`Hold`].
 ///
-/// A drop makes one attempt, at most one response time-out long, and logs a failure; then the lease ends the hold.
-/// [`unlock`](Self::unlock) returns the failure instead. The guard of a hold that was lost never frees a later hold. A
+/// A drop makes one attempt, at most one response time-out long, and logs a failure. The background asks on until the lock is surely over, and
+/// reports a loss that it finds. [`unlock`](Self::unlock) returns the failure instead. The guard of a hold that was lost never frees a later hold. A
 /// guard stays on its thread, but other threads may ask it.
 ///
 /// `P` is the lock, or what points to it: a [`LockGuard`] borrows its lock, an [`OwnedGuard`] owns it.
@@ -225,9 +225,9 @@ impl<L: RedLock + ?Sized> fmt::Debug for Request<'_, '_, L> {
     }
 }
 
-/// The work is done. A release that failed on the wire is only logged: until it was sent the lock was held, and the lease
-/// ends it. After any other failure the work may not have been alone, so the caller gets an error that says that the work
-/// ran.
+/// The work is done. The verdict of its release decides (docs/protocol.md, 6). *Unknown* is only logged: the hold was believed until the release
+/// began, and the background tells a loss that it finds. After any other failure the work may not have been alone, so the caller gets an error
+/// that says that the work ran.
 pub(super) fn after_work(released: Result<()>) -> Result<()> {
     let why = match &released {
         Ok(()) => return Ok(()),

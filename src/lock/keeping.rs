@@ -11,7 +11,7 @@ use crate::base::time::{Lease, Moment};
 use crate::lease::sweeper::Chore;
 use crate::lease::tenure::{Keeper, LossCause, Tenure, TenureState};
 use crate::registry::registry;
-use crate::store::node::{Failure, Lane};
+use crate::store::node::{Failure, GRACE, Lane};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -86,12 +86,17 @@ impl Engine {
 impl Engine {
     /// Prolongs one tenure for a caller that waits until `limit`.
     pub(super) fn renew_one(&self, tenure: &Arc<Tenure>, lease: Lease, limit: Moment) -> Result<()> {
-        let renew = |answer_by| {
+        let renew = |answer_by: Moment| {
+            // As in `in_force`.
+            tenure.may_last(answer_by.plus(GRACE).plus(lease.at_most()));
+            if tenure.state() == TenureState::Ended {
+                return Ok(None);
+            }
             let renewed = self.primitive.renew(Lane::Calls, std::slice::from_ref(tenure), lease, answer_by)?;
             renewed.into_iter().next().unwrap_or(Ok(None))
         };
         let patience = self.patience(tenure.key().resource()).until(limit);
-        let (answer, _) = patience.persist(|answer_by| self.note_open(tenure, lease, renew(answer_by)))?;
+        let answer = patience.persist(|answer_by| self.note_open(tenure, lease, renew(answer_by)))?;
         self.book(tenure, answer, lease)
     }
 }
@@ -210,8 +215,21 @@ impl Engine {
         }
     }
 
+    /// Those that have not ended, of which each may last for longer now. This is noted first: a release that ends a tenure after the look
+    /// knows of the renewal, and waits for what it may keep.
+    fn in_force(&self, batch: &[Arc<Tenure>], ends: Moment, lease: Lease) -> Vec<Arc<Tenure>> {
+        let until = ends.plus(GRACE).plus(lease.at_most());
+        batch.iter().for_each(|tenure| tenure.may_last(until));
+        batch.iter().filter(|tenure| tenure.state() != TenureState::Ended).cloned().collect()
+    }
+
     fn renew_by(&self, batch: &[Arc<Tenure>], lease: Lease) {
-        match self.primitive.renew(Lane::Renewals, batch, lease, self.renewal_ends(batch, lease)) {
+        let ends = self.renewal_ends(batch, lease);
+        let batch = &self.in_force(batch, ends, lease);
+        if batch.is_empty() {
+            return;
+        }
+        match self.primitive.renew(Lane::Renewals, batch, lease, ends) {
             Ok(renewed) => {
                 let usual = self.space.config.watchdog_lease;
                 let booked = if mutant::is(Mutant::BooksUsualLease) { usual } else { lease };
@@ -295,6 +313,12 @@ impl Keeper for Engine {
             }
             self.sweep_open(tenure);
             self.announce(tenure, cause);
+        }
+    }
+
+    fn tell_if_gone(&self, tenure: &Arc<Tenure>) {
+        if tenure.is_gone() && !mutant::is(Mutant::TellsNoLateLoss) {
+            self.announce(tenure, LossCause::Removed);
         }
     }
 

@@ -5,7 +5,9 @@ mod strict;
 use super::primitive::{GroupPrimitive, Primitive, Renewed, Take, TakeAll, heard};
 use super::waiting::queue::{Manner, Queue};
 use crate::base::config::Config;
+use crate::base::error::Applied;
 use crate::base::key::Key;
+use crate::base::lives::Life;
 use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::script::Count::{AtLeast, Exactly};
@@ -69,13 +71,20 @@ pub(super) struct Keys {
     /// The server refused a publish, and the log says so.
     unheard: AtomicBool,
     queue: Option<Queue>,
+    /// Of a quorum.
+    node: Option<usize>,
 }
 
 /// How attempts are sent.
 impl Keys {
     pub(super) fn new(store: Arc<dyn Store>, config: &Config) -> Self {
         let strict = config.strict.then(|| Strict::new(config));
-        Self { store, strict, unheard: AtomicBool::new(false), queue: None }
+        Self { store, strict, unheard: AtomicBool::new(false), queue: None, node: None }
+    }
+
+    /// The same for a node of a quorum.
+    pub(super) fn of_node(self, node: usize) -> Self {
+        Self { node: Some(node), ..self }
     }
 
     /// The same with a queue for the processes that wait, unless the client wants none.
@@ -185,7 +194,7 @@ impl Keys {
         let quarantine = self.strict.as_ref().map_or(0, |strict| strict.quarantine);
         self.say_quiet("is moving a slot elsewhere", quarantine);
         let reply = Reply::Number(i64::try_from(quarantine).unwrap_or(i64::MAX));
-        Answer { reply, sent: Clock::Boot.now(), confirmed: None, on_its_way: true }
+        Answer { reply, sent: Clock::Boot.now(), confirmed: None, on_its_way: true, life: Life::ONLY }
     }
 
     /// What an acquire found, by its reply: the tenure has the lock, or for how long it does not get it.
@@ -198,6 +207,8 @@ impl Keys {
         // What a strict client assumes of a slot that is moving says nothing of a quarantine.
         self.strict.iter().filter(|_| !answer.on_its_way).for_each(|strict| strict.is_said.store(false, Relaxed));
         manner.ticket().into_iter().filter(|_| answer.on_its_way).for_each(|ticket| ticket.asked_elsewhere());
+        // Also of an ask in vain: what another client's release gives, it gives at the server that was asked.
+        self.note_life(tenure, answer.life);
         match &answer.reply {
             reply if takes(reply) => Ok(self.granted(tenure, manner, answer)),
             reply => self.not_granted(tenure, manner, reply),
@@ -257,11 +268,20 @@ impl Keys {
         let request = Request::of(by, keys, &args).granting(prolongs);
         let answers = self.attempt_all(lane, request, 2, Limits::of_lease(lease, answer_by))?;
         let held = tenures.iter().zip(answers).map(|(tenure, answer)| {
-            let Answer { reply, sent, confirmed, .. } = answer?;
+            let Answer { reply, sent, confirmed, life, .. } = answer?;
             tenure.note_replicas(confirmed);
-            Ok((reply.number()? == 1).then_some(sent))
+            let is_held = reply.number()? == 1;
+            if is_held {
+                self.note_life(tenure, life);
+            }
+            Ok(is_held.then_some(sent))
         });
         Ok(held.collect())
+    }
+
+    /// The server of this life has the tenure, as far as it says.
+    pub(super) fn note_life(&self, tenure: &Tenure, life: Life) {
+        tenure.lives(self.node).confirm(life);
     }
 }
 
@@ -281,8 +301,7 @@ impl Keys {
         if let Some(queue) = self.queue(key).filter(|queue| left == 0 && queue.has_company(key)) {
             return self.release_in_turn(queue, tenure, args, tokens, answer_by);
         }
-        let answer = self.call(&RELEASE, key, &args, answer_by)?;
-        self.released(tenure, left, &answer)
+        self.released(tenure, left, self.call(&RELEASE, key, &args, answer_by))
     }
 
     /// Releases the last level of a lock that other processes may wait for.
@@ -297,17 +316,22 @@ impl Keys {
         let (key, (counter, ttl)) = (tenure.key(), tokens.unwrap_or(("", 0)));
         let tokens = [Arg::Text(counter), Arg::Number(ttl)];
         let args = ArrayVec::<_, 10>::from_iter(args.into_iter().chain(queue.releasing(key)).chain(tokens));
-        let answer = self.call(&RELEASE_IN_TURN, key, &args, answer_by)?;
-        self.released_in_turn(queue, tenure, &answer)
+        self.released_in_turn(queue, tenure, self.call(&RELEASE_IN_TURN, key, &args, answer_by))
     }
 
     /// Books the answer to a release that may give the lock to the next in a queue.
-    pub(super) fn released_in_turn(&self, queue: &Queue, tenure: &Tenure, answer: &Answer) -> Result<bool, Failure> {
-        queue.note_trip(answer);
+    pub(super) fn released_in_turn(
+        &self,
+        queue: &Queue,
+        tenure: &Tenure,
+        answer: Result<Answer, Failure>,
+    ) -> Result<bool, Failure> {
+        answer.iter().for_each(|answer| queue.note_trip(answer));
         let key = tenure.key();
-        let Reply::Array(said) = &answer.reply else { return self.released(tenure, 0, answer) };
+        let Ok(Answer { reply: Reply::Array(said), .. }) = &answer else { return self.released(tenure, 0, answer) };
         let told = queue.told(key, said)?;
-        let freed = self.freed(key, answer, told.all);
+        let answer = answer?;
+        let freed = self.freed(key, &answer, told.all);
         match told.in_order {
             true => tenure.note_audience(Audience::Queue),
             false => self.note_audience(tenure, freed),
@@ -315,16 +339,55 @@ impl Keys {
         if let (false, Freed::Told(all), Some(Audience::Others)) = (told.in_order, freed, tenure.audience()) {
             queue.note_bystanders(key, all);
         }
-        Ok(freed.is_done())
+        Ok(self.found(tenure, freed, &answer))
     }
 
-    /// Books the answer to a release that left `left` levels; returns whether the tenure was in the store.
-    pub(super) fn released(&self, tenure: &Tenure, left: usize, answer: &Answer) -> Result<bool, Failure> {
-        let freed = self.freed(tenure.key(), answer, answer.reply.number()?);
-        if left == 0 {
-            self.note_audience(tenure, freed);
+    /// Books the answer to a release that left `left` levels; returns whether the tenure was in the store, or was until an earlier attempt. No
+    /// attempt explains that an inner level is gone: it leaves the tenure where it is.
+    pub(super) fn released(
+        &self,
+        tenure: &Tenure,
+        left: usize,
+        answer: Result<Answer, Failure>,
+    ) -> Result<bool, Failure> {
+        if left > 0 {
+            let answer = answer?;
+            return Ok(self.freed(tenure.key(), &answer, answer.reply.number()?).is_done());
         }
-        Ok(freed.is_done())
+        let answer = self.answered(tenure, answer)?;
+        let freed = self.freed(tenure.key(), &answer, answer.reply.number()?);
+        self.note_audience(tenure, freed);
+        Ok(self.found(tenure, freed, &answer))
+    }
+
+    /// Notes where a release went that was not answered. What no release says is no answer.
+    pub(super) fn answered(&self, tenure: &Tenure, answer: Result<Answer, Failure>) -> Result<Answer, Failure> {
+        let lives = tenure.lives(self.node);
+        match answer.and_then(|answer| answer.reply.number().map(|_| answer)) {
+            Err(failure) if failure.is_not_understood() => {
+                lives.leave_where_it_was();
+                Err(failure.unanswered())
+            }
+            Err(Failure::Unknown { open_until, life, broken }) => {
+                lives.leave(life);
+                Err(Failure::Unknown { open_until, life, broken })
+            }
+            Err(failure) if failure.applied() == Applied::Unknown => {
+                lives.leave_where_it_was();
+                Err(failure)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Whether a final release found its tenure, or an attempt before it or the end of the lease explains that it did not.
+    pub(super) fn found(&self, tenure: &Tenure, freed: Freed, answer: &Answer) -> bool {
+        let lives = tenure.lives(self.node);
+        let is_found = freed.is_done() || lives.explain(answer.life, tenure.is_over());
+        if is_found {
+            lives.free();
+        }
+        is_found
     }
 
     /// What a script that frees says. If the waiters were not told, the log says so once: they poll.
@@ -435,8 +498,15 @@ impl Primitive for Keys {
     ) -> Result<Option<Moment>, Failure> {
         let (field, count) = (Arg::Parts(tenure.field()), Arg::Number(count as u64));
         let args = [Arg::Deadline, Arg::Number(lease.millis()), field, count];
-        let answer = self.attempt(Request::of(&REENTER, &[tenure.key().full()], &args).granting(prolongs), limits)?;
-        Ok((answer.reply.number()? == 1).then_some(answer.sent))
+        let answer = self.attempt(Request::of(&REENTER, &[tenure.key().full()], &args).granting(takes), limits)?;
+        let is_held = takes(&answer.reply);
+        if !is_held && answer.reply.number()? != 0 {
+            return Err(Failure::not_understood());
+        }
+        if is_held {
+            self.note_life(tenure, answer.life);
+        }
+        Ok(is_held.then_some(answer.sent))
     }
 
     fn renew(&self, lane: Lane, tenures: &[Arc<Tenure>], lease: Lease, answer_by: Moment) -> Result<Renewed, Failure> {
@@ -450,13 +520,13 @@ impl Primitive for Keys {
     }
 
     fn sweep_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<(), Failure> {
-        self.release_all(tenures, answer_by).map(drop)
+        self.release_all(tenures, answer_by).into_iter().try_for_each(|freed| freed.map(drop))
     }
 
-    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
+    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<(bool, Life), Failure> {
         let args = [Arg::Parts(key.channel_parts())];
         let answer = self.call(&FORCE_UNLOCK, key, &args, answer_by)?;
-        Ok(self.freed(key, &answer, answer.reply.number()?).is_done())
+        Ok((self.freed(key, &answer, answer.reply.number()?).is_done(), answer.life))
     }
 
     /// In strict mode each acquire looks at the epoch too, one lock at a time.
@@ -491,32 +561,33 @@ impl GroupPrimitive for Keys {
         let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
         let owners = tenures.iter().map(|tenure| Arg::Text(tenure.owner()));
         let args: Vec<_> = [Arg::Deadline, Arg::Number(lease.millis())].into_iter().chain(owners).collect();
-        let takes = |reply: &Reply| *reply == Reply::Number(0);
         let answer = match self.attempt(Request::of(&ACQUIRE_GROUP, &keys, &args).granting(takes), limits) {
             // Their slot may be moving for long: each member finds its node alone.
             Err(failure) if failure.is_apart() => return Ok(TakeAll::Apart),
             answer => answer?,
         };
-        match usize::try_from(answer.reply.number()?) {
-            Ok(0) => {
-                tenures.iter().for_each(|tenure| tenure.note_replicas(answer.confirmed));
-                Ok(TakeAll::Acquired(answer.sent))
+        if takes(&answer.reply) {
+            for tenure in tenures {
+                tenure.note_replicas(answer.confirmed);
+                self.note_life(tenure, answer.life);
             }
-            Ok(taken) if taken <= tenures.len() => Ok(TakeAll::Busy(taken - 1)),
+            return Ok(TakeAll::Acquired(answer.sent));
+        }
+        match usize::try_from(answer.reply.number()?) {
+            Ok(taken) if (1..=tenures.len()).contains(&taken) => Ok(TakeAll::Busy(taken - 1)),
             _ => Err(Failure::not_understood()),
         }
     }
 
-    fn release_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<Vec<bool>, Failure> {
+    fn release_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Vec<Result<bool, Failure>> {
         let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
         let args =
             tenures.iter().flat_map(|tenure| [Arg::Text(tenure.owner()), Arg::Parts(tenure.key().channel_parts())]);
         let args: Vec<_> = args.collect();
         let request = Request::of(&RELEASE_GROUP, &keys, &args);
-        let answers = self.attempt_all(Lane::Releases, request, 0, Limits::any_time(answer_by))?;
-        // Each before the first error is returned: waiters of a lock that was freed may have to be told by a command of its own.
-        let released = tenures.iter().zip(answers).map(|(tenure, answer)| self.released(tenure, 0, &answer?));
-        released.collect::<Vec<_>>().into_iter().collect()
+        let answers = self.attempt_all(Lane::Releases, request, 0, Limits::any_time(answer_by));
+        let answers = answers.unwrap_or_else(|failure| tenures.iter().map(|_| Err(failure.clone())).collect());
+        tenures.iter().zip(answers).map(|(tenure, answer)| self.released(tenure, 0, answer)).collect()
     }
 }
 

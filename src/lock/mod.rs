@@ -212,9 +212,13 @@ pub trait RedLock: Send + Sync {
     /// The level is the one that this hold was acquired with, whatever was acquired after it: the lock is renewed while
     /// a level that asked for it is open. A hold from [`hold`](Self::hold) gives up the innermost level.
     ///
+    /// The last level asks until the server has answered, until its lock is surely over, or for one outage budget. `Ok` means: the hold was
+    /// believed until the call began, and no answer speaks against that.
+    ///
     /// # Errors
     /// [`Error::NotHeld`] from another thread or after the last level; [`Error::Lost`] if the hold was lost before.
-    /// After the outermost level the hold is over, whatever this returns.
+    /// After the outermost level the hold is over, whatever this returns. If the server did not answer, or refused, the background asks on, and
+    /// may [report a loss](Hold::lost) later.
     fn release(&self, hold: &Hold) -> Result<()>;
 
     /// Asks the server whether this hold is still there, for at most one response time-out. `false` is final: the hold

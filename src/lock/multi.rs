@@ -14,6 +14,7 @@ use crate::base::signal::CancelToken;
 use crate::base::time::{Clock, Moment};
 use crate::base::unwind::survives_a_panic;
 use crate::lease::hold::Hold;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -418,14 +419,27 @@ impl<'l> MultiLock<'l> {
         let (members, holds): (Vec<_>, Vec<_>) = taken.iter().map(|(at, hold)| (*at, hold)).unzip();
         let together = self.engine_of(&members).and_then(|engine| engine.release_group(&holds));
         let released = together.unwrap_or_else(|| {
-            let each = taken.iter().enumerate().rev().map(|(left, (at, hold))| {
-                hold.release_within(share_of(limit, left + 1));
+            let engine = |at: &usize| self.members[*at].lock.engine();
+            let ended: Vec<_> =
+                taken.iter().map(|(at, hold)| engine(at).map_or(Ok(()), |engine| engine.end_first(hold))).collect();
+            let each = taken.iter().zip(ended).enumerate().rev().map(|(left, ((at, hold), ended))| {
+                ended?;
+                hold.release_within(share_of(limit, self.servers(&taken[..=left])));
                 self.members[*at].lock.release(hold)
             });
             each.fold(Ok(()), worse)
         });
         taken.iter().for_each(|(_, hold)| hold.release_within(Moment::MAX));
         released
+    }
+
+    /// How many servers have these members, as far as it is known. Those of one server share its time: once it answers, it answers for all of them.
+    fn servers(&self, taken: &[(usize, Hold)]) -> usize {
+        let server = |(at, _): &(usize, Hold)| {
+            let Member { lock, resource, rank, .. } = &self.members[*at];
+            (&rank.1, lock.engine().map_or(*at, |engine| engine.health.server_of(resource)))
+        };
+        taken.iter().map(server).collect::<BTreeSet<_>>().len()
     }
 
     /// The longest value of a setting of the members' clients; `usual` for a member that does not tell its client.
@@ -446,12 +460,11 @@ impl<'l> MultiLock<'l> {
     }
 }
 
-/// The limit of the next of `members` members: now + (limit - now) / members. So one that is not answered leaves time to
-/// ask the others.
-fn share_of(limit: Moment, members: usize) -> Moment {
+/// The limit of what the next of so many servers is asked: now + (limit - now) / servers. So one that does not answer leaves time to ask the others.
+fn share_of(limit: Moment, servers: usize) -> Moment {
     let now = Clock::Boot.now();
-    let members = u32::try_from(members).unwrap_or(u32::MAX);
-    if limit == Moment::MAX { limit } else { now.plus(limit.since(now) / members) }
+    let servers = u32::try_from(servers).unwrap_or(u32::MAX);
+    if limit == Moment::MAX { limit } else { now.plus(limit.since(now) / servers) }
 }
 
 impl fmt::Debug for MultiLock<'_> {

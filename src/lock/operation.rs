@@ -139,7 +139,7 @@ impl Operation<'_> {
             tells(number).into_iter().for_each(|payload| keys.tell_elsewhere(key, &answer, payload));
             Ok(number)
         };
-        patience.persist(attempt).map(|(number, _)| number)
+        patience.persist(attempt)
     }
 
     /// Makes one attempt.

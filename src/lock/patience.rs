@@ -2,6 +2,7 @@
 
 use super::waiting::line::Backing;
 use crate::base::error::Result;
+use crate::base::lives::Life;
 use crate::base::signal::{CancelToken, Semaphore};
 use crate::base::stop::{Lookout, Stop};
 use crate::base::time::{Lease, Moment};
@@ -170,8 +171,14 @@ impl Trouble {
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// The error codes of a server that is no master, or not yet, or whose cluster is down.
-const NO_PART: [&str; 5] = ["LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY"];
+/// The error codes of a server that says "not yet": it starts, is busy with a script, or waits for the rest of its cluster.
+const NOT_YET: [&str; 5] = ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "TRYAGAIN"];
+
+/// Whether a failure is an answer. `moves`: another server may take the place of the one that refused.
+pub(super) fn is_no(failure: &Failure, moves: bool) -> bool {
+    let may_answer_later = |code: &str| NOT_YET.contains(&code) || (code == "READONLY" && moves);
+    matches!(failure, Failure::Refused { code, .. } if !may_answer_later(code)) && !failure.is_of_login()
+}
 
 impl<'a> Patience<'a> {
     /// Patience until the store has been out of reach for the outage budget.
@@ -218,17 +225,33 @@ impl<'a> Patience<'a> {
         Self { stop: self.stop.watched_by(lookout), ..self }
     }
 
-    /// Repeats an attempt until it is answered, refused for good, or the patience ends. Beside the answer it returns whether an attempt
-    /// before was left unanswered.
-    pub(super) fn persist<T>(&self, attempt: impl FnMut(Moment) -> Result<T, Failure>) -> Result<(T, bool)> {
+    /// Repeats an attempt until it is answered, refused for good, or the patience ends.
+    pub(super) fn persist<T>(&self, attempt: impl FnMut(Moment) -> Result<T, Failure>) -> Result<T> {
         self.ask(attempt)?.map_err(|failure| failure.into_error(self.stop.resource))
+    }
+
+    /// The same for a removal, which says whether something was there, and which life of the server found that. Nothing is there after an attempt
+    /// that the same life has not answered: that attempt may have removed it. Also returned: whether an attempt was not answered.
+    pub(super) fn remove(
+        &self,
+        mut attempt: impl FnMut(Moment) -> Result<(bool, Life), Failure>,
+    ) -> Result<(bool, bool)> {
+        let mut asked = Vec::new();
+        let (was_there, life) = self.persist(|answer_by| {
+            attempt(answer_by).inspect_err(|failure| {
+                if let Failure::Unknown { life, .. } = failure {
+                    asked.push(*life);
+                }
+            })
+        })?;
+        Ok((was_there || asked.contains(&life), !asked.is_empty()))
     }
 
     /// The same for an acquire. `None`: the caller's wait ended without the lock, even if the last attempt had no time.
     pub(super) fn persist_in_wait<T>(
         &self,
         mut attempt: impl FnMut(Moment) -> Result<T, Failure>,
-    ) -> Result<Option<(T, bool)>> {
+    ) -> Result<Option<T>> {
         let answered = |result: &Result<T, Failure>| matches!(result, Ok(_) | Err(Failure::Stale));
         let noted = |ends| {
             let result = attempt(ends);
@@ -259,13 +282,13 @@ impl<'a> Patience<'a> {
         Limits { stop: Some(&self.stop), ..Limits::of_lease(lease, answer_by) }
     }
 
-    fn ask<T>(&self, mut attempt: impl FnMut(Moment) -> Result<T, Failure>) -> Result<Result<(T, bool), Failure>> {
+    fn ask<T>(&self, mut attempt: impl FnMut(Moment) -> Result<T, Failure>) -> Result<Result<T, Failure>> {
         let mut trouble = Trouble::default();
         loop {
             let now = self.space.clock.now();
             trouble.since.get_or_insert(now);
             match attempt(self.attempt_ends(&trouble, now)) {
-                Ok(answer) => return Ok(Ok((answer, trouble.doubt.is_some()))),
+                Ok(answer) => return Ok(Ok(answer)),
                 Err(failure) if self.is_spent(&failure, &mut trouble) => {
                     self.hold_back(&failure, now)?;
                     return Ok(Err(trouble.verdict(failure)));
@@ -293,9 +316,7 @@ impl<'a> Patience<'a> {
     /// Whether a refusal is the answer. A server that is no master any more may be replaced by one that does not refuse. A server that
     /// refuses the login has not executed the request.
     fn is_no(&self, failure: &Failure) -> bool {
-        let has_no_part = |code: &str| NO_PART.contains(&code) && self.health.moves();
-        let is_refusal = matches!(failure, Failure::Refused { code, .. } if !has_no_part(code));
-        self.takes_no && is_refusal && !failure.is_of_login()
+        self.takes_no && is_no(failure, self.health.moves())
     }
 
     /// Pauses before the next attempt. The first unanswered attempt may have met an idle connection that the server had closed: so the next
@@ -435,7 +456,7 @@ mod tests {
         let (wait, part) = (Terms::new().wait(SHORT), Terms { answer_by: Some(Moment(0)), ..Terms::new() });
         let of_group = part.wait(Duration::ZERO);
         let broken = || Broken::new("nobody is there");
-        let unknown = Failure::Unknown { open_until: Moment(0), broken: broken() };
+        let unknown = Failure::Unknown { open_until: Moment(0), life: Life::ONLY, broken: broken() };
         for terms in [wait, of_group] {
             assert!(!ends(&terms, 0, &Failure::Stale).unwrap());
             assert!(!ends(&terms, 1, &Failure::Unreached(broken())).unwrap());

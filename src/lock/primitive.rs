@@ -2,6 +2,7 @@
 
 use super::waiting::queue::{Manner, Queue};
 use crate::base::key::Key;
+use crate::base::lives::Life;
 use crate::base::say::say;
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Lease, Moment};
@@ -34,7 +35,7 @@ pub(crate) trait GroupPrimitive {
     fn take_all(&self, tenures: &[Arc<Tenure>], lease: Lease, limits: Limits<'_>) -> Result<TakeAll, Failure>;
 
     /// Frees all; returns for each whether its tenure was in the store.
-    fn release_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<Vec<bool>, Failure>;
+    fn release_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Vec<Result<bool, Failure>>;
 }
 
 /// What one command does at the store of a kind. Each method makes one attempt and never repeats it.
@@ -74,8 +75,8 @@ pub(crate) trait Primitive: Send + Sync {
     /// The same for several tenures, until one fails.
     fn sweep_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<(), Failure>;
 
-    /// Frees the lock, whoever has it; returns whether anyone had it.
-    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure>;
+    /// Frees the lock, whoever has it; returns whether anyone had it, and which life of the server says so.
+    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<(bool, Life), Failure>;
 
     /// How to take and free several locks by one command, if the store can.
     fn group(&self) -> Option<&dyn GroupPrimitive>;

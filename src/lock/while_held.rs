@@ -80,9 +80,9 @@ impl Engine {
         let first = [Arg::Deadline, Arg::Parts(tenure.field())];
         let args: Vec<_> = first.into_iter().chain(commands.iter().flat_map(Command::args)).collect();
         let lock = [tenure.key().full()];
-        let request = Request { beside: &keys, is_sent_once: true, ..Request::of(&WHILE_HELD, &lock, &args) };
+        let request = Request { beside: &keys, ..Request::of(&WHILE_HELD, &lock, &args) };
         let patience = self.patience(hold.resource()).until(tenure.deadline().unwrap_or(self.space.clock.now()));
-        let (ran, _) = patience.persist(|answer_by| run(store, hold, &request, answer_by))?;
+        let ran = patience.persist(|answer_by| run(store, hold, &request, answer_by))?;
         self.conclude_commands(hold, ran)
     }
 
@@ -124,7 +124,7 @@ fn run(store: &dyn Store, hold: &Hold, request: &Request<'_>, answer_by: Moment)
     }
     match store.attempt(Lane::Calls, request, Limits { execute_within, ..Limits::any_time(answer_by) }) {
         Ok(answer) => Ran::of(answer.reply),
-        Err(Failure::Unknown { open_until, broken }) if !mutant::is(Mutant::WhileHeldRepeats) => {
+        Err(Failure::Unknown { open_until, broken, .. }) if !mutant::is(Mutant::WhileHeldRepeats) => {
             Ok(Ran::Unknown { open_until, broken })
         }
         Err(failure) => Err(before_any(failure)),

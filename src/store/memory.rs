@@ -1,6 +1,7 @@
 //! A store in this process, for tests of programs: it has no server, and what scripts do there is written in Rust by the kind that has them.
 
 use super::{Answers, Health, Store};
+use crate::base::lives::Life;
 use crate::base::signal::{Ear, Listening};
 use crate::base::time::{Clock, Moment};
 use crate::store::node::{Answer, Arg, Failure, Lane, Limits, Reply, Request, Verb};
@@ -65,7 +66,7 @@ impl<D> InMemory<D> {
         if let Some(message) = message {
             self.tell(&(self.channel_of)(key), message.as_bytes());
         }
-        Answer { reply, sent: now, confirmed: None, on_its_way: false }
+        Answer { reply, sent: now, confirmed: None, on_its_way: false, life: Life::ONLY }
     }
 
     /// Outside of the lock: an ear wakes a thread, which may listen no more.

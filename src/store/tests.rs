@@ -154,7 +154,7 @@ fn what_is_under_way_at_a_node_that_is_retired_ends_at_once_and_nothing_more_is_
             std::thread::yield_now();
         }
         node.server().retire();
-        let Err(Failure::Unknown { open_until, broken }) = asking.join().unwrap() else { panic!("it was sent") };
+        let Err(Failure::Unknown { open_until, broken, .. }) = asking.join().unwrap() else { panic!("it was sent") };
         assert!(open_until > began && !broken.timed_out);
     });
     assert!(

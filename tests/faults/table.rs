@@ -10,7 +10,7 @@ fn root() -> PathBuf {
 /// Every test that is of a row, as `module::name`, sorted as the table is.
 fn tests() -> Vec<String> {
     let files = std::fs::read_dir(root().join("tests/faults")).unwrap().map(|entry| entry.unwrap().path());
-    let mut tests: Vec<_> = files.flat_map(|path| tests_in(&path)).collect();
+    let mut tests: Vec<_> = files.filter(|path| path.is_file()).flat_map(|path| tests_in(&path)).collect();
     tests.sort();
     assert!(tests.len() > 50, "the tests were not found");
     tests
@@ -29,9 +29,9 @@ fn of_row<'t>(tests: &'t [String], row: &Row) -> Vec<&'t String> {
 }
 
 #[test]
-fn there_are_154_rows() {
+fn there_are_160_rows() {
     let numbers: Vec<_> = Row::all().iter().map(|row| row.number).collect();
-    assert_eq!(numbers, (1..=154).collect::<Vec<_>>());
+    assert_eq!(numbers, (1..=160).collect::<Vec<_>>());
 }
 
 #[test]

@@ -56,6 +56,9 @@ impl Shape {
     /// name ([`Cluster::ways`]).
     pub const APART: Self = Self { apart: true, ..Self::USUAL };
 
+    /// The same with as few nodes as can take each other's place in two shards. No master is ever replaced without a command.
+    pub const APART_SMALL: Self = Self { masters: 2, apart: true, ..Self::STEADY };
+
     /// The same, but slots are served while other slots have no master.
     #[must_use]
     pub const fn partial(self) -> Self {

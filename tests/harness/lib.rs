@@ -43,4 +43,5 @@ pub mod quorum;
 pub mod reaper;
 pub mod sentinel;
 pub mod server;
+pub mod terminator;
 pub mod threads;

@@ -1,5 +1,6 @@
 //! The library's scripts: found in its source, and joined by its own code.
 
+use redis::Value;
 use std::path::{Path, PathBuf};
 
 #[path = "../../src/base/script/preludes.rs"]
@@ -18,6 +19,22 @@ fn below(folder: &Path) -> Vec<(PathBuf, String)> {
     let scripts = files.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "lua"));
     let scripts = scripts.map(|path| (path.clone(), std::fs::read_to_string(path).unwrap()));
     scripts.chain(folders.iter().flat_map(|folder| below(folder))).collect()
+}
+
+/// What a script that grants or prolongs says, without the deadline that names its attempt. Nil: all that was asked for is granted.
+pub fn unnamed(said: Value, deadline: &str) -> Value {
+    let is_named = |value: &Value| matches!(value, Value::Int(number) if number.to_string() == deadline);
+    match said {
+        said if is_named(&said) => Value::Nil,
+        Value::Array(mut said) if said.last().is_some_and(is_named) => {
+            said.pop();
+            match &said[..] {
+                [token @ Value::BulkString(_)] => token.clone(),
+                _ => Value::Array(said),
+            }
+        }
+        said => said,
+    }
 }
 
 /// The text of one file with what it needs.

@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-/// It knows no other sentinel, publishes nothing, and ends with the process.
+/// It knows no other sentinel, publishes what it is told to, and ends with the process.
 pub struct Oracle {
     port: u16,
     mind: Arc<Mind>,
@@ -18,12 +18,15 @@ pub struct Oracle {
 struct Mind {
     says: Mutex<(u16, u64)>,
     asked: AtomicUsize,
+    /// The connections of those who subscribed.
+    listeners: Mutex<Vec<TcpStream>>,
 }
 
 impl Oracle {
     /// An oracle that names the node at this port of 127.0.0.1, by this epoch.
     pub fn naming(port: u16, epoch: u64) -> Self {
-        let mind = Arc::new(Mind { says: Mutex::new((port, epoch)), asked: AtomicUsize::new(0) });
+        let (says, asked) = (Mutex::new((port, epoch)), AtomicUsize::new(0));
+        let mind = Arc::new(Mind { says, asked, listeners: Mutex::default() });
         let (listener, shared) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::clone(&mind));
         let port = listener.local_addr().unwrap().port();
         std::thread::spawn(move || {
@@ -37,6 +40,12 @@ impl Oracle {
 
     pub fn name(&self, port: u16, epoch: u64) {
         *self.mind.says.lock().unwrap() = (port, epoch);
+    }
+
+    /// Tells those who subscribed that the master has moved. They come and ask where it is.
+    pub fn publish(&self) {
+        let told = array('>', 3, &["message", "+switch-master", NAME]);
+        self.mind.listeners.lock().unwrap().retain_mut(|stream| stream.write_all(told.as_bytes()).is_ok());
     }
 
     /// Waits until it was asked twice: a client has heard what the oracle says now, and has come back after that.
@@ -58,6 +67,9 @@ fn serve(mut stream: TcpStream, mind: &Mind) {
         let said = *mind.says.lock().unwrap();
         if words.get(1).is_some_and(|word| word == "SENTINELS") {
             mind.asked.fetch_add(1, SeqCst);
+        }
+        if words.first().is_some_and(|word| word == "SUBSCRIBE") {
+            mind.listeners.lock().unwrap().extend(stream.try_clone());
         }
         if stream.write_all(answer(&words, said).as_bytes()).is_err() {
             return;

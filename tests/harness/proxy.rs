@@ -9,7 +9,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
@@ -84,6 +84,7 @@ pub struct Proxy {
 struct Shared {
     server: Address,
     rule: Mutex<Option<Rule>>,
+    pipes: Mutex<Vec<Weak<Pipe>>>,
     over: AtomicBool,
 }
 
@@ -124,6 +125,8 @@ impl Proxy {
         let port = listener.local_addr().unwrap().port();
         Self::start(Address::Port(port), server, move || {
             let (client, from) = listener.accept()?;
+            // What is sent twice in a row would else wait for an acknowledgement.
+            client.set_nodelay(true)?;
             Ok((number(from), client.into()))
         })
     }
@@ -133,7 +136,8 @@ impl Proxy {
         server: Address,
         accept: impl Fn() -> io::Result<(usize, Socket)> + Send + 'static,
     ) -> Self {
-        let shared = Arc::new(Shared { server, rule: Mutex::default(), over: AtomicBool::new(false) });
+        let shared =
+            Arc::new(Shared { server, rule: Mutex::default(), pipes: Mutex::default(), over: AtomicBool::new(false) });
         let proxy = Self { address, shared: Arc::clone(&shared) };
         std::thread::spawn(move || {
             while let Ok((number, client)) = accept() {
@@ -172,6 +176,24 @@ impl Proxy {
         *self.shared.rule.lock().unwrap() = None;
     }
 
+    /// Closes all connections, as a proxy does with those that are idle.
+    pub fn cut(&self) {
+        let pipes = std::mem::take(&mut *self.shared.pipes.lock().unwrap());
+        pipes.iter().filter_map(Weak::upgrade).for_each(|pipe| pipe.close());
+    }
+
+    /// Whether all connections that there are now have ended for their clients, too; to be asked later.
+    pub fn ends(&self) -> impl Fn() -> bool + use<> {
+        let pipes = self.shared.pipes.lock().unwrap().clone();
+        move || pipes.iter().all(|pipe| pipe.strong_count() == 0)
+    }
+
+    /// Sends this to the clients of all connections, though nobody asked.
+    pub fn interject(&self, data: &[u8]) {
+        let pipes = self.shared.pipes.lock().unwrap();
+        pipes.iter().filter_map(Weak::upgrade).for_each(|pipe| drop((&pipe.client).write_all(data)));
+    }
+
     /// Delays each reply by this time.
     pub fn delay(&self, by: Duration) {
         self.set(move |_, flow, data| if flow == Flow::Reply { pass_after(by, data) } else { pass(data) });
@@ -204,6 +226,7 @@ impl Pipe {
     /// Starts to pass data on between the two ends.
     fn lay(number: usize, client: Socket, server: Socket, shared: &Arc<Shared>) {
         let pipe = Arc::new(Self { number, client, server, reset: AtomicBool::new(false), shared: Arc::clone(shared) });
+        shared.pipes.lock().unwrap().push(Arc::downgrade(&pipe));
         for flow in [Flow::Request, Flow::Reply] {
             let pipe = Arc::clone(&pipe);
             std::thread::spawn(move || pipe.pump(flow));

@@ -75,6 +75,12 @@ impl Server {
         Self::start_on(free_port(), &[])
     }
 
+    /// The same, but it writes each change to disk, and its replicas get its data at once.
+    pub fn start_on_tcp_with_data() -> Self {
+        let at_once = ["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
+        Self::start_on(free_port(), &[&["--appendonly", "yes"], &at_once[..]].concat())
+    }
+
     /// A server without these commands for clients, as in a managed service: only the test knows their names.
     pub fn start_without(commands: &'static [&'static str]) -> Self {
         let mut server = Self::new(0);

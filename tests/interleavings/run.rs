@@ -23,6 +23,7 @@ mod source {
         pub(crate) mod error;
         pub(crate) mod key;
         pub(crate) mod kind;
+        pub(crate) mod lives;
         #[path = "no_meters.rs"]
         pub(crate) mod meters;
         pub(crate) mod mutant;

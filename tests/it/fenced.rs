@@ -200,7 +200,7 @@ fn an_acquire_that_is_asked_for_again_has_another_token() {
     let mut ask = |owner: &str| -> redis::Value {
         let mut call = script.key("n");
         call.key(COUNTER).arg("9007199254740991").arg(60_000).arg(owner).arg(0);
-        call.invoke(&mut connection).unwrap()
+        crate::lua::unnamed(call.invoke(&mut connection).unwrap(), "9007199254740991")
     };
     let mut tokens: Vec<u64> = (0..3).map(|_| redis::from_redis_value(ask("a:1:1")).unwrap()).collect();
     assert!(matches!(ask("b:1:1"), redis::Value::Int(left) if left > 0), "it is taken");
@@ -230,7 +230,7 @@ fn copies_of_an_acquire_count_on_for_nobody() {
     let copies: Vec<_> = sent.try_iter().collect();
     assert!(copies.len() == 2 && before < held, "{held} after {before}");
     let answer = deliver(&server.socket(), &copies[1]).unwrap();
-    let late = answer.lines().nth(1).and_then(|line| line.parse().ok()).expect(&answer);
+    let late = answer.lines().nth(2).and_then(|line| line.parse().ok()).expect(&answer);
     let next = token(&fenced(&server));
     assert!(held < late && late < next, "{held}, {late}, {next}");
 }

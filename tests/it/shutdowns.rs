@@ -6,11 +6,11 @@ use crate::proxy::Proxy;
 use crate::server::Server;
 use crate::threads::{LONG, eventually, finish, ms, spawn_asleep, timed};
 use redlatch::{
-    CancelToken, Client, ClientBuilder, FairLock, LossCause, MultiLock, ReadWriteLock, RedLock, RedLockExt,
+    CancelToken, Client, ClientBuilder, FairLock, FencedLock, LossCause, MultiLock, ReadWriteLock, RedLock, RedLockExt,
     ReentrantLock, Semaphore, Terms,
 };
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A lease that is not renewed while a test runs: its renewals would be among the commands that are counted.
@@ -209,6 +209,45 @@ fn a_loss_that_the_shutdown_finds_is_told_to_the_callback() {
 
 /// So many commands free a thousand readers and as many writers, with room for the handshakes of connections that are new.
 const COMMANDS_OF_SIDES: usize = 2 * 10 + 40;
+
+/// Nobody has looked for it since, and the connections are cut. What the shutdown frees itself is no loss, however late its answer is.
+#[test]
+fn a_loss_that_only_a_shutdowns_release_finds_is_told_to_callback_and_channel() {
+    let servers = quorum::start(3);
+    let server = &servers[0];
+    for (is_lost, kind) in [true, false].into_iter().flat_map(|is_lost| (0..6).map(move |kind| (is_lost, kind))) {
+        let told = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&told);
+        let callback = move |_| _ = count.fetch_add(1, SeqCst);
+        let close: Box<dyn Fn()>;
+        let locks: Box<dyn RedLock> = if kind == 0 {
+            let locks = quorum::builder(&servers).on_lost(callback).build().unwrap();
+            let closed = locks.clone();
+            close = Box::new(move || closed.shutdown());
+            Box::new(locks)
+        } else {
+            let client = server.builder().on_lost(callback).build().unwrap();
+            let closed = client.clone();
+            close = Box::new(move || closed.shutdown());
+            match kind {
+                1 => Box::new(ReentrantLock::new(&client)),
+                2 => Box::new(FairLock::new(&client)),
+                3 => Box::new(FencedLock::new(&client)),
+                4 => Box::new(ReadWriteLock::new(&client).read().clone()),
+                _ => Box::new(ReadWriteLock::new(&client).write().clone()),
+            }
+        };
+        locks.lock("n").unwrap();
+        let lost = locks.hold("n").unwrap().lost();
+        if is_lost {
+            servers.iter().for_each(|server| _ = server.ask::<String>(&["FLUSHALL"]));
+            servers.iter().for_each(|server| _ = server.ask::<i64>(&["CLIENT", "KILL", "TYPE", "normal"]));
+        }
+        close();
+        assert_eq!(lost.try_recv().is_ok(), is_lost, "kind {kind}");
+        eventually(LONG, "the callback is told", || told.load(SeqCst) == usize::from(is_lost));
+    }
+}
 
 #[test]
 fn read_write_holds_are_freed_in_batches() {

@@ -108,8 +108,8 @@ fn each_metric_is_described_with_a_unit() {
         let server = Server::start();
         let _locks = server.locks();
         let described = recorded.described();
-        // Five outcomes, four causes, and seven more.
-        assert!(described.len() == 16 && described.iter().all(|described| *described), "{described:?}");
+        // Five outcomes, four causes, three verdicts, and seven more.
+        assert!(described.len() == 19 && described.iter().all(|described| *described), "{described:?}");
     });
 }
 

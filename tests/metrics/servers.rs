@@ -6,7 +6,7 @@ use crate::recorded::install;
 use crate::server::Server;
 use crate::threads::{LONG, eventually, finish, ms};
 use harness::queue::{patient, queued};
-use redlatch::{RedLock, ReentrantLock};
+use redlatch::{Client, Error, RedLock, ReentrantLock};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
@@ -92,6 +92,50 @@ fn connections_whose_end_is_seen_late_are_no_outage() {
         locks.unlock("n").unwrap();
         assert!(locks.client().stats().reconnects >= 2);
         assert_eq!(recorded.sum(&["redlatch_outages_total"]), 0.0);
+    });
+}
+
+/// The background decides what a call left undecided, and counts it again.
+#[test]
+fn releases_in_doubt_are_counted_by_what_they_say_in_the_end() {
+    alone(|| {
+        let recorded = install();
+        let mut server = Server::start();
+        let proxy = Proxy::new(server.socket());
+        let client = Client::builder(&proxy.url()).response_timeout(ms(200)).outage_budget(ms(600)).build().unwrap();
+        let locks = ReentrantLock::new(&client);
+        let seen = || {
+            let of = |verdict: &str| recorded.sum(&["redlatch_doubtful_releases_total", verdict]);
+            [of("freed"), of("lost"), of("unknown")]
+        };
+        locks.lock("n").unwrap();
+        locks.unlock("n").unwrap();
+        assert_eq!(seen(), [0.0; 3], "all was answered");
+        let lose_answers = |number: usize| {
+            let (mut left, mut ran) = (number, false);
+            proxy.set(move |_, flow, data| {
+                let is_lost = flow == Flow::Reply && ran && left > 0;
+                ran = flow == Flow::Request && data.windows(7).any(|word| word == b"EVALSHA");
+                left -= usize::from(is_lost);
+                if is_lost { vec![] } else { pass(data) }
+            });
+        };
+        locks.lock("n").unwrap();
+        lose_answers(1);
+        locks.unlock("n").unwrap();
+        assert_eq!(seen(), [1.0, 0.0, 0.0]);
+        locks.lock("n").unwrap();
+        lose_answers(usize::MAX);
+        assert!(matches!(locks.unlock("n"), Err(Error::OutcomeUnknown { .. })));
+        assert_eq!(seen(), [1.0, 0.0, 1.0]);
+        lose_answers(0);
+        eventually(LONG, "the background has its answer", || seen() == [2.0, 0.0, 1.0]);
+        locks.lock("n").unwrap();
+        server.kill();
+        server.restart();
+        lose_answers(1);
+        assert!(matches!(locks.unlock("n"), Err(Error::Lost { .. })));
+        assert_eq!(seen(), [2.0, 1.0, 1.0]);
     });
 }
 

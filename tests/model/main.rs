@@ -15,6 +15,7 @@ mod source {
     pub(crate) mod base {
         pub(crate) mod error;
         pub(crate) mod key;
+        pub(crate) mod lives;
         pub(crate) mod mutant;
         pub(crate) mod owner;
         pub(crate) mod slot;

@@ -46,7 +46,12 @@ impl Trial {
 
     /// The same, nothing failed or was said, and the self-test says nothing.
     pub(crate) fn is_fine(&self) -> bool {
-        self.needs_nothing() && self.told.is_empty() && self.logged.is_empty() && self.failed.is_empty()
+        self.needs_nothing() && self.is_silent()
+    }
+
+    /// Nothing failed or was said, whatever the server refused.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.told.is_empty() && self.logged.is_empty() && self.failed.is_empty()
     }
 
     /// Whether the self-test says which rule is missing.

@@ -240,7 +240,11 @@ fn is_gone(held: Held, args: &Run, was_alone: bool) -> bool {
         // A lease that was over only after the job says nothing of the time before.
         Err(Error::Lost { .. }) => !was_alone || now.elapsed() < left,
         Err(error) => {
-            log::warn!("{:?} was not released and ends with its lease: {}", args.name, out::plain(&error.to_string()));
+            log::warn!(
+                "{:?} may not have been released, and ends with its lease: {}",
+                args.name,
+                out::plain(&error.to_string())
+            );
             false
         }
     }

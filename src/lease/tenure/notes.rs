@@ -1,15 +1,19 @@
 //! What only some kinds of locks, some clients or some callers note at a tenure.
 
 use super::Tenure;
+use crate::base::lives::Lives;
 use crate::base::sync::atomic::{AtomicU8, AtomicU64, Ordering::SeqCst};
 use crate::base::time::Moment;
 use crate::lease::nodes::Nodes;
+use once_cell::race::OnceBox;
 use once_cell::sync::OnceCell;
 use std::time::Duration;
 
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    nodes: Nodes,
+    /// Of a quorum.
+    nodes: OnceBox<Nodes>,
+    lives: Lives,
     token: Token,
     /// How many replicas confirmed the tenure last, and how many had to, in one word. Zero if none has to.
     replicas: AtomicU64,
@@ -36,7 +40,30 @@ pub(crate) enum Audience {
 impl Tenure {
     /// At which nodes of a quorum the key is.
     pub(crate) fn nodes(&self) -> &Nodes {
-        &self.notes.nodes
+        self.notes.nodes.get_or_init(Box::default)
+    }
+
+    /// How many nodes or replicas have it, and how many there are of these nodes, or how many replicas had to confirm.
+    pub(crate) fn confirmed(&self) -> Option<(usize, usize)> {
+        self.notes.nodes.get().and_then(Nodes::confirmed).or_else(|| self.replicas())
+    }
+
+    /// A release of it is under way elsewhere, and may be executed before another one.
+    pub(crate) fn note_release_under_way(&self) {
+        match self.notes.nodes.get() {
+            Some(nodes) => nodes.note_release_under_way(),
+            None => self.notes.lives.leave_where_it_was(),
+        }
+    }
+
+    /// Whether a release was told that the tenure was gone, and nothing explained that.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.notes.nodes.get().map_or_else(|| self.notes.lives.is_gone(), Nodes::is_gone)
+    }
+
+    /// The lives of its server, or of a node of a quorum.
+    pub(crate) fn lives(&self, node: Option<usize>) -> &Lives {
+        node.and_then(|node| self.nodes().lives(node)).unwrap_or(&self.notes.lives)
     }
 
     /// The token that came with the lock, of a kind that gives tokens. It is noted before the word says that the tenure is held.

@@ -6,6 +6,7 @@ use crate::lock::waiting::queue::Queue;
 
 use super::*;
 use crate::base::config::HandOff;
+use crate::base::lives::Life;
 use crate::base::time::{Lease, Moment};
 use crate::lease::hold::HoldState;
 use crate::lock::kinds::local::engine_in_memory;
@@ -187,7 +188,7 @@ fn a_force_unlock_ends_also_what_another_hold_came_after() {
     let engine = passing();
     let key = engine.space.key(NAME).unwrap();
     let first = lock(&engine);
-    assert!(engine.primitive.force_unlock(&key, engine.space.one_answer()).unwrap());
+    assert!(engine.primitive.force_unlock(&key, engine.space.one_answer()).unwrap().0);
     let second = elsewhere(|| {
         let taken =
             engine.try_take(&mut engine.space.tenure(&key), Asked::Usual, Manner::Try, &engine.patience(NAME)).unwrap();
@@ -252,7 +253,7 @@ impl Primitive for Gated {
         tenures.iter().try_for_each(|tenure| self.sweep(tenure, answer_by))
     }
 
-    fn force_unlock(&self, key: &Key, until: Moment) -> Result<bool, Failure> {
+    fn force_unlock(&self, key: &Key, until: Moment) -> Result<(bool, Life), Failure> {
         self.store.force_unlock(key, until)
     }
 

@@ -5,7 +5,7 @@
 -- ARGV[1]  deadline of this attempt, us on the server's clock
 -- ARGV[2]  lease, ms
 -- ARGV[3]  owner field of KEYS[1], and so on: ARGV[i + 2] for KEYS[i]
--- reply    0: acquired; i: KEYS[i] is taken, and nothing was done; error STALE <server us>
+-- reply    the deadline: acquired; i: KEYS[i] is taken, and nothing was done; error STALE <server us>
 local lease = tonumber(ARGV[2])
 local owners_from = 3
 
@@ -32,4 +32,4 @@ for i, lock in ipairs(KEYS) do
     return failed
   end
 end
-return 0
+return deadline

@@ -94,7 +94,7 @@ if left ~= -2 then
 end
 if asks then
   local said = inner(KEYS, inside(ARGV, 5))
-  if type(said) ~= 'number' then
+  if said == deadline or type(said) ~= 'number' then
     if ticket ~= '' and not (type(said) == 'table' and said.err) then
       pcall(redis.call, 'ZREM', queue, ticket)
     end

@@ -6,7 +6,7 @@
 -- ARGV[2]  lease, ms
 -- ARGV[3]  owner field
 -- ARGV[4]  hold count, absolute
--- reply    1: done; 0: lost; error STALE <server us>
+-- reply    the deadline: done; 0: lost; error STALE <server us>
 local lock = KEYS[1]
 local lease, owner, count = tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
@@ -18,4 +18,4 @@ redis.call('HSET', lock, owner, count)
 if redis.call('PTTL', lock) < lease then
   redis.call('PEXPIRE', lock, lease)
 end
-return 1
+return deadline

@@ -5,7 +5,7 @@
 -- ARGV[1]  deadline of this attempt, us on the server's clock
 -- ARGV[2]  lease, ms
 -- ARGV[3]  owner field of KEYS[1], and so on: ARGV[i + 2] for KEYS[i]
--- reply    array: 1: prolonged, 0: lost; error STALE <server us>
+-- reply    array: 1: prolonged, 0: lost; behind them the deadline; error STALE <server us>
 local lease = tonumber(ARGV[2])
 local owners_from = 3
 
@@ -22,4 +22,5 @@ for i, lock in ipairs(KEYS) do
   end
   renewed[i] = ours
 end
+renewed[#KEYS + 1] = deadline
 return renewed

@@ -3,6 +3,7 @@
 use crate::base::error::Result;
 use crate::base::key::Key;
 use crate::base::kind::{Kind, Touched};
+use crate::base::lives::Life;
 use crate::base::script::Count::Exactly;
 use crate::base::script::{Wrapper, scripts};
 use crate::base::signal::{Listening, Semaphore};
@@ -226,10 +227,10 @@ impl Primitive for Fair {
         let [list, ends, tickets] = key.order_parts().map(Arg::Beside);
         let (owner, left_over) = (Arg::Text(tenure.owner()), Arg::Number(left as u64));
         let args = [owner, left_over, Arg::Parts(key.channel_parts()), list, ends, tickets];
-        let answer = self.keys.call(&RELEASE_FAIR, key, &args, answer_by)?;
+        let answer = self.keys.call(&RELEASE_FAIR, key, &args, answer_by);
         match left {
-            0 => self.keys.released_in_turn(queue, tenure, &answer),
-            _ => self.keys.released(tenure, left, &answer),
+            0 => self.keys.released_in_turn(queue, tenure, answer),
+            _ => self.keys.released(tenure, left, answer),
         }
     }
 
@@ -238,11 +239,11 @@ impl Primitive for Fair {
         tenures.iter().try_for_each(|tenure| self.sweep(tenure, answer_by))
     }
 
-    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
+    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<(bool, Life), Failure> {
         let [list, ends, tickets] = key.order_parts().map(Arg::Beside);
         let args = [Arg::Parts(key.channel_parts()), list, ends, tickets];
         let answer = self.keys.call(&FORCE_UNLOCK_FAIR, key, &args, answer_by)?;
-        Ok(self.keys.freed(key, &answer, answer.reply.number()?).is_done())
+        Ok((self.keys.freed(key, &answer, answer.reply.number()?).is_done(), answer.life))
     }
 
     /// The script of groups does not look at the queue.

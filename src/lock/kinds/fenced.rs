@@ -3,6 +3,7 @@
 use crate::base::error::{Applied, Cause, Result};
 use crate::base::key::Key;
 use crate::base::kind::{Kind, Touched};
+use crate::base::lives::Life;
 use crate::base::script::Count::Exactly;
 use crate::base::script::scripts;
 use crate::base::signal::{Listening, Semaphore};
@@ -138,7 +139,7 @@ impl FencedLock {
         let engine = &self.shared.engine;
         let key = engine.space.key(resource)?;
         let last = |answer_by| self.shared.fenced.last_token(&key, answer_by);
-        engine.patience(resource).persist(last).map(|(token, _)| token)
+        engine.patience(resource).persist(last)
     }
 }
 
@@ -267,7 +268,7 @@ impl Primitive for Fenced {
         self.keys.sweep_all(tenures, answer_by)
     }
 
-    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
+    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<(bool, Life), Failure> {
         self.keys.force_unlock(key, answer_by)
     }
 

@@ -5,6 +5,7 @@ mod memory;
 use crate::base::error::{Error, Result};
 use crate::base::key::{Key, Naming, Side};
 use crate::base::kind::{Kind, Touched};
+use crate::base::lives::Life;
 use crate::base::meters::{Meter, Timer};
 use crate::base::script::Count::Exactly;
 use crate::base::script::{Script, scripts};
@@ -164,7 +165,7 @@ impl CountDownLatch {
     pub fn count(&self, name: &str) -> Result<u64> {
         let key = self.shared.key(name)?;
         let look = |answer_by| self.shared.keys.ask("GET", key.full(), answer_by)?.counted();
-        let (count, _) = self.shared.patience(name).persist(look)?;
+        let count = self.shared.patience(name).persist(look)?;
         Ok(count.map_or(0, |count| u64::try_from(count).unwrap_or(0)))
     }
 
@@ -210,9 +211,8 @@ impl CountDownLatch {
     /// As of [`RedLock`](crate::RedLock).
     pub fn open(&self, name: &str) -> Result<bool> {
         let key = self.shared.key(name)?;
-        let (was_closed, doubt) = self.shared.patience(name).persist(|answer_by| self.shared.open(&key, answer_by))?;
-        // If it is open after an unanswered attempt, that attempt may have opened it.
-        Ok(was_closed || doubt)
+        let (was_closed, _) = self.shared.patience(name).remove(|answer_by| self.shared.open(&key, answer_by))?;
+        Ok(was_closed)
     }
 }
 
@@ -263,11 +263,11 @@ impl Latches {
         }
     }
 
-    fn open(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
+    fn open(&self, key: &Key, answer_by: Moment) -> Result<(bool, Life), Failure> {
         let (end, args) = (key.latch_end(), [Arg::Parts(key.channel_parts())]);
         let keys = [key.full(), end.as_str()];
         let answer = self.keys.attempt(Request::of(&OPEN, &keys, &args), Limits::any_time(answer_by))?;
-        Ok(self.keys.freed(key, &answer, answer.reply.number()?).is_done())
+        Ok((self.keys.freed(key, &answer, answer.reply.number()?).is_done(), answer.life))
     }
 
     /// `None` when the wait ended before the latch was open.
@@ -309,9 +309,9 @@ impl Bid for LatchBid<'_> {
         };
         match self.patience.persist_in_wait(look)? {
             None => Ok(Outcome::Late),
-            Some((Found::Open, _)) => Ok(Outcome::Won(())),
-            Some((Found::Closed(left), _)) => Ok(Outcome::Busy(left)),
-            Some((Found::Expired, _)) => Err(Error::expired(self.key.resource())),
+            Some(Found::Open) => Ok(Outcome::Won(())),
+            Some(Found::Closed(left)) => Ok(Outcome::Busy(left)),
+            Some(Found::Expired) => Err(Error::expired(self.key.resource())),
         }
     }
 

@@ -5,6 +5,7 @@ mod memory;
 use crate::base::error::Result;
 use crate::base::key::{Key, Naming, Side};
 use crate::base::kind::{Kind, Touched};
+use crate::base::lives::Life;
 use crate::base::script::Count::{AtLeast, Exactly};
 use crate::base::script::{Script, scripts};
 use crate::base::signal::{Listening, Semaphore as Signal};
@@ -210,7 +211,7 @@ impl LeasedSemaphore {
     fn look(&self, name: &str) -> Result<Option<Found>> {
         let engine = &self.shared.engine;
         let key = engine.key(name)?;
-        engine.patience(name).persist(|answer_by| self.shared.leased.look(&key, answer_by)).map(|(found, _)| found)
+        engine.patience(name).persist(|answer_by| self.shared.leased.look(&key, answer_by))
     }
 
     /// Acquires permits on the given terms, all of them or none; `None` when the wait ended without them.
@@ -272,9 +273,8 @@ impl LeasedSemaphore {
     pub fn delete(&self, name: &str) -> Result<bool> {
         let (engine, leased) = (&self.shared.engine, &self.shared.leased);
         let key = engine.key(name)?;
-        let delete = |answer_by| leased.call(&DELETE_LEASED, &key, &[], answer_by)?.reply.number();
-        // If it is gone after an attempt without an answer, that attempt may have deleted it.
-        engine.patience(name).persist(delete).map(|(deleted, doubt)| deleted == 1 || doubt)
+        let delete = |answer_by| leased.call(&DELETE_LEASED, &key, &[], answer_by)?.was_there();
+        engine.patience(name).remove(delete).map(|(was_there, _)| was_there)
     }
 }
 
@@ -398,8 +398,7 @@ impl Primitive for Leased {
         let key = tenure.key();
         let (owner, permits) = (Arg::Text(tenure.owner()), Arg::Number(key.permits().into()));
         let args = [owner, permits, Arg::Parts(key.channel_parts()), Arg::Beside(key.places_parts())];
-        let answer = self.call(&RELEASE_LEASED, key, &args, answer_by)?;
-        self.keys().released(tenure, 0, &answer)
+        self.keys().released(tenure, 0, self.call(&RELEASE_LEASED, key, &args, answer_by))
     }
 
     /// One by one: each goes back to two keys.
@@ -407,10 +406,10 @@ impl Primitive for Leased {
         tenures.iter().try_for_each(|tenure| self.sweep(tenure, answer_by))
     }
 
-    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
+    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<(bool, Life), Failure> {
         let args = [Arg::Parts(key.channel_parts()), Arg::Beside(key.places_parts())];
         let answer = self.call(&FORCE_LEASED, key, &args, answer_by)?;
-        Ok(self.keys().freed(key, &answer, answer.reply.number()?).is_done())
+        Ok((self.keys().freed(key, &answer, answer.reply.number()?).is_done(), answer.life))
     }
 
     /// Several semaphores are not taken as one.

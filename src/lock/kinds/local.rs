@@ -7,6 +7,7 @@ use crate::base::config::{HandOff, Settings};
 use crate::base::error::{Error, Result};
 use crate::base::key::Key;
 use crate::base::kind::Kind;
+use crate::base::lives::Life;
 use crate::base::signal::{CancelToken, Listening, Semaphore};
 use crate::base::time::{Clock, Lease, Moment};
 use crate::base::unwind::survives_a_panic;
@@ -384,8 +385,8 @@ impl Primitive for Memory {
         tenures.iter().try_for_each(|tenure| self.sweep(tenure, answer_by))
     }
 
-    fn force_unlock(&self, key: &Key, _: Moment) -> Result<bool, Failure> {
-        self.with(key, |locks, _| Ok(locks.remove(key.full()).is_some()))
+    fn force_unlock(&self, key: &Key, _: Moment) -> Result<(bool, Life), Failure> {
+        self.with(key, |locks, _| Ok((locks.remove(key.full()).is_some(), Life::ONLY)))
     }
 
     fn time_to_live(&self, key: &Key, _: Moment) -> Result<Option<Option<Duration>>, Failure> {

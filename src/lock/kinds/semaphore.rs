@@ -187,7 +187,7 @@ impl Semaphore {
     pub fn available_permits(&self, name: &str) -> Result<Option<i64>> {
         let key = self.shared.key(name, 1)?;
         let look = |answer_by| self.shared.floor.keys.ask("GET", key.full(), answer_by)?.counted();
-        self.shared.patience(name).persist(look).map(|(left, _)| left)
+        self.shared.patience(name).persist(look)
     }
 
     /// Deletes the semaphore; whether it was there. Who waits goes on waiting until somebody sets the permits again. Releases of permits that are
@@ -197,9 +197,8 @@ impl Semaphore {
     /// As of [`RedLock`](crate::RedLock).
     pub fn delete(&self, name: &str) -> Result<bool> {
         let key = self.shared.key(name, 1)?;
-        let delete = |answer_by| self.shared.floor.keys.call(&DELETE_COUNTED, &key, &[], answer_by)?.reply.number();
-        // If it is gone after an attempt without an answer, that attempt may have deleted it.
-        self.shared.patience(name).persist(delete).map(|(deleted, doubt)| deleted == 1 || doubt)
+        let delete = |answer_by| self.shared.floor.keys.call(&DELETE_COUNTED, &key, &[], answer_by)?.was_there();
+        self.shared.patience(name).remove(delete).map(|(was_there, _)| was_there)
     }
 
     /// Acquires permits on the given terms, all of them or none; `None` when the wait ended without them.
@@ -268,7 +267,7 @@ impl Counted {
         });
         let found = asked.and_then(|answer| match answer {
             None => Ok(Asked::Late),
-            Some((answer, _)) => found(&answer.reply).map_err(|failure| failure.into_error(key.resource())),
+            Some(answer) => found(&answer.reply).map_err(|failure| failure.into_error(key.resource())),
         });
         match &found {
             Ok(Asked::Won(())) => self.space.counters.acquires.add(1),

@@ -23,6 +23,7 @@ mod url;
 use super::{Answers, Common, Health, Store};
 use crate::base::error::{self, Applied, Cause};
 use crate::base::key::is_in_one_slot;
+use crate::base::lives::Life;
 use crate::base::signal::{Ear, Listening};
 use crate::base::slot::slot_of;
 use crate::base::time::Moment;
@@ -128,9 +129,12 @@ impl Store for Cluster {
         let slot = slot_of_all(request.keys)?;
         let whole = to_one_slot(*request);
         let send = |request: Request<'_>| {
-            let act = |node: &Master, asking| {
-                let request = if asking { request.without_what_is_beside() } else { request };
-                node.backend.attempt(lane, &Request { asking, ..request }, limits)
+            // What is on its way has no other life: the keys that were sent on are those that the sender had.
+            let act = |node: &Master, sender: Option<Life>| {
+                let Some(life) = sender else { return node.backend.attempt(lane, &request, limits) };
+                let said =
+                    node.backend.attempt(lane, &Request { asking: true, ..request.without_what_is_beside() }, limits);
+                said.map(|answer| Answer { life, ..answer }).map_err(|failure| failure.of(life))
             };
             self.routes.at_master(slot, request.may_ask, limits.answer_by, &|| self.scouts.urge(), act)
         };

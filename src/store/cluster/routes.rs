@@ -7,6 +7,7 @@ use super::said::Said;
 use super::url::Seeds;
 use crate::base::config::ShardedPubsub;
 use crate::base::key::FullKey;
+use crate::base::lives::Life;
 use crate::base::say::say;
 use crate::base::slot::slot_of;
 use crate::base::time::{Clock, Moment};
@@ -320,34 +321,37 @@ impl Routes {
 
     /// Follows a redirection. Returns the node that ASK names, for this one command. A MOVED in answer to ASKING is no news: the slot is
     /// still at the node that sent the command there.
-    fn redirected(&self, slot: u16, redirect: Redirect, asking: bool) -> Option<Arc<Master>> {
+    fn redirected(&self, slot: u16, redirect: Redirect, is_guest: bool) -> Option<Arc<Master>> {
         let map = &self.common.config.address_map;
         match redirect {
             Redirect::Ask(to) => return Some(self.guest(to.mapped(map))),
-            Redirect::Moved(to) if !asking => self.moved(slot, to.mapped(map)),
+            Redirect::Moved(to) if !is_guest => self.moved(slot, to.mapped(map)),
             Redirect::Moved(_) | Redirect::Nowhere => {}
         }
         None
     }
 
-    /// Does something at the master of a slot, or where that sends it, if it may. `asking`: the slot is on its way there.
+    /// Does something at the master of a slot, or where that sends it, if it may: the slot is on its way there. The node that it is sent to is
+    /// given the life of the one that sends it.
     pub(super) fn at_master<T>(
         &self,
         slot: u16,
         may_ask: bool,
         until: Moment,
         urge: &dyn Fn(),
-        act: impl Fn(&Master, bool) -> Result<T, Failure>,
+        act: impl Fn(&Master, Option<Life>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         if self.unused.swap(0, Relaxed) > RESTS_AFTER {
             urge();
         }
         let ends = until.max(self.clock.now().plus(LEAST_TO_CONNECT));
-        let mut guest = None;
+        let mut guest: Option<(Arc<Master>, Life)> = None;
         for _ in 0..REDIRECTS {
-            let asking = guest.is_some();
-            let node = guest.take().map_or_else(|| self.master(slot, until, urge), Ok)?;
-            let failure = match act(&node, asking) {
+            let (node, sender) = match guest.take() {
+                Some((node, sender)) => (node, Some(sender)),
+                None => (self.master(slot, until, urge)?, None),
+            };
+            let failure = match act(&node, sender) {
                 Err(failure) => failure,
                 done => return done,
             };
@@ -359,7 +363,8 @@ impl Routes {
                     return Err(Failure::Unreached(Broken::new(format!("slot {slot} is at a node that has no name"))));
                 }
                 Some(redirect) => {
-                    guest = self.redirected(slot, redirect, asking);
+                    let life = sender.unwrap_or_else(|| node.backend.server().life());
+                    guest = self.redirected(slot, redirect, sender.is_some()).map(|node| (node, life));
                     urge();
                     if !has_time {
                         return Err(Failure::Unreached(Broken::new(format!("slot {slot} has just moved"))));

@@ -7,7 +7,6 @@ use super::said::{ANSWERS, Said, question};
 use super::subscribers::Subscribers;
 use crate::base::say::say;
 use crate::base::threads::spawn;
-use crate::base::time::Moment;
 use crate::store::host_port::HostPort;
 use crate::store::link::Link;
 use crate::store::node::{Bell, Broken, Failure, Purpose, Server, Target};
@@ -227,7 +226,7 @@ impl Scouts {
         let exchange = self.exchange(address, &server).inspect(|answers| self.say_refused(&server, answers));
         let said = exchange.and_then(|answers| Said::of(answers, address, &common.config.address_map));
         said.map_err(|error| {
-            let failure = server.classify(&error, Moment::MAX).never_sent();
+            let failure = server.unsent(&error);
             say!(debug, "{address} does not say who has which slots: {failure:?}");
             failure
         })

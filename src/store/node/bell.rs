@@ -1,5 +1,6 @@
 //! What wakes a thread that waits for a server's data.
 
+use super::sockets::above_standard;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io::{self, Read, Write};
@@ -16,6 +17,7 @@ pub(crate) struct Bell {
 impl Bell {
     pub(crate) fn new() -> io::Result<Self> {
         let (rope, sound) = UnixStream::pair()?;
+        let [rope, sound]: [UnixStream; 2] = [above_standard(rope)?.into(), above_standard(sound)?.into()];
         rope.set_nonblocking(true)?;
         sound.set_nonblocking(true)?;
         Ok(Self { rope, sound })

@@ -2,10 +2,15 @@
 
 use redis::RedisError;
 
-/// Whether a script may have written before it passed this error on: then its effect is not known.
-/// The server, or a script's first command, raises every other code before anything is done.
-pub(super) fn may_have_written(code: &str) -> bool {
-    matches!(code, "NOPERM" | "ERR")
+/// Whether a script may have written before it passed this error on: then its effect is not known. The server, or a script's first command,
+/// raises every other code before anything is done. So it does with NOPERM for the script as a whole, which it words in no other way.
+pub(super) fn may_have_written(error: &RedisError) -> bool {
+    error.code() != Some("NOPERM") && matches!(code_of(error).as_deref(), Some("NOPERM" | "ERR"))
+}
+
+/// Whether no script of ours, and no server that is asked for one, gives such an error: what came may be no answer to the request.
+pub(super) fn is_strange(code: &str, said: &str) -> bool {
+    code == "ERR" && !["script", "Script", "non local key"].iter().any(|words| said.contains(words))
 }
 
 /// The code of an error. If the error happened inside of a script, the server words it anew:
@@ -107,7 +112,7 @@ mod tests {
         for (words, expected) in WORDED {
             let code = code_of(&said(words)).unwrap();
             assert_eq!((code.as_str(), code_in(words).as_str()), (expected, expected), "{words}");
-            assert_eq!(may_have_written(&code), matches!(expected, "NOPERM" | "ERR"), "{words}");
+            assert_eq!(may_have_written(&said(words)), matches!(expected, "NOPERM" | "ERR"), "{words}");
         }
     }
 
@@ -126,6 +131,7 @@ mod tests {
     fn a_code_that_is_told_is_not_looked_for_in_the_words() {
         let error = said("NOPERM User OOM has no permissions to run the 'eval' command");
         assert_eq!(code_of(&error).as_deref(), Some("NOPERM"));
+        assert!(!may_have_written(&error), "the whole script was refused");
         let error = said("ERR unknown command 'EVALSHA', with args beginning with: '1' 'ROOM:1'");
         assert_eq!(code_of(&error).as_deref(), Some("ERR"));
     }

@@ -18,6 +18,7 @@ mod wire;
 
 use crate::base::config::Config;
 use crate::base::error::{Applied, Cause, Error, Result, is_login, may_pass};
+use crate::base::lives::Life;
 use crate::base::script::{Form, Script};
 use crate::base::stats::Counters;
 use crate::base::stop::Stop;
@@ -76,16 +77,14 @@ pub(crate) struct Request<'a> {
     pub(crate) alone: bool,
     /// It may be sent to the node that its slot is on its way to: [`Request::without_what_is_beside`].
     pub(crate) may_ask: bool,
-    /// Nobody repeats it if it is not answered, so it is not written to a connection that the server has closed.
-    pub(crate) is_sent_once: bool,
 }
 
 impl<'a> Request<'a> {
     /// A request that grants nothing.
     pub(crate) fn new(verb: Verb, keys: &'a [&'a str], args: &'a [Arg<'a>]) -> Self {
         let (form, beside, around, grants) = (Form::default(), &[], &[], None);
-        let (asking, alone, may_ask, is_sent_once) = (false, false, true, false);
-        Self { verb, form, keys, beside, around, args, grants, asking, alone, may_ask, is_sent_once }
+        let (asking, alone, may_ask) = (false, false, true);
+        Self { verb, form, keys, beside, around, args, grants, asking, alone, may_ask }
     }
 
     pub(crate) fn of(script: &'static Script, keys: &'a [&'a str], args: &'a [Arg<'a>]) -> Self {
@@ -95,6 +94,15 @@ impl<'a> Request<'a> {
     /// A request that grants or prolongs if its reply says so.
     pub(crate) fn granting(self, grants: Grants) -> Self {
         Self { grants: Some(grants), ..self }
+    }
+
+    /// Whether its commands are those of a caller, who may be told of any error.
+    pub(crate) fn is_callers(&self) -> bool {
+        match self.verb {
+            Verb::Script(script) => script.name() == "WHILE_HELD",
+            Verb::Command(_) => false,
+            Verb::Words => true,
+        }
     }
 
     /// Whether it touches keys that it does not name: those of its wrappers, or of an argument.
@@ -134,7 +142,7 @@ pub(crate) enum Arg<'a> {
     InSlot(&'a str),
     /// The attempt's deadline on the server's clock, known only once a connection is at hand.
     Deadline,
-    /// The run id of the server's process, asked for in the handshake of a strict client.
+    /// The run id of the server's process, by the handshake. A strict client has it in any case.
     RunId,
 }
 
@@ -225,17 +233,23 @@ pub(crate) struct Answer {
     pub(crate) confirmed: Option<Confirmed>,
     /// In a cluster: by a node that the slot is on its way to, where nobody listens yet.
     pub(crate) on_its_way: bool,
+    pub(crate) life: Life,
 }
 
 /// So many replicas confirmed it, and so many had to.
 pub(crate) type Confirmed = (usize, usize);
 
 impl Answer {
+    /// What a removal says: whether something was there, and which life found that.
+    pub(crate) fn was_there(self) -> Result<(bool, Life), Failure> {
+        Ok((self.reply.number()? == 1, self.life))
+    }
+
     /// The same as one for each of so many keys that it is about.
     pub(crate) fn one_each(self, count: usize) -> Result<Vec<Result<Self, Failure>>, Failure> {
-        let Self { reply, sent, confirmed, on_its_way } = self;
+        let Self { reply, sent, confirmed, on_its_way, life } = self;
         let replies = reply.one_each(count)?.into_iter();
-        Ok(replies.map(|reply| Ok(Self { reply, sent, confirmed, on_its_way })).collect())
+        Ok(replies.map(|reply| Ok(Self { reply, sent, confirmed, on_its_way, life })).collect())
     }
 }
 
@@ -253,13 +267,15 @@ impl Broken {
     }
 }
 
+const NOT_UNDERSTOOD: &str = "the reply is not one of the lock's scripts: is this a Redis server?";
+
 /// How an attempt failed, by what is known of its effect.
 #[derive(Debug, Clone)]
 pub(crate) enum Failure {
     /// No connection: nothing was sent.
     Unreached(Broken),
-    /// Something was sent and not answered; until `open_until` the server may still execute it.
-    Unknown { open_until: Moment, broken: Broken },
+    /// Something was sent and not answered; until `open_until` the server may still execute it. It went to this life.
+    Unknown { open_until: Moment, life: Life, broken: Broken },
     /// The server's error.
     Refused { code: String, applied: Applied, cause: Cause },
     /// The server found the attempt too old and did nothing.
@@ -269,8 +285,17 @@ pub(crate) enum Failure {
 impl Failure {
     /// An answer came that no script of ours gives.
     pub(crate) fn not_understood() -> Self {
-        let cause = Cause::new("the reply is not one of the lock's scripts: is this a Redis server?");
-        Self::Refused { code: "ERR".to_owned(), applied: Applied::Unknown, cause }
+        Self::Refused { code: "ERR".to_owned(), applied: Applied::Unknown, cause: Cause::new(NOT_UNDERSTOOD) }
+    }
+
+    pub(crate) fn is_not_understood(&self) -> bool {
+        matches!(self, Self::Refused { cause, .. } if cause.to_string() == NOT_UNDERSTOOD)
+    }
+
+    /// The same where what came cannot have been the answer.
+    pub(crate) fn unanswered(self) -> Self {
+        let broken = Broken::new(NOT_UNDERSTOOD);
+        Self::Unknown { open_until: Clock::Boot.now(), life: Life::ONLY, broken }
     }
 
     /// A key that is to hold a number holds something else. Scripts say the same.
@@ -321,6 +346,14 @@ impl Failure {
             (failure, None) => failure,
             (Self::Refused { code, cause, .. }, Some(_)) => Self::Refused { code, applied: Applied::Unknown, cause },
             (_, Some(doubt)) => doubt,
+        }
+    }
+
+    /// The same of another life.
+    pub(crate) fn of(self, life: Life) -> Self {
+        match self {
+            Self::Unknown { open_until, broken, .. } => Self::Unknown { open_until, life, broken },
+            failure => failure,
         }
     }
 

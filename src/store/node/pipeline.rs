@@ -1,7 +1,7 @@
 //! Several requests in one write: requests for many slots of a cluster cost one round trip for each node.
 
 use super::server::Server;
-use super::wire::{Live, Wire, reply_of};
+use super::wire::{Live, Wire, own_reply};
 use super::{Answer, Failure, Limits, Reply, Request};
 use crate::base::time::Moment;
 use redis::{RedisError, Value};
@@ -23,23 +23,38 @@ impl Wire {
         let mut live = self.take_live(connect_by)?;
         let schedule = self.schedule(limits, None);
         let said = live.exchange_each(requests, &schedule, self.server.replicas);
-        self.check_not_retired(&schedule)?;
-        let answer = |reply| Answer { reply, sent: schedule.sent, confirmed: None, on_its_way: false };
+        let life = live.life;
+        self.check_not_retired(life, &schedule)?;
+        let answer = |reply| Answer { reply, sent: schedule.sent, confirmed: None, on_its_way: false, life };
         let server = &self.server;
-        let understood = |value: Value| match value.extract_error() {
-            Ok(value) => Ok(answer(reply_of(value))),
+        let broken = |error: &RedisError| server.unanswered(error, life, schedule.deadline);
+        let understood = |request: &Request<'_>, deadline, value: Value| match value.extract_error() {
+            Ok(value) => own_reply(request, deadline, value).map(answer).map_err(|error| broken(&error)),
             Err(error) if error.code() == Some("STALE") => Err(Failure::Stale),
-            Err(error) => Err(server.classify(&error, schedule.deadline)),
+            Err(error) => match server.classify(&error, life, schedule.deadline) {
+                failure if !request.is_callers() && server.distrusts(&failure) => Err(broken(&error)),
+                failure => Err(failure),
+            },
         };
-        let broken = |error: &RedisError| server.unanswered(error, schedule.deadline);
-        let mut each: Each =
-            said.into_iter().map(|said| said.map_err(|error| broken(&error)).and_then(understood)).collect();
+        let deadlines = (0..).map(|before| live.deadline(&schedule) - before);
+        let asked = requests.iter().zip(deadlines).zip(said);
+        let mut each: Each = asked
+            .map(|((request, deadline), said)| {
+                said.map_err(|error| broken(&error)).and_then(|value| understood(request, deadline, value))
+            })
+            .collect();
+        // One answer that came twice would be taken for the next request's, and that for the one after: then one is left at the end.
+        if live.owes_nothing()
+            && let Err(error) = live.look()
+        {
+            each.iter_mut().for_each(|answer| *answer = Err(server.unanswered(&error, life, schedule.deadline)));
+        }
         let is_whole = |answer: &Result<Answer, Failure>| !matches!(answer, Err(Failure::Unknown { .. }));
         if each.iter().all(is_whole) && confirm_each(&mut live, server, requests, &mut each, schedule.deadline).is_ok()
         {
             self.keep(live);
         }
-        self.check_not_retired(&schedule)?;
+        self.check_not_retired(life, &schedule)?;
         Ok(each)
     }
 }
@@ -71,7 +86,7 @@ fn confirm_each(
                 granted.confirmed = Some((usize::try_from(*count).unwrap_or(required), required));
             }
             Ok(count) => *answer = Err(server.unconfirmed(*count, required)),
-            Err(error) => *answer = Err(server.unanswered(error, open_until)),
+            Err(error) => *answer = Err(server.unanswered(error, live.life, open_until)),
         }
     }
     confirmed.map(drop)

@@ -22,12 +22,15 @@ pub(super) fn pack(packed: &mut Vec<u8>, request: &Request<'_>, whole: bool, kno
     pack_more(packed, request, whole, known);
 }
 
+/// Replaces the content of the buffer by what has to go before a request for a slot that is on its way to the node.
+pub(super) fn pack_asking(packed: &mut Vec<u8>) {
+    packed.clear();
+    line(packed, b'*', 1);
+    text(packed, "ASKING");
+}
+
 /// Writes the request behind what is in the buffer.
 pub(super) fn pack_more(packed: &mut Vec<u8>, request: &Request<'_>, whole: bool, known: Known<'_>) {
-    if request.asking {
-        line(packed, b'*', 1);
-        text(packed, "ASKING");
-    }
     let (keys, args, around) = (request.keys, request.args, request.around);
     let count = keys.len() + request.beside.len();
     let words = count + args.len() + around.len();

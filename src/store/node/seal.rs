@@ -1,6 +1,7 @@
 //! A TLS session on a socket.
 
 use crate::base::tls::{Connector, SignedItself};
+use arrayvec::ArrayVec;
 use redis::RedisError;
 use rustls::{AlertDescription, CertificateError, ClientConnection, Error, OtherError};
 use std::io::{self, Read, Write};
@@ -12,6 +13,64 @@ pub(super) struct Seal {
     session: Box<ClientConnection>,
     /// Why the session ended. The parser of answers does not pass that on.
     ended: Option<Error>,
+    records: Records,
+    /// What was decrypted and not read.
+    unread: usize,
+}
+
+/// How far the record has come that is on its way: the session does not say whether it has a part of one.
+#[derive(Default)]
+struct Records {
+    header: ArrayVec<u8, 5>,
+    /// What is missing of the record's body.
+    left: usize,
+}
+
+impl Records {
+    fn come(&mut self, mut data: &[u8]) {
+        while let [first, ..] = data {
+            if self.left > 0 {
+                let part = self.left.min(data.len());
+                self.left -= part;
+                data = &data[part..];
+                continue;
+            }
+            self.header.push(*first);
+            data = &data[1..];
+            if let [_, _, _, high, low] = self.header[..] {
+                self.left = usize::from(u16::from_be_bytes([high, low]));
+                self.header.clear();
+            }
+        }
+    }
+
+    fn are_whole(&self) -> bool {
+        self.header.is_empty() && self.left == 0
+    }
+}
+
+/// A socket whose bytes are followed.
+struct Followed<'a, S> {
+    socket: &'a mut S,
+    records: &'a mut Records,
+}
+
+impl<S: Read> Read for Followed<'_, S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.socket.read(buffer)?;
+        self.records.come(&buffer[..read]);
+        Ok(read)
+    }
+}
+
+impl<S: Write> Write for Followed<'_, S> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.socket.write(data)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
 }
 
 impl Seal {
@@ -20,10 +79,17 @@ impl Seal {
         let mut session = connector.session(host).map_err(|error| worded(&error))?;
         // By default 64 KiB fit at a time. A command is in memory anyway, and is sent before the next is written.
         session.set_buffer_limit(None);
+        let mut records = Records::default();
         while session.is_handshaking() {
-            session.complete_io(socket).map_err(|error| explained(silent_is_said(error)))?;
+            let mut followed = Followed { socket, records: &mut records };
+            session.complete_io(&mut followed).map_err(|error| explained(silent_is_said(error)))?;
         }
-        Ok(Self { session: Box::new(session), ended: None })
+        Ok(Self { session: Box::new(session), ended: None, records, unread: 0 })
+    }
+
+    /// Whether all that came was read, down to the last byte of the last record.
+    pub(super) fn has_read_all(&self) -> bool {
+        self.unread == 0 && self.records.are_whole()
     }
 
     /// The reason why the session ended, if it did, in the place of this error.
@@ -49,12 +115,19 @@ impl Seal {
             match self.session.reader().read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
-                read => return read,
+                read => {
+                    let read = read?;
+                    self.unread -= read.min(self.unread);
+                    return Ok(read);
+                }
             }
-            self.session.read_tls(from)?;
-            if let Err(error) = self.session.process_new_packets() {
-                self.ended = Some(error.clone());
-                return Err(io::Error::other(error));
+            self.session.read_tls(&mut Followed { socket: from, records: &mut self.records })?;
+            match self.session.process_new_packets() {
+                Ok(state) => self.unread = state.plaintext_bytes_to_read(),
+                Err(error) => {
+                    self.ended = Some(error.clone());
+                    return Err(io::Error::other(error));
+                }
             }
             // Sends the answer to a change of keys. Mostly there is none.
             self.flush(from)?;

@@ -2,15 +2,16 @@
 
 mod target;
 
-use super::codes::{code_of, may_have_written};
+use super::codes::{code_of, is_strange, may_have_written};
 use super::greeting::{Greeting, twice};
 use super::rights::{Rights, rule_in};
 use super::sockets::Sockets;
-use super::stream::{Stream, says_more};
+use super::stream::{Stream, says_more, stray};
 use super::{Broken, Failure};
 use crate::base::config::{Config, SyncReplicas};
 use crate::base::credentials::{Credentials, Said, Source};
 use crate::base::error::{Applied, BY_CALLBACK, Cause, is_login};
+use crate::base::lives::Life;
 use crate::base::mutant::{self, Mutant};
 use crate::base::process::Process;
 use crate::base::say::say;
@@ -24,6 +25,7 @@ use redis::{Cmd, ConnectionAddr, RedisError};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 pub(crate) use target::{Purpose, Target, show};
 
@@ -33,6 +35,8 @@ pub(crate) const UNCONFIRMED: &str = "NOREPLICAS";
 /// A server, and how long to wait for it. Its `Debug` shows no secret.
 pub(crate) struct Server {
     target: Target,
+    /// Tells the servers that a client follows apart.
+    number: u64,
     pub(super) clock: Clock,
     counters: Arc<Counters>,
     connect_timeout: Duration,
@@ -49,6 +53,9 @@ pub(crate) struct Server {
     sockets: Sockets,
     rights: Option<Rights>,
     login: Mutex<Login>,
+    /// When a connection was last given up for a refusal that no script is known to give.
+    distrusted: AtomicU64,
+    life: AtomicU64,
 }
 
 /// The user of the last login. A callback may give another user for the next one.
@@ -74,9 +81,12 @@ pub(crate) struct Greeted {
     pub(crate) stream: Stream,
     /// The server's clock, in microseconds.
     pub(super) time: u64,
-    /// The run id of the server's process; empty unless it was asked for and answered.
+    /// The run id of the server's process; empty if the user may not ask for it.
     pub(super) run_id: String,
+    pub(super) life: Life,
 }
+
+static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -96,6 +106,7 @@ impl Server {
         let rights = tests.then(|| Rights::of(config, target.purpose.dialect()));
         Self {
             target,
+            number: NUMBER.fetch_add(1, SeqCst),
             clock,
             counters,
             connect_timeout,
@@ -110,7 +121,14 @@ impl Server {
             sockets,
             rights,
             login: Mutex::default(),
+            distrusted: AtomicU64::new(0),
+            life: AtomicU64::new(0),
         }
+    }
+
+    /// That of the process that last greeted this client.
+    pub(crate) fn life(&self) -> Life {
+        Life(self.life.load(SeqCst))
     }
 
     /// Whether scripts publish by plain or by sharded pub/sub.
@@ -206,20 +224,35 @@ impl Server {
         Failure::Refused { code: UNCONFIRMED.to_owned(), applied: Applied::Unknown, cause }
     }
 
-    pub(crate) fn classify(&self, error: &RedisError, open_until: Moment) -> Failure {
+    /// The same where nothing of a caller's request was sent.
+    pub(crate) fn unsent(&self, error: &RedisError) -> Failure {
+        self.classify(error, Life::ONLY, Moment::MAX).never_sent()
+    }
+
+    pub(super) fn classify(&self, error: &RedisError, life: Life, open_until: Moment) -> Failure {
         match code_of(error) {
             Some(code) => {
-                let applied = if may_have_written(&code) { Applied::Unknown } else { Applied::No };
+                let applied = if may_have_written(error) { Applied::Unknown } else { Applied::No };
                 Failure::Refused { code, applied, cause: self.cause(error) }
             }
-            None => self.unanswered(error, open_until),
+            None => self.unanswered(error, life, open_until),
         }
     }
 
     /// The failure if this error came in the place of an answer. A master that is demoted answers WAIT with an error.
-    pub(super) fn unanswered(&self, error: &RedisError, open_until: Moment) -> Failure {
+    pub(super) fn unanswered(&self, error: &RedisError, life: Life, open_until: Moment) -> Failure {
         let broken = Broken { cause: self.cause(error), timed_out: error.is_timeout() };
-        Failure::Unknown { open_until, broken }
+        Failure::Unknown { open_until, life, broken }
+    }
+
+    /// Whether the connection of this refusal is given up: it may have been no answer, and that is still to come. Once a second at most, since a
+    /// server may refuse each request in words that are not known here.
+    pub(super) fn distrusts(&self, refusal: &Failure) -> bool {
+        let Failure::Refused { code, cause, .. } = refusal else { return false };
+        let (now, last) = (self.clock.now(), self.distrusted.load(SeqCst));
+        is_strange(code, &cause.to_string())
+            && now >= Moment(last).plus(Duration::from_secs(1))
+            && self.distrusted.compare_exchange(last, now.0, SeqCst, SeqCst).is_ok()
     }
 
     /// A connection was made in place of one that was dropped.
@@ -291,7 +324,13 @@ impl Server {
             Greeting { refused: Some(error), .. } => Err(error),
             Greeting { time, run_id, .. } => {
                 self.vote.iter().try_for_each(|vote| vote.cast(&run_id, &self.address())).map_err(twice)?;
-                Ok(Greeted { stream, time, run_id })
+                // What came beyond the last answer would be taken for that to the first request.
+                if !stream.is_quiet() {
+                    return Err(stray());
+                }
+                let life = Life::of(&run_id, self.number);
+                self.life.store(life.0, SeqCst);
+                Ok(Greeted { stream, time, run_id, life })
             }
         }
     }
@@ -314,7 +353,7 @@ impl Server {
         commands.push(redis::cmd("CLIENT").arg("SETNAME").arg(&self.name).take());
         // The self-test goes before all that may be refused: the error of a refusal then names all that is missing.
         commands.extend(self.rights.iter().filter(|_| tests).flat_map(Rights::commands));
-        if (self.strict || self.vote.is_some()) && self.has_locks() {
+        if self.has_locks() {
             commands.push(redis::cmd("INFO").arg("server").take());
         }
         commands.extend(self.asked_by_purpose());
@@ -376,7 +415,7 @@ mod tests {
         ] {
             let server = server(url).unwrap();
             let io = RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
-            let failure = server.classify(&io, Moment(5)).into_error("n").to_string();
+            let failure = server.classify(&io, Life::ONLY, Moment(5)).into_error("n").to_string();
             assert_eq!((server.address(), format!("{server:?}")), (shown.to_owned(), format!("Server({shown})")));
             assert!(failure.contains(&format!(": {shown}: no answer in time")), "{failure}");
         }
@@ -398,10 +437,23 @@ mod tests {
     fn what_may_have_been_applied_is_not_called_undone() {
         let io = RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
         let server = server("redis://h").unwrap();
-        assert_eq!(server.classify(&io, Moment(5)).applied(), Applied::Unknown);
+        assert_eq!(server.classify(&io, Life::ONLY, Moment(5)).applied(), Applied::Unknown);
         let kind = |kind: redis::ServerErrorKind| RedisError::from((kind.into(), "An error"));
-        assert_eq!(server.classify(&kind(redis::ServerErrorKind::ReadOnly), Moment(5)).applied(), Applied::No);
-        assert_eq!(server.classify(&kind(redis::ServerErrorKind::NoPerm), Moment(5)).applied(), Applied::Unknown);
+        assert_eq!(
+            server.classify(&kind(redis::ServerErrorKind::ReadOnly), Life::ONLY, Moment(5)).applied(),
+            Applied::No
+        );
+        // Of the whole script. One inside of it is worded as an ERR.
+        assert_eq!(
+            server.classify(&kind(redis::ServerErrorKind::NoPerm), Life::ONLY, Moment(5)).applied(),
+            Applied::No
+        );
+        let inside = RedisError::from((
+            redis::ServerErrorKind::ResponseError.into(),
+            "ERR",
+            "ACL failure in script: User app".into(),
+        ));
+        assert_eq!(server.classify(&inside, Life::ONLY, Moment(5)).applied(), Applied::Unknown);
     }
 
     /// The other side accepts the connection and never answers the handshake of TLS.

@@ -1,7 +1,10 @@
 //! The open sockets of a server, so that all can be closed at once while other threads use them.
 
 use parking_lot::Mutex;
+use rustix::io::fcntl_dupfd_cloexec;
+use std::io;
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 
@@ -33,6 +36,13 @@ impl Sockets {
     pub(super) fn are_closed(&self) -> bool {
         self.closed.load(SeqCst)
     }
+}
+
+/// The same descriptor with a number above 2. A program that has closed its standard streams gives their numbers to what it opens next, and
+/// what it prints would go to a server.
+pub(super) fn above_standard(descriptor: impl Into<OwnedFd>) -> io::Result<OwnedFd> {
+    let descriptor = descriptor.into();
+    if descriptor.as_raw_fd() > 2 { Ok(descriptor) } else { Ok(fcntl_dupfd_cloexec(&descriptor, 3)?) }
 }
 
 fn shut(socket: &TcpStream) {

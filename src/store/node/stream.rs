@@ -6,12 +6,14 @@
 use super::LEAST_TO_CONNECT;
 use super::bell::Bell;
 use super::seal::{Seal, explained};
-use super::sockets::Sockets;
+use super::sockets::{Sockets, above_standard};
+use crate::base::mutant::{self, Mutant};
 use crate::base::time::{Clock, Moment};
 use crate::base::tls::Connector;
 use redis::io::tcp::socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 use redis::{ConnectionAddr, ErrorKind, Parser, RedisError, Value};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
@@ -29,6 +31,8 @@ pub(crate) struct Stream {
     socket: Bounded,
     seal: Option<Seal>,
     parser: Parser,
+    /// How many bytes were read beyond the last answer. `None`: the parser has to be asked.
+    beyond: Option<usize>,
 }
 
 impl Stream {
@@ -57,13 +61,14 @@ impl Stream {
             ConnectionAddr::Unix(path) => dial_unix(path, || until.since(clock.now()).max(LOOK))?,
             _ => return Err((ErrorKind::InvalidClientConfig, "this version knows no such address").into()),
         };
+        let socket = above_standard(socket)?.into();
         let mut socket = Bounded::new(socket, clock.clone(), until.max(clock.now().plus(LOOK)));
         open.add(&socket.socket);
         let seal = match (tls, address) {
             (Some(tls), ConnectionAddr::Tcp(host, _)) => Some(Seal::on(tls, host, &mut socket)?),
             _ => None,
         };
-        Ok(Self { socket, seal, parser: Parser::new() })
+        Ok(Self { socket, seal, parser: Parser::new(), beyond: Some(0) })
     }
 
     /// Sets when all that follows has to be over. `now` spares the first call a look at the clock.
@@ -96,10 +101,48 @@ impl Stream {
         }
     }
 
-    /// Whether the server has closed the connection, as far as this machine knows.
-    pub(super) fn is_closed(&self) -> bool {
-        let mut socket = [PollFd::new(&self.socket.socket, CLOSED)];
-        poll(&mut socket, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    /// Whether the next answer can only be that of the next request: the server has not closed the connection, and nothing is left of what came,
+    /// as far as this machine knows. An idle connection may have been closed long ago. And what a proxy doubled, or a stray write of this
+    /// program caused, would be taken for the answer to the next request.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        if mutant::is(Mutant::SendsWithoutALook) {
+            return true;
+        }
+        let mut socket = [PollFd::new(&self.socket.socket, PollFlags::IN | CLOSED)];
+        let ready = loop {
+            match poll(&mut socket, Some(&Timespec::default())) {
+                Err(Errno::INTR) => {}
+                ready => break ready,
+            }
+        };
+        ready == Ok(0) && self.has_read_all()
+    }
+
+    /// Whether more than the last answer has come with it: then one of both is that of another call.
+    pub(super) fn has_more(&mut self) -> bool {
+        !mutant::is(Mutant::LeavesBytesUnread) && !self.has_parsed_all()
+    }
+
+    /// Whether what has come with this answer is the same once more, and nothing else: then it does not matter which of both is that to the
+    /// request. It is read.
+    pub(super) fn has_come_twice(&mut self, answer: &Value) -> Result<bool, RedisError> {
+        let is_as_long = length_of(answer).is_some_and(|length| self.beyond == Some(length));
+        Ok(is_as_long && self.next()? == *answer && self.beyond == Some(0))
+    }
+
+    /// Whether no byte is left in the parser or in the session.
+    fn has_read_all(&mut self) -> bool {
+        !self.has_more() && self.seal.as_ref().is_none_or(Seal::has_read_all)
+    }
+
+    /// The parser does not say whether it has more. If the lengths of the answers are not known, it is given a value, which comes out as it is
+    /// if nothing was left.
+    fn has_parsed_all(&mut self) -> bool {
+        if self.beyond.is_none() {
+            let is_empty = matches!(self.parser.parse_value(&b":7\r\n"[..]), Ok(Value::Int(7)));
+            self.beyond = Some(usize::from(!is_empty));
+        }
+        self.beyond == Some(0)
     }
 
     /// The answer to what was sent. Messages that the server sends unasked are skipped.
@@ -114,17 +157,22 @@ impl Stream {
 
     /// The next value from the server, an answer or a message.
     pub(crate) fn next(&mut self) -> Result<Value, RedisError> {
-        match &mut self.seal {
-            None => self.parser.parse_value(&mut self.socket),
+        let mut read = 0;
+        let next = match &mut self.seal {
+            None => self.parser.parse_value(Counted(&mut self.socket, &mut read)),
             Some(seal) => {
-                let next = self.parser.parse_value(Opened { seal, socket: &mut self.socket });
+                let next = self.parser.parse_value(Counted(Opened { seal, socket: &mut self.socket }, &mut read));
                 next.map_err(|error| seal.why(error))
             }
-        }
+        };
+        let length = next.as_ref().ok().and_then(length_of);
+        self.beyond = self.beyond.zip(length).and_then(|(beyond, length)| (beyond + read).checked_sub(length));
+        next
     }
 
     /// The same, or `None` if the time is up or the bell rings first. A part that was read is kept for the next call.
     pub(crate) fn next_unless_rung(&mut self, bell: &Bell) -> Result<Option<Value>, RedisError> {
+        self.beyond = None;
         let mut attentive = Attentive { socket: &mut self.socket, bell, is_over: false };
         let next = match &mut self.seal {
             None => self.parser.parse_value(&mut attentive),
@@ -137,6 +185,37 @@ impl Stream {
             Err(_) if attentive.is_over => Ok(None),
             next => next.map(Some),
         }
+    }
+}
+
+/// The error of a connection on which something came that nobody had asked for, or which is closed.
+pub(super) fn stray() -> RedisError {
+    io::Error::new(io::ErrorKind::ConnectionReset, "it was closed, or what came last was no answer").into()
+}
+
+/// Counts the bytes that are read.
+struct Counted<'a, R>(R, &'a mut usize);
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.0.read(bytes)?;
+        *self.1 += count;
+        Ok(count)
+    }
+}
+
+/// How many bytes a value took as a server writes it, if that is known. It is never more than it took.
+fn length_of(value: &Value) -> Option<usize> {
+    let digits = |number: usize| number.checked_ilog10().unwrap_or(0) as usize + 1;
+    match value {
+        Value::Nil | Value::Okay => Some(5),
+        Value::Int(number) => Some(itoa::Buffer::new().format(*number).len() + 3),
+        Value::BulkString(bytes) => Some(1 + digits(bytes.len()) + 2 + bytes.len() + 2),
+        Value::SimpleString(text) => Some(text.len() + 3),
+        Value::Array(items) => {
+            items.iter().map(length_of).sum::<Option<usize>>().map(|all| all + 3 + digits(items.len()))
+        }
+        _ => None,
     }
 }
 
@@ -352,7 +431,7 @@ mod tests {
     fn stream() -> (Stream, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let socket = Bounded::new(ours.into(), Clock::Boot, Moment(0));
-        (Stream { socket, seal: None, parser: Parser::new() }, theirs)
+        (Stream { socket, seal: None, parser: Parser::new(), beyond: Some(0) }, theirs)
     }
 
     fn soon() -> Moment {

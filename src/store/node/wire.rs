@@ -2,12 +2,13 @@
 
 use super::resp::{self, Known};
 use super::server::{Greeted, Server};
-use super::stream::Stream;
+use super::stream::{Stream, stray};
 use super::{Answer, Confirmed, Failure, GRACE, Limits, Reply, Request, Verb};
 use crate::base::config::SyncReplicas;
+use crate::base::lives::Life;
 use crate::base::mutant::{self, Mutant};
 use crate::base::script::{Dialect, Form, Script};
-use crate::base::time::Moment;
+use crate::base::time::{Clock, Moment};
 use redis::{RedisError, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,11 +28,14 @@ pub(super) struct Live {
     /// the reply was on its way. So the server's deadline is never later than ours.
     offset: i128,
     run_id: String,
+    pub(super) life: Life,
     dialect: Dialect,
     /// The buffer of the commands, kept so that sending allocates nothing.
     packed: Vec<u8>,
     /// Replies to WAIT that no call needed. They are read before the next command is sent.
     owed: usize,
+    /// Whether the last request was written as a whole. A server runs whole commands, so it has not run one that was not.
+    is_sent: bool,
     /// The scripts that this connection has sent whole: see [`is_new`](Self::is_new).
     told: Vec<(&'static Script, Form)>,
 }
@@ -105,26 +109,31 @@ impl Wire {
         connect_by: Moment,
         ends: Option<Moment>,
     ) -> Result<Once, Failure> {
-        if request.is_sent_once {
-            self.live = self.live.take().filter(|live| !live.stream.is_closed());
-        }
         let mut live = self.take_live(connect_by)?;
         let schedule = self.schedule(limits, ends);
         let said = live.send(request, &schedule, self.server.replicas);
-        self.check_not_retired(&schedule)?;
+        self.check_not_retired(live.life, &schedule)?;
         match said {
-            Ok(value) => {
-                let reply = reply_of(value);
-                let confirmed = self.confirm(&mut live, request, &reply, &schedule);
+            Ok(reply) => {
+                let (confirmed, life) = (self.confirm(&mut live, request, &reply, &schedule), live.life);
                 self.live = Some(live).filter(|_| confirmed.as_ref().err().is_none_or(leaves_wire_clean));
                 let confirmed = confirmed?;
                 let late = mutant::is(Mutant::DeadlineFromReply);
                 let sent = if late { self.server.clock.now() } else { schedule.sent };
-                Ok(Once::Answered(Answer { reply, sent, confirmed, on_its_way: request.asking }))
+                Ok(Once::Answered(Answer { reply, sent, confirmed, on_its_way: request.asking, life }))
             }
             Err(error) if error.code() == Some("STALE") => self.correct(live, &error, &schedule),
             Err(error) => {
-                let failure = self.server.classify(&error, schedule.deadline);
+                let failure = self.server.classify(&error, live.life, schedule.deadline);
+                // A TLS session that breaks is no answer. Nor may be what no script of ours is refused with: the answer is still to come.
+                let is_strange = !request.is_callers() && self.server.distrusts(&failure);
+                let failure = match live.is_sent {
+                    false => failure.never_sent(),
+                    true if is_strange || error.code() == Some("TLS") => {
+                        self.server.unanswered(&error, live.life, schedule.deadline)
+                    }
+                    true => failure,
+                };
                 self.live = Some(live).filter(|_| leaves_wire_clean(&failure));
                 Err(failure)
             }
@@ -132,9 +141,9 @@ impl Wire {
     }
 
     /// Called after each answer was read: if the server was retired meanwhile, the answer is not believed.
-    pub(super) fn check_not_retired(&self, schedule: &Schedule) -> Result<(), Failure> {
+    pub(super) fn check_not_retired(&self, life: Life, schedule: &Schedule) -> Result<(), Failure> {
         match self.server.is_retired() {
-            true => Err(Failure::Unknown { open_until: schedule.deadline, broken: self.server.retired() }),
+            true => Err(Failure::Unknown { open_until: schedule.deadline, life, broken: self.server.retired() }),
             false => Ok(()),
         }
     }
@@ -149,8 +158,9 @@ impl Wire {
     ) -> Result<Option<Confirmed>, Failure> {
         let required = self.server.replicas.filter(|_| request.grants.is_some_and(|grants| grants(reply)));
         let Some(required) = required.map(|required| required.count) else { return Ok(None) };
-        let confirmed = live.confirmed().map_err(|error| self.server.unanswered(&error, schedule.deadline))?;
-        self.check_not_retired(schedule)?;
+        let confirmed =
+            live.confirmed().map_err(|error| self.server.unanswered(&error, live.life, schedule.deadline))?;
+        self.check_not_retired(live.life, schedule)?;
         let is_enough = matches!(request.verb, Verb::Script(script) if mutant::needs_no_replicas(script.name()));
         match usize::try_from(confirmed) {
             Ok(confirmed) if confirmed >= required || is_enough => Ok(Some((confirmed, required))),
@@ -183,9 +193,12 @@ impl Wire {
         if self.server.is_retired() {
             return Err(Failure::Unreached(self.server.retired()));
         }
-        if let Some(live) = idle {
+        if let Some(live) =
+            idle.and_then(|live| live.settled(connect_by, self.server.response_timeout(), &self.server.clock))
+        {
             return Ok(live);
         }
+        // A fresh connection is not looked at: a server that says something of itself would never be asked anything.
         let live = self.connect(connect_by)?;
         if std::mem::replace(&mut self.was_live, true) {
             self.server.count_reconnect();
@@ -200,7 +213,7 @@ impl Wire {
             let offset = offset(greeted.time, self.server.clock.now());
             Ok(Box::new(Live::new(greeted, offset, self.server.dialect())))
         };
-        open().map_err(|error| self.server.classify(&error, Moment::MAX).never_sent())
+        open().map_err(|error| self.server.unsent(&error))
     }
 }
 
@@ -210,8 +223,33 @@ fn offset(server_micros: u64, local: Moment) -> i128 {
 
 impl Live {
     fn new(greeted: Greeted, offset: i128, dialect: Dialect) -> Self {
-        let Greeted { stream, run_id, .. } = greeted;
-        Self { stream, offset, run_id, dialect, packed: Vec::new(), owed: 0, told: Vec::new() }
+        let Greeted { stream, run_id, life, .. } = greeted;
+        Self { stream, offset, run_id, life, dialect, packed: Vec::new(), owed: 0, is_sent: false, told: Vec::new() }
+    }
+
+    /// The connection, if nothing that will come on it, or has come, can be taken for the answer to the next request. Replies to WAIT that are
+    /// owed are read first.
+    fn settled(mut self: Box<Self>, until: Moment, patience: Duration, clock: &Clock) -> Option<Box<Self>> {
+        if self.owed > 0 {
+            let now = clock.now();
+            self.stream.ends_by(until.min(now.plus(patience)).max(now.plus(GRACE)), now);
+        }
+        self.read_owed().ok()?;
+        self.stream.is_quiet().then_some(self)
+    }
+
+    pub(super) fn owes_nothing(&self) -> bool {
+        self.owed == 0
+    }
+
+    fn read_owed(&mut self) -> Result<(), RedisError> {
+        while self.owed > 0 {
+            if !matches!(self.stream.answer()?, Value::Int(_) | Value::ServerError(_)) {
+                return Err(stray());
+            }
+            self.owed -= 1;
+        }
+        Ok(())
     }
 
     /// If the server does not know the script, a second exchange sends it whole, in the time that is left.
@@ -220,19 +258,29 @@ impl Live {
         request: &Request<'_>,
         schedule: &Schedule,
         replicas: Option<SyncReplicas>,
-    ) -> Result<Value, RedisError> {
+    ) -> Result<Reply, RedisError> {
         self.stream.ends_by(schedule.ends(), schedule.sent);
-        let deadline = i128::from(schedule.deadline.micros()) + self.offset;
+        let deadline = self.deadline(schedule);
         let wait = replicas.filter(|_| request.grants.is_some());
         let wait = wait.map(|wait| (wait.count, wait.timeout.min(schedule.patience / 2)));
         let whole = wait.is_some() && self.is_new(request);
         let reply = self.exchange(request, whole, deadline, wait);
-        match (&request.verb, &reply) {
+        let value = match (&request.verb, reply) {
             (Verb::Script(_), Err(error)) if error.code() == Some("NOSCRIPT") => {
+                self.read_owed()?;
+                // If more has come, the server may have run the script, and this was no answer.
+                self.look()?;
+                self.is_sent = false;
                 self.exchange(request, true, deadline, wait)
             }
-            _ => reply,
-        }
+            (_, reply) => reply,
+        };
+        own_reply(request, deadline, value?)
+    }
+
+    /// The deadline of an attempt, on the server's clock.
+    pub(super) fn deadline(&self, schedule: &Schedule) -> i128 {
+        i128::from(schedule.deadline.micros()) + self.offset
     }
 
     /// Whether this connection sends the script for the first time: then it goes whole. After NOSCRIPT the server runs an EVAL only
@@ -252,29 +300,50 @@ impl Live {
         deadline: i128,
         wait: Option<(usize, Duration)>,
     ) -> Result<Value, RedisError> {
+        let asking = if request.asking { self.ask_for_what_comes()? } else { Ok(()) };
         resp::pack(&mut self.packed, request, whole, Known { deadline, run_id: &self.run_id, dialect: self.dialect });
         if let Some((count, timeout)) = wait {
             resp::pack_wait(&mut self.packed, count, timeout);
         }
-        while self.owed > 0 {
-            self.stream.answer()?;
-            self.owed -= 1;
-        }
+        self.read_owed()?;
+        // With a WAIT behind it, the command may be whole though the write is not.
+        self.is_sent = wait.is_some();
         self.stream.send(&self.packed)?;
+        self.is_sent = true;
         if self.packed.capacity() > MOST_KEPT {
             self.packed = Vec::new();
         }
         self.owed = usize::from(wait.is_some());
-        // Both answers are read before either is looked at: the next request would take one that is left for its own.
-        let asking = if request.asking { self.stream.answer()? } else { Value::Okay };
-        match (refused(self.stream.answer()?), refused(asking)) {
-            // The refusal of ASKING is the reason why the node refused the request.
-            (Err(_), Err(refused)) => Err(refused),
-            (reply, _) => reply,
+        let answer = self.stream.answer()?;
+        if self.owed == 0 && self.stream.has_more() && !self.stream.has_come_twice(&answer)? {
+            return Err(stray());
         }
+        // The refusal of ASKING is the reason why the node refused the request.
+        refused(answer).map_err(|error| asking.err().unwrap_or(error))
     }
 
-    /// Sends all in one write and reads the answer to each. After an error of the connection, the rest get that error.
+    /// Sends ASKING, which the next command needs, and returns whether it was refused. The slot may have come by now. It goes alone: its answer
+    /// must not be taken for that to the command.
+    fn ask_for_what_comes(&mut self) -> Result<Result<(), RedisError>, RedisError> {
+        self.read_owed()?;
+        self.is_sent = false;
+        resp::pack_asking(&mut self.packed);
+        self.stream.send(&self.packed)?;
+        let asking = refused(self.stream.answer()?).map(drop);
+        self.look()?;
+        Ok(asking)
+    }
+
+    /// # Errors
+    /// If something has come that is no answer, or the connection is closed: nothing more may be sent on it.
+    pub(super) fn look(&mut self) -> Result<(), RedisError> {
+        if self.stream.is_quiet() {
+            return Ok(());
+        }
+        Err(stray())
+    }
+
+    /// Sends all in one write and reads the answer to each. Each has a deadline of its own, 1 us before that of the one before it. After an error of the connection, the rest get that error.
     pub(super) fn exchange_each(
         &mut self,
         requests: &[Request<'_>],
@@ -282,7 +351,7 @@ impl Live {
         replicas: Option<SyncReplicas>,
     ) -> Vec<Result<Value, RedisError>> {
         self.stream.ends_by(schedule.ends(), schedule.sent);
-        let deadline = i128::from(schedule.deadline.micros()) + self.offset;
+        let deadline = self.deadline(schedule);
         let wait = replicas.filter(|_| requests.iter().any(|request| request.grants.is_some()));
         let wait = wait.map(|wait| (wait.count, wait.timeout.min(schedule.patience / 2)));
         let sent = self.send_each(requests, deadline, wait);
@@ -301,13 +370,10 @@ impl Live {
         deadline: i128,
         wait: Option<(usize, Duration)>,
     ) -> Result<(), RedisError> {
-        while self.owed > 0 {
-            self.stream.answer()?;
-            self.owed -= 1;
-        }
         self.packed.clear();
-        for request in requests {
+        for (request, before) in requests.iter().zip(0..) {
             let whole = self.is_new(request);
+            let deadline = deadline - before;
             let known = Known { deadline, run_id: &self.run_id, dialect: self.dialect };
             resp::pack_more(&mut self.packed, request, whole, known);
         }
@@ -319,6 +385,7 @@ impl Live {
     pub(super) fn confirmed(&mut self) -> Result<i64, RedisError> {
         let said = self.stream.answer()?;
         self.owed -= 1;
+        self.look()?;
         Ok(redis::from_redis_value(said.extract_error()?)?)
     }
 }
@@ -331,7 +398,30 @@ fn refused(value: Value) -> Result<Value, RedisError> {
     }
 }
 
-pub(super) fn reply_of(value: Value) -> Reply {
+/// The answer to a request with this deadline. A script that grants or prolongs ends what it says with the deadline of its attempt: any other
+/// grant was meant for another call.
+pub(super) fn own_reply(request: &Request<'_>, deadline: i128, value: Value) -> Result<Reply, RedisError> {
+    // No lease is as long as a time of these years, in whatever unit.
+    const NEAR: i128 = 3_600_000_000;
+    let reply = reply_of(value);
+    let (Some(grants), Verb::Script(_)) = (request.grants, &request.verb) else { return Ok(reply) };
+    let is_own = |said: &Reply| matches!(said, Reply::Number(said) if i128::from(*said) == deadline);
+    let is_anothers = |said: &Reply| matches!(said, Reply::Number(said) if (i128::from(*said) - deadline).abs() < NEAR);
+    match reply {
+        reply if is_own(&reply) => Ok(Reply::Nil),
+        Reply::Array(mut said) if said.last().is_some_and(is_own) => {
+            said.pop();
+            // A token is all that is granted.
+            let token = said.pop_if(|first| matches!(first, Reply::Text(_)));
+            Ok(token.unwrap_or(Reply::Array(said)))
+        }
+        Reply::Array(said) if said.last().is_some_and(is_anothers) => Err(stray()),
+        reply if is_anothers(&reply) || grants(&reply) => Err(stray()),
+        reply => Ok(reply),
+    }
+}
+
+fn reply_of(value: Value) -> Reply {
     match value {
         Value::Nil => Reply::Nil,
         Value::Int(number) => Reply::Number(number),

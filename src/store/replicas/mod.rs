@@ -13,7 +13,7 @@ use super::moving::{FIRST_PAUSE, Guide, Moving, Watch};
 use super::{Common, Store};
 use crate::base::error;
 use crate::base::say::say;
-use crate::base::time::{Clock, Moment};
+use crate::base::time::Clock;
 use crate::store::node::{Bell, Failure, Purpose, Server, Target, says_master};
 use poll::{Node, Poll, Role};
 use redis::{RedisError, Value};
@@ -75,7 +75,7 @@ impl Guide for Replicas {
     }
 
     fn session(watch: &Arc<Watch<Self>>, asked: &Asked, bell: &Bell, pause: &mut Duration) -> Result<(), Failure> {
-        let failed = |error| asked.server.classify(&error, Moment::MAX).never_sent();
+        let failed = |error| asked.server.unsent(&error);
         let asks = || watch.tell(|poll| poll.asks(asked.index, Clock::Boot.now()));
         asks();
         let (mut link, mut patience) = (Link::open(&asked.server).map_err(failed)?, FIRST_PAUSE);

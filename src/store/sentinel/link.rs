@@ -105,7 +105,7 @@ fn failure(server: &Server, error: &RedisError) -> Failure {
             refused(server, code, &format!("{detail} ({own}){}", server.advice_on(error)))
         }
         Some(code) => refused(server, code, detail),
-        None => server.classify(error, Moment::MAX).never_sent(),
+        None => server.unsent(error),
     }
 }
 

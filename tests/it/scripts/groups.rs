@@ -5,8 +5,12 @@ use crate::lua;
 use crate::server::Server;
 use redis::Value;
 
+/// The number of the lock that is taken; zero: all are acquired.
 fn acquire(server: &Server, keys: &[&str], lease: &str, owners: &[&str]) -> i64 {
-    number(run(server, "acquire_group", keys, &[&[&*ahead(server), lease], owners].concat()))
+    match run(server, "acquire_group", keys, &[&[&*ahead(server), lease], owners].concat()) {
+        Ok(Value::Nil) => 0,
+        taken => number(taken),
+    }
 }
 
 fn release(server: &Server, keys: &[&str], args: &[&str]) -> Vec<i64> {

@@ -54,7 +54,7 @@ impl<'a> Ask<'a> {
         let script = lua::script("in_turn+acquire");
         let mut command = redis::cmd("EVAL");
         command.arg(script).arg(1).arg("n").arg(deadline).arg(&self.more()[..]).arg(&[lease, "me", "1"]);
-        command.query(connection)
+        command.query(connection).map(|said| lua::unnamed(said, deadline))
     }
 
     pub(super) fn at(self, server: &Server) -> Said {
@@ -262,7 +262,7 @@ fn who_is_given_the_lock_by_its_own_ask_has_it() {
     let heard = heard(&server, &EARS, || {
         let mut ask = redis::cmd("EVAL");
         ask.arg(lua::script("in_turn+acquire")).arg(1).arg("n").arg(&args);
-        assert_eq!(ask.query::<Value>(&mut connection).unwrap(), Value::Nil);
+        assert_eq!(lua::unnamed(ask.query(&mut connection).unwrap(), args[0]), Value::Nil);
     });
     assert_eq!(heard, [format!("{} {own} given", EARS[0])]);
     assert_lock(&server, "n", "aa:7:9", "1", 60_000);

@@ -143,7 +143,7 @@ if not pcall(serve_first) then
 end
 if left == -2 or holder() then
   local said = inner(KEYS, inside(ARGV, 7))
-  if type(said) ~= 'number' then
+  if said == deadline or type(said) ~= 'number' then
     if ticket ~= '' and not (type(said) == 'table' and said.err) then
       pcall(gone)
     end

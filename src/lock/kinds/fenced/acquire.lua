@@ -7,7 +7,7 @@
 -- ARGV[2]  lease, ms
 -- ARGV[3]  owner field
 -- ARGV[4]  time to live of the counter, ms; 0: it stays for ever
--- reply    text: acquired, with this token; integer: the holder's PTTL, ms (-1: none); error STALE <server us>; error TOKEN:
+-- reply    array: acquired, with this token, and the deadline; integer: the holder's PTTL, ms (-1: none); error STALE <server us>; error TOKEN:
 --          the counter is no counter, and nothing was done
 local lock, counter = KEYS[1], KEYS[2]
 local lease, owner = tonumber(ARGV[2]), ARGV[3]
@@ -23,4 +23,4 @@ if wrong then
   return wrong
 end
 redis.call('HSET', lock, owner, 1)
-return left < lease and expire(lock, lease, left == -2 and { lock } or {}) or token
+return left < lease and expire(lock, lease, left == -2 and { lock } or {}) or { token, deadline }

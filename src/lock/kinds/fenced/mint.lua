@@ -4,8 +4,8 @@
 -- KEYS[1]  the counter of the tokens: string
 -- ARGV[1]  deadline of this attempt, us on the server's clock
 -- ARGV[2]  time to live of the counter, ms; 0: it stays for ever
--- reply    text: the token; error STALE <server us>; error TOKEN: the counter is no counter, and nothing was done
+-- reply    array: the token, and the deadline; error STALE <server us>; error TOKEN: the counter is no counter, and nothing was done
 local counter = KEYS[1]
 
 local token, wrong = next_token(counter, tonumber(ARGV[2]), now)
-return token or wrong
+return wrong or { token, deadline }

@@ -11,7 +11,7 @@
 -- ARGV[6]  the places of those that wait; empty: they may be at another node
 -- ARGV[7]  place of this wait; empty: it has none
 -- ARGV[8]  for how long a place counts, ms; 0: this ask takes none
--- reply    nil: acquired; array of three: ms until the next permit comes back by itself (-1: none does), how many wait before,
+-- reply    the deadline: acquired; array of three: ms until the next permit comes back by itself (-1: none does), how many wait before,
 --          1: nobody has set the permits (0: they are set); error STALE <server us>
 local semaphore, leases = KEYS[1], KEYS[2]
 local lease, owner, permits, channel = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]
@@ -45,4 +45,4 @@ if new > 0 then
   end
   leave_place(places, place, taken)
 end
-return nil
+return deadline

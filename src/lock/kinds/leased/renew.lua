@@ -6,7 +6,7 @@
 -- ARGV[2]  lease, ms
 -- ARGV[3]  owner field of the hold in KEYS[1]
 -- ARGV[4]  how many permits it has, and so on: ARGV[2 * i + 1] and the one behind it for KEYS[i]
--- reply    array: 1: prolonged, 0: one of its permits is gone; error STALE <server us>
+-- reply    array: 1: prolonged, 0: one of its permits is gone; behind them the deadline; error STALE <server us>
 local till = math.floor(now / 1000) + tonumber(ARGV[2])
 local holds_from = 3
 
@@ -37,4 +37,5 @@ for i, leases in ipairs(KEYS) do
     end
   end
 end
+renewed[#KEYS + 1] = deadline
 return renewed

@@ -4,6 +4,7 @@ use super::{AlwaysThere, LocalRedLock, OpenSpace, space_in_memory};
 use crate::base::config::HandOff;
 use crate::base::key::{Key, Side};
 use crate::base::kind::Kind;
+use crate::base::lives::Life;
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Clock, Lease, Moment};
 use crate::client::Space;
@@ -273,10 +274,10 @@ impl Primitive for OfSide {
         tenures.iter().try_for_each(|tenure| self.sweep(tenure, answer_by))
     }
 
-    fn force_unlock(&self, key: &Key, _: Moment) -> Result<bool, Failure> {
+    fn force_unlock(&self, key: &Key, _: Moment) -> Result<(bool, Life), Failure> {
         let holders = self.locks.with(key, |lock, _| std::mem::take(lock.of(self.side)));
         self.tell(key);
-        Ok(!holders.is_empty())
+        Ok((!holders.is_empty(), Life::ONLY))
     }
 
     fn time_to_live(&self, key: &Key, _: Moment) -> Result<Option<Option<Duration>>, Failure> {

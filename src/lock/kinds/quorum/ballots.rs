@@ -57,7 +57,7 @@ pub(super) fn note_holder(at: &At, tenure: &Tenure, held: &Result<bool, Failure>
         Ok(true) => nodes.confirm(at.node),
         // An acquire that was not answered may still be executed.
         Ok(false) if tenure.is_open() => drop(nodes.doubt(at.node)),
-        Ok(false) if nodes.miss(at.node) && tenure.is_valid() => {
+        Ok(false) if nodes.lose(at.node) && tenure.is_valid() => {
             let (left, count) = nodes.confirmed().unwrap_or_default();
             let (lock, node) = (tenure.key().full(), at.store.address());
             say!(warn, "node {node} has lost lock {lock:?}, which {left} of {count} nodes confirm now");
@@ -77,17 +77,16 @@ pub(super) fn free_at(
 ) -> (Result<bool, Failure>, bool) {
     let nodes = tenure.nodes();
     if !nodes.may_have(at.node) {
-        return (Ok(nodes.may_have_freed(at.node)), true);
+        return (Ok(tenure.lives(Some(at.node)).may_have_freed()), true);
     }
     let freed = ready.and_then(|()| at.keys.release(tenure, 0, answer_by));
-    if matches!(freed, Ok(true) | Err(Failure::Unknown { .. })) {
-        nodes.free(at.node);
-    }
     let done = freed.is_ok() && !tenure.is_open();
-    if done {
-        nodes.miss(at.node);
+    match freed {
+        Ok(false) if done => _ = nodes.lose(at.node),
+        _ if done => _ = nodes.miss(at.node),
+        _ => {}
     }
-    (freed.map(|held| held || nodes.may_have_freed(at.node)), done)
+    (freed, done)
 }
 
 /// The final releases of several tenures at one node, by one command; for each whether its key surely is there no more.

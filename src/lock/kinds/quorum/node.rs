@@ -70,7 +70,7 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn new(node: usize, store: Arc<dyn Store>, config: &Config) -> Self {
-        let keys = Keys::new(Arc::clone(&store), config);
+        let keys = Keys::new(Arc::clone(&store), config).of_node(node);
         let at =
             Arc::new(At { node, store, keys, clock: Clock::Boot, down: Mutex::default(), out: AtomicBool::default() });
         let calls = std::iter::repeat_with(OnceCell::new).take(config.pool_size as usize).collect();

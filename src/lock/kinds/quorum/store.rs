@@ -6,6 +6,7 @@ use super::ears::{AllEars, Ears};
 use super::node::{At, Job, Node, Turn, hash};
 use super::tally::{Tally, left, majority};
 use crate::base::key::Key;
+use crate::base::lives::Life;
 use crate::base::signal::{Listening, Semaphore};
 use crate::base::time::{Clock, Lease, Moment};
 use crate::lease::tenure::Tenure;
@@ -131,7 +132,7 @@ impl Quorum {
     /// at each node the next round's command has its turn after the release.
     fn retreat(&self, tenure: &Arc<Tenure>, lease: Lease, round: Round, ears: Option<Arc<Ears>>) {
         tenure.end();
-        tenure.may_last(round.open_until().plus(lease.span()));
+        tenure.may_last(round.open_until().plus(lease.at_most()));
         if let Some(ears) = ears {
             ears.ignore(|node| tenure.nodes().may_have(node));
             if tenure.nodes().is_confirmed_anywhere() {
@@ -181,8 +182,8 @@ impl Quorum {
     fn release_last(&self, tenure: &Arc<Tenure>, answer_by: Moment) -> Result<bool, Failure> {
         let round = self.round(answer_by);
         let tally = self.count(self.free(tenure, round));
-        // A majority is free, and nothing says that the lock was not ours until now.
-        if !tally.is_decided() && tally.is_answered() {
+        // A majority is free, and no node that had confirmed the hold has lost it: nothing says that the lock was not ours until now.
+        if !tally.is_decided() && tally.is_answered() && !tenure.nodes().has_lost() {
             return Ok(true);
         }
         tally.result(round.patient().open_until())
@@ -323,14 +324,18 @@ impl Primitive for Quorum {
         turns.into_values().try_for_each(|turn| self.free_turn(turn, answer_by))
     }
 
-    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
+    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<(bool, Life), Failure> {
         let (round, share) = (self.round(answer_by).patient(), key.clone());
         let answers = self.ask(Turn::Of(key.full()), round, move |at, ready| {
-            ready.and_then(|()| at.keys.force_unlock(&share, round.ends))
+            ready.and_then(|()| at.keys.force_unlock(&share, round.ends).map(|(was_there, _)| was_there))
         });
         let mut tally = self.tally();
         answers.for_each(|(_, existed)| tally.count(existed));
-        if tally.is_answered() { Ok(tally.is_no_a_minority()) } else { Err(tally.failure(round.open_until())) }
+        if tally.is_answered() {
+            Ok((tally.is_no_a_minority(), Life::ONLY))
+        } else {
+            Err(tally.failure(round.open_until()))
+        }
     }
 
     /// Free when a majority is. Otherwise it waits for all: the first to answer need not be the first to be free.

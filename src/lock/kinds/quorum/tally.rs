@@ -1,5 +1,6 @@
 //! Counting the answers of nodes.
 
+use crate::base::lives::Life;
 use crate::base::time::Moment;
 use crate::store::node::{Broken, Failure};
 use std::time::Duration;
@@ -91,7 +92,8 @@ impl Tally {
         let unknown = self.failures.iter().filter(|failure| matches!(failure, Failure::Unknown { .. })).count();
         let broken = Broken::new(self.reason());
         if self.yes + unknown + silent >= self.majority() {
-            return Failure::Unknown { open_until, broken };
+            // A quorum has no life: each of its nodes has.
+            return Failure::Unknown { open_until, life: Life::ONLY, broken };
         }
         let stale = self.failures.iter().filter(|failure| matches!(failure, Failure::Stale)).count();
         if self.yes + self.no + stale >= self.majority() { Failure::Stale } else { Failure::Unreached(broken) }
@@ -149,7 +151,7 @@ mod tests {
     }
 
     fn unknown() -> Failure {
-        Failure::Unknown { open_until: Moment(7), broken: Broken::new("silence") }
+        Failure::Unknown { open_until: Moment(7), life: Life::ONLY, broken: Broken::new("silence") }
     }
 
     /// A tally of five.

@@ -3,6 +3,7 @@
 use super::WRITE;
 use super::sides::{Args, Sides, TRUSTS, TURN};
 use crate::base::key::{Key, Side};
+use crate::base::lives::Life;
 use crate::base::script::Count::{AtLeast, Exactly};
 use crate::base::script::scripts;
 use crate::base::signal::{Listening, Semaphore};
@@ -65,7 +66,7 @@ impl Reads {
     fn ask_in_parts(&self, asked: &Asked<'_>) -> Result<Answer, Failure> {
         let (keys, timeout) = (&self.sides.keys, [asked.timeout.as_str()]);
         let args = [Arg::Deadline, Arg::Number(asked.lease.millis())];
-        let request = Request::of(&TIMEOUT, &timeout, &args).granting(|reply| *reply == Reply::Number(1));
+        let request = Request::of(&TIMEOUT, &timeout, &args).granting(takes);
         let first = keys.attempt(request, asked.limits)?;
         let answer = self.ask(asked, &[asked.tenure.key().full()]);
         let gone = match &answer {
@@ -81,7 +82,7 @@ impl Reads {
     }
 
     /// Whether a hold was prolonged, by the answers for its two keys.
-    fn both(tenure: &Tenure, lock: Result<Answer, Failure>, timeout: Result<Answer, Failure>) -> RenewedOne {
+    fn both(&self, tenure: &Tenure, lock: Result<Answer, Failure>, timeout: Result<Answer, Failure>) -> RenewedOne {
         let no = |answer: &Result<Answer, Failure>| matches!(answer, Ok(Answer { reply: Reply::Number(0), .. }));
         if no(&lock) || no(&timeout) {
             return Ok(None);
@@ -89,6 +90,9 @@ impl Reads {
         let (lock, timeout) = (lock?, timeout?);
         tenure.note_replicas(lock.confirmed.min(timeout.confirmed));
         let is_done = lock.reply.number()? == 1 && timeout.reply.number()? == 1;
+        if is_done {
+            self.sides.keys.note_life(tenure, lock.life);
+        }
         Ok(is_done.then_some(lock.sent.min(timeout.sent)))
     }
 
@@ -107,7 +111,7 @@ impl Reads {
         let request = Request::of(&RENEW_READ, &keys, &args).granting(prolongs);
         let mut answers = self.sides.keys.attempt_all(lane, request, 2, limits)?.into_iter();
         let mut next = || answers.next().unwrap_or_else(|| Err(Failure::not_understood()));
-        Ok(tenures.iter().map(|tenure| Self::both(tenure, next(), next())).collect())
+        Ok(tenures.iter().map(|tenure| self.both(tenure, next(), next())).collect())
     }
 
     /// The arguments of a release of these holds; with `timeouts` it releases their time-outs, too.
@@ -132,7 +136,7 @@ impl Reads {
     /// Frees the lock first: the time-out ends by itself.
     fn release_in_parts(&self, tenure: &Arc<Tenure>, timeout: &str, answer_by: Moment) -> Result<Answer, Failure> {
         let answer = self.release_by(&[tenure.key().full()], tenure, answer_by)?;
-        self.sides.keys.ask("DEL", timeout, answer_by)?;
+        let _ = self.sides.keys.ask("DEL", timeout, answer_by);
         Ok(answer)
     }
 }
@@ -190,8 +194,10 @@ impl Primitive for Reads {
         let answer = match self.release_by(&[key.full(), &timeout], tenure, answer_by) {
             Err(failure) if failure.is_apart() => self.release_in_parts(tenure, &timeout, answer_by),
             answer => answer,
-        }?;
-        Ok(self.sides.keys.freed(key, &answer, answer.reply.number()?).is_done())
+        };
+        let answer = self.sides.keys.answered(tenure, answer)?;
+        let freed = self.sides.keys.freed(key, &answer, answer.reply.number()?);
+        Ok(self.sides.keys.found(tenure, freed, &answer))
     }
 
     fn sweep_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<(), Failure> {
@@ -199,11 +205,12 @@ impl Primitive for Reads {
         let keys = keys_of(tenures, &timeouts);
         let args: Vec<_> = self.releasing(tenures, true).collect();
         let (request, limits) = (Request::of(&RELEASE_READ, &keys, &args), Limits::any_time(answer_by));
-        let answers = self.sides.keys.attempt_all(Lane::Releases, request, 3, limits)?;
+        let answers = self.sides.keys.attempt_all(Lane::Releases, request, 3, limits);
+        let answers = answers.unwrap_or_else(|failure| keys.iter().map(|_| Err(failure.clone())).collect());
         self.sides.swept(tenures, answers.into_iter().step_by(2), |tenure| self.sweep(tenure, answer_by))
     }
 
-    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
+    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<(bool, Life), Failure> {
         self.sides.force_unlock(Side::Read, key, answer_by)
     }
 

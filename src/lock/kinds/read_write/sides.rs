@@ -1,6 +1,7 @@
 //! What the two sides of a read-write lock have in common.
 
 use crate::base::key::{Key, Side};
+use crate::base::lives::Life;
 use crate::base::script::Count::Exactly;
 use crate::base::script::{Script, scripts};
 use crate::base::signal::{Listening, Semaphore};
@@ -105,8 +106,9 @@ impl Sides {
         let swept = tenures.iter().zip(answers).map(|(tenure, answer)| match answer {
             Err(failure) if failure.is_apart() => alone(tenure),
             answer => {
-                let answer = answer?;
-                self.keys.freed(tenure.key(), &answer, answer.reply.number()?);
+                let answer = self.keys.answered(tenure, answer)?;
+                let freed = self.keys.freed(tenure.key(), &answer, answer.reply.number()?);
+                self.keys.found(tenure, freed, &answer);
                 Ok(())
             }
         });
@@ -114,13 +116,13 @@ impl Sides {
         swept.fold(Ok(()), Result::and)
     }
 
-    pub(super) fn force_unlock(&self, side: Side, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
+    pub(super) fn force_unlock(&self, side: Side, key: &Key, answer_by: Moment) -> Result<(bool, Life), Failure> {
         let (channel, prefix) = (Arg::Parts(key.channel_parts()), Arg::Parts(key.timeouts_parts()));
         let args = [Arg::Text(name_of(side)), channel, prefix, TRUSTS];
         let keys = [key.full()];
         let request = Request::of(&FORCE_UNLOCK_SIDE, &keys, &args);
         let answer = self.keys.attempt(request, Limits::any_time(answer_by))?;
-        Ok(self.keys.freed(key, &answer, answer.reply.number()?).is_done())
+        Ok((self.keys.freed(key, &answer, answer.reply.number()?).is_done(), answer.life))
     }
 
     pub(super) fn time_to_live(

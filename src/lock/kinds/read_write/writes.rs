@@ -2,6 +2,7 @@
 
 use super::sides::{Args, Sides, TRUSTS, TURN};
 use crate::base::key::{Key, Side};
+use crate::base::lives::Life;
 use crate::base::script::Count::{AtLeast, Exactly};
 use crate::base::script::scripts;
 use crate::base::signal::{Listening, Semaphore};
@@ -84,19 +85,20 @@ impl Primitive for Writes {
 
     fn release(&self, tenure: &Arc<Tenure>, left: usize, answer_by: Moment) -> Result<bool, Failure> {
         let args = Args::from_iter(self.releasing(std::slice::from_ref(tenure), left));
-        let answer = self.sides.release(&RELEASE_WRITE, &[tenure.key().full()], &args, answer_by)?;
-        self.sides.keys.released(tenure, left, &answer)
+        let answer = self.sides.release(&RELEASE_WRITE, &[tenure.key().full()], &args, answer_by);
+        self.sides.keys.released(tenure, left, answer)
     }
 
     fn sweep_all(&self, tenures: &[Arc<Tenure>], answer_by: Moment) -> Result<(), Failure> {
         let keys: Vec<_> = tenures.iter().map(|tenure| tenure.key().full()).collect();
         let args: Vec<_> = self.releasing(tenures, 0).collect();
         let (request, limits) = (Request::of(&RELEASE_WRITE, &keys, &args), Limits::any_time(answer_by));
-        let answers = self.sides.keys.attempt_all(Lane::Releases, request, 4, limits)?;
+        let answers = self.sides.keys.attempt_all(Lane::Releases, request, 4, limits);
+        let answers = answers.unwrap_or_else(|failure| keys.iter().map(|_| Err(failure.clone())).collect());
         self.sides.swept(tenures, answers, |tenure| self.sweep(tenure, answer_by))
     }
 
-    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<bool, Failure> {
+    fn force_unlock(&self, key: &Key, answer_by: Moment) -> Result<(bool, Life), Failure> {
         self.sides.force_unlock(Side::Write, key, answer_by)
     }
 

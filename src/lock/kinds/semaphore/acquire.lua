@@ -10,14 +10,14 @@
 -- ARGV[5]  the places of those that wait; empty: they may be at another node
 -- ARGV[6]  place of this wait; empty: it has none
 -- ARGV[7]  for how long a place counts, ms; 0: this ask takes none
--- reply    nil: acquired; array of two: how many wait before, 1: nobody has set the permits (0: they are set); error STALE <server us>
+-- reply    the deadline: acquired; array of two: how many wait before, 1: nobody has set the permits (0: they are set); error STALE <server us>
 local semaphore, operation = KEYS[1], KEYS[2]
 local number, kept, permits = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local places, place, ttl = ARGV[5], ARGV[6], tonumber(ARGV[7])
 
 local done = done_before(operation, number)
 if done then
-  return nil
+  return deadline
 end
 local left = number_of(semaphore)
 local may, rank = may_take(places, place, permits, left or 0, now, ttl)
@@ -32,4 +32,4 @@ if type(taken) == 'table' then
   return taken
 end
 leave_place(places, place, taken)
-return nil
+return deadline

@@ -119,10 +119,10 @@ fn who_asks_for_the_last_time_leaves_without_memory() {
 /// Strict mode, in turn.
 fn strict(server: &Server, ask: Ask<'_>, run_id: &str, quarantine: &str) -> RedisResult<Value> {
     let script = lua::script("quarantine+in_turn+acquire");
-    let mut command = redis::cmd("EVAL");
+    let (mut command, deadline) = (redis::cmd("EVAL"), ahead(server));
     command.arg(script).arg(1).arg("n");
-    command.arg(&[&*ahead(server), "epoch", run_id, quarantine]).arg(&ask.more()[..]).arg(&["60000", "me", "1"]);
-    command.query(&mut server.connection())
+    command.arg(&[&*deadline, "epoch", run_id, quarantine]).arg(&ask.more()[..]).arg(&["60000", "me", "1"]);
+    command.query(&mut server.connection()).map(|said| lua::unnamed(said, &deadline))
 }
 
 #[test]

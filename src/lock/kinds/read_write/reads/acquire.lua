@@ -12,7 +12,7 @@
 -- ARGV[7]  what the names of clients' ears begin with; empty: listeners are not counted here
 -- ARGV[8]  how long it is kept that a call waits, and how long that counts at most, ms
 -- ARGV[9]  1: this call waits; 0: it does not
--- reply    nil: acquired; integer: for how many ms it is not to be had (-1: no end); error STALE <server us>
+-- reply    the deadline: acquired; integer: for how many ms it is not to be had (-1: no end); error STALE <server us>
 local lock, timeout = KEYS[1], KEYS[2]
 local lease, owner, proof = tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local marks, turn, ears = ARGV[5], ARGV[6], ARGV[7]
@@ -69,4 +69,4 @@ if failed then
   redis.call('HDEL', lock, owner)
   return failed
 end
-return nil
+return deadline

@@ -7,7 +7,7 @@
 -- ARGV[1]  deadline of this attempt, us on the server's clock
 -- ARGV[2]  lease, ms
 -- ARGV[3]  owner field of KEYS[1], empty if that is a time-out, and so on: ARGV[i + 2] for KEYS[i]
--- reply    array: 1: prolonged, 0: lost; error STALE <server us>
+-- reply    array: 1: prolonged, 0: lost; behind them the deadline; error STALE <server us>
 local lease = tonumber(ARGV[2])
 local owners_from = 3
 
@@ -33,4 +33,5 @@ for i, key in ipairs(KEYS) do
   -- Always a write: a demoted master answers reads, and must not confirm a hold. 0: a time-out that is gone.
   renewed[i] = ours == 1 and redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), lease)) or 0
 end
+renewed[#KEYS + 1] = deadline
 return renewed

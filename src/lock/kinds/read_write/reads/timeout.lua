@@ -4,9 +4,9 @@
 -- KEYS[1]  the time-out: string
 -- ARGV[1]  deadline of this attempt, us on the server's clock
 -- ARGV[2]  lease, ms
--- reply    1; error STALE <server us>
+-- reply    the deadline; error STALE <server us>
 local timeout = KEYS[1]
 local lease = tonumber(ARGV[2])
 
 redis.call('SET', timeout, 1, 'PX', math.max(lease, redis.call('PTTL', timeout)))
-return 1
+return deadline
