@@ -1,6 +1,7 @@
 //! What `scripts/lib/parts` shares out among eight runs: all of it is in one of them.
 
 use super::root;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -75,16 +76,16 @@ fn what_each_part_must_have_is_in_all() {
     assert_eq!(count(&parts, other), 1, "{other}");
 }
 
-/// The script reads them out of the source.
+/// The script reads them out of the source. Some are hunted by the torture test, and the others by pairs of faults.
 #[test]
 fn every_mutant_is_hunted_in_some_part() {
     let text = std::fs::read_to_string(root().join("src/base/mutant.rs")).unwrap();
     let named = text.lines().filter(|line| line.contains("\" => Mutant::")).count();
-    let mut hunted: Vec<_> = (0..PARTS)
-        .flat_map(|part| said(part, "system", &["--controls"], ""))
-        .flat_map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>())
-        .collect();
-    hunted.sort_unstable();
-    hunted.dedup();
-    assert!(named > 40 && hunted.len() == named, "{} of {named} mutants", hunted.len());
+    let hunted = |by: &'static str| -> BTreeSet<String> {
+        let lines = (0..PARTS).flat_map(|part| said(part, "system", &[by], ""));
+        lines.flat_map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>()).collect()
+    };
+    let [torture, pairs] = ["--controls", "--pairs"].map(hunted);
+    assert!(torture.len() > 40 && pairs.len() > 5 && torture.is_disjoint(&pairs), "{torture:?} and {pairs:?}");
+    assert_eq!(torture.len() + pairs.len(), named, "mutants of the source");
 }

@@ -1,0 +1,89 @@
+//! The slot of a key goes to the other master of a cluster.
+
+use super::Ground;
+use super::failover::Term;
+use crate::site::{Site, ms};
+use crate::truth::now;
+use harness::cluster::slot_of;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, PoisonError};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// How long a slot is on its way.
+const HALFWAY: Duration = Duration::from_millis(100);
+
+/// How often it is asked for the keys of a slot that do not go.
+const TRIES: usize = 800;
+
+fn said<T: redis::FromRedisValue>(site: &Site, words: &[&str]) -> Result<T, String> {
+    let said = site.ask(words).map_err(|error| format!("{words:?}: {error}"))?;
+    redis::from_redis_value(said).map_err(|error| format!("{words:?}: {error}"))
+}
+
+/// Repeats what a server that stands still does not do now.
+fn insist<T>(mut act: impl FnMut() -> Result<T, String>) -> T {
+    let mut last = String::new();
+    for _ in 0..TRIES {
+        match act() {
+            Ok(done) => return done,
+            Err(error) => last = error,
+        }
+        sleep(ms(10));
+    }
+    panic!("a slot does not move: {last}");
+}
+
+impl Ground {
+    /// Half of the times its keys go at once, and else at the end. Returns when the move has begun.
+    pub(super) fn move_slot(self: &Arc<Self>, target: usize, goes_at_once: bool) {
+        let (begun, begins) = channel();
+        let ground = Arc::clone(self);
+        let thread = std::thread::spawn(move || {
+            // No master is replaced meanwhile.
+            let mut repairs: Vec<_> =
+                ground.repairs.iter().map(|repair| repair.lock().unwrap_or_else(PoisonError::into_inner)).collect();
+            for before in repairs.iter_mut().filter_map(|repair| repair.take()) {
+                before.join().expect("the last master came back");
+            }
+            let home = ground.homes.lock().unwrap()[target];
+            let [old, new] = {
+                let masters = ground.masters.lock().unwrap();
+                [masters[home], masters[1 - home]]
+            };
+            let [from, to] = [&ground.sites[old], &ground.sites[new]];
+            let slot = slot_of(&ground.targets[target].key);
+            ground.lane.lock().unwrap().iter_mut().for_each(|lane| _ = lane.moved.insert(slot));
+            let slot = slot.to_string();
+            let [id_of_old, id_of_new] = [from, to].map(|site| insist(|| said::<String>(site, &["CLUSTER", "MYID"])));
+            let set = |site: &Site, words: &[&str]| {
+                insist(|| said::<String>(site, &[&["CLUSTER", "SETSLOT", &slot], words].concat()));
+            };
+            ground.terms.lock().unwrap()[target].push(Term::of_move(now(), &[(old, from), (new, to)]));
+            set(to, &["IMPORTING", &id_of_old]);
+            set(from, &["MIGRATING", &id_of_new]);
+            let port = to.server.lock().unwrap().port().to_string();
+            let migrate = || {
+                let keys: Vec<String> = said(from, &["CLUSTER", "GETKEYSINSLOT", &slot, "100"])?;
+                if keys.is_empty() {
+                    return Ok(());
+                }
+                let words = ["MIGRATE", "127.0.0.1", &port, "", "0", "900", "KEYS"];
+                let keys: Vec<_> = words.into_iter().chain(keys.iter().map(String::as_str)).collect();
+                said::<String>(from, &keys).and_then(|_| Err("there may be more".to_owned()))
+            };
+            if goes_at_once {
+                insist(migrate);
+            }
+            let _ = begun.send(());
+            sleep(HALFWAY);
+            insist(migrate);
+            set(to, &["NODE", &id_of_new]);
+            set(from, &["NODE", &id_of_new]);
+            ground.terms.lock().unwrap()[target].push(Term::of_move(now(), &[(new, to)]));
+            ground.homes.lock().unwrap()[target] = 1 - home;
+        });
+        self.moves.lock().unwrap().push(thread);
+        let _ = begins.recv_timeout(Duration::from_secs(10));
+    }
+}
