@@ -251,6 +251,7 @@ impl Space {
 fn end(hold: &Hold) {
     let tenure = hold.tenure();
     if tenure.state() == TenureState::Ended {
+        // By a release of its own, which the server may execute before the one of this shutdown.
         tenure.note_release_under_way();
     }
     tenure.end();

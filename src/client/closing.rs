@@ -42,8 +42,8 @@ struct Unfreed {
     silent: BTreeSet<usize>,
 }
 
-/// Frees the keys of these holds, whose tenures have ended, tells of those that were gone, and logs what may stay. While the server answers it goes on until `until`. If
-/// an answer is missing, it ends with the attempts under way.
+/// Frees the keys of these holds, whose tenures have ended, tells of those that were gone, and logs what may stay. While the server answers it
+/// goes on until `until`. If an answer is missing, it ends with the attempts under way.
 pub(super) fn free_all(holds: &[Hold], connections: usize, clock: &Clock, until: Moment) {
     let batches = batches_of(holds);
     let helpers = connections.min(AT_ONCE).min(batches.len()).saturating_sub(1);

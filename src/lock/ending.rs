@@ -3,7 +3,7 @@
 //! | the tenure is | its word | the map of threads | the watchdog | its key | who is told | by |
 //! | --- | --- | --- | --- | --- | --- | --- |
 //! | released | `ENDED`, before the release is sent | cleared after the answer, or at its deadline if that comes first | forgets it | freed | nobody | `release_last` |
-//! | undecided: its release was refused or not answered | `ENDED` | cleared | forgets it | released each second by the background, until it is surely over | if the background finds it gone: holder, callback, log | `Undecided` |
+//! | undecided: its release was refused or not answered | `ENDED` | cleared | forgets it | released by the background each second, or sooner before a short lease ends, until it is surely over | if the background finds it gone: holder, callback, log | `Undecided` |
 //! | passed on | stays | the hold of the next thread | goes on | stays | nobody | `pass_on` |
 //! | found gone by its release | `ENDED` | cleared | forgets it | is not there | holder, callback, log | `conclude` |
 //! | released too late | `LOST`, by its deadline | cleared | forgets it | freed by one attempt, or swept | holder, callback, log | `end` |
@@ -115,8 +115,8 @@ impl Engine {
     }
 
     /// Makes attempts at a final release of these holds until one is answered, no command can keep or make a key of theirs any more, or the
-    /// outage budget is over. When nobody believes in a hold any more, others of this process go on. Beside the
-    /// result it returns whether an attempt was not answered.
+    /// outage budget is over. When nobody believes in a hold any more, others of this process go on. Beside the result it returns whether an
+    /// attempt was not answered.
     pub(super) fn free<T>(
         &self,
         holds: &[&Hold],

@@ -363,21 +363,13 @@ impl Keys {
     /// Notes where a release went that was not answered. What no release says is no answer.
     pub(super) fn answered(&self, tenure: &Tenure, answer: Result<Answer, Failure>) -> Result<Answer, Failure> {
         let lives = tenure.lives(self.node);
-        match answer.and_then(|answer| answer.reply.number().map(|_| answer)) {
-            Err(failure) if failure.is_not_understood() => {
-                lives.leave_where_it_was();
-                Err(failure.unanswered())
-            }
-            Err(Failure::Unknown { open_until, life, broken }) => {
-                lives.leave(life);
-                Err(Failure::Unknown { open_until, life, broken })
-            }
-            Err(failure) if failure.applied() == Applied::Unknown => {
-                lives.leave_where_it_was();
-                Err(failure)
-            }
-            answer => answer,
+        let answer = answer.and_then(|answer| answer.reply.number().map(|_| answer));
+        match &answer {
+            Err(Failure::Unknown { life, .. }) => lives.leave(*life),
+            Err(failure) if failure.applied() == Applied::Unknown => lives.leave_where_it_was(),
+            _ => {}
         }
+        answer.map_err(|failure| if failure.is_not_understood() { failure.unanswered() } else { failure })
     }
 
     /// Whether a final release found its tenure, or an attempt before it or the end of the lease explains that it did not.

@@ -55,6 +55,7 @@ pub(crate) struct Server {
     login: Mutex<Login>,
     /// When a connection was last given up for a refusal that no script is known to give.
     distrusted: AtomicU64,
+    /// That of the process that last greeted this client; 0: none has.
     life: AtomicU64,
 }
 

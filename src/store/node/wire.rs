@@ -343,7 +343,8 @@ impl Live {
         Err(stray())
     }
 
-    /// Sends all in one write and reads the answer to each. Each has a deadline of its own, 1 us before that of the one before it. After an error of the connection, the rest get that error.
+    /// Sends all in one write and reads the answer to each. Each has a deadline of its own, 1 us before that of the one before it. After an error
+    /// of the connection, the rest get that error.
     pub(super) fn exchange_each(
         &mut self,
         requests: &[Request<'_>],
