@@ -150,9 +150,15 @@ impl Engine {
         let (released, in_doubt) = self.free(&ended, |answer_by| {
             let again = mutant::is(Mutant::RepeatsAnsweredMembers);
             let open: Vec<_> = (0..ended.len()).filter(|at| again || found[*at].is_none()).collect();
-            let tenures: Vec<_> = open.iter().map(|at| Arc::clone(ended[*at].tenure())).collect();
+            let keys: Vec<_> = open.iter().map(|at| ended[*at].tenure().key().full()).collect();
+            // What a server says counts from when it came, however long the next one takes.
+            let of_server = |part: Vec<usize>| {
+                let part: Vec<_> = part.into_iter().map(|at| open[at]).collect();
+                let tenures: Vec<_> = part.iter().map(|at| Arc::clone(ended[*at].tenure())).collect();
+                part.into_iter().zip(store.release_all(&tenures, answer_by))
+            };
             let mut failed = Ok(());
-            for (at, freed) in open.into_iter().zip(store.release_all(&tenures, answer_by)) {
+            for (at, freed) in self.health.apart(&keys).into_iter().flat_map(of_server) {
                 match freed {
                     Err(failure) if !is_no(&failure, self.health.moves()) => failed = failed.and(Err(failure)),
                     freed => found[at] = Some(freed),
