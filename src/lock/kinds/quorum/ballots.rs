@@ -57,6 +57,8 @@ pub(super) fn note_holder(at: &At, tenure: &Tenure, held: &Result<bool, Failure>
         Ok(true) => nodes.confirm(at.node),
         // An acquire that was not answered may still be executed.
         Ok(false) if tenure.is_open() => drop(nodes.doubt(at.node)),
+        // What a renewal finds behind the end of its tenure may be what the release did. That asks the node itself.
+        Ok(false) if tenure.state() == TenureState::Ended => drop(nodes.doubt(at.node)),
         Ok(false) if nodes.lose(at.node) && tenure.is_valid() => {
             let (left, count) = nodes.confirmed().unwrap_or_default();
             let (lock, node) = (tenure.key().full(), at.store.address());
