@@ -59,9 +59,11 @@ impl Nodes {
         self.miss(node)
     }
 
-    /// Whether any node has lost the key.
+    /// Whether any node that confirmed the key has lost it, by a renewal or by the release itself.
     pub(crate) fn has_lost(&self) -> bool {
-        self.lost.load(SeqCst) != 0
+        let confirmed = self.confirmed.load(SeqCst);
+        let is_gone = |(node, lives): (usize, &Lives)| confirmed & bit(node) != 0 && lives.is_gone();
+        self.lost.load(SeqCst) != 0 || self.lives.get().is_some_and(|all| all.iter().enumerate().any(is_gone))
     }
 
     pub(crate) fn may_have(&self, node: usize) -> bool {
@@ -114,11 +116,23 @@ fn bit(node: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::lives::Life;
 
     #[test]
     fn other_kinds_have_none() {
         let nodes = Nodes::default();
         assert_eq!((nodes.confirmed(), nodes.is_anywhere()), (None, false));
+    }
+
+    /// While an acquire is open, what a release finds at a node is not booked there: it may still come.
+    #[test]
+    fn a_node_that_confirmed_and_that_a_release_found_empty_has_lost_the_key() {
+        let nodes = Nodes::default();
+        nodes.ask(3);
+        nodes.lives(1).unwrap().explain(Life(7), false);
+        assert!(!nodes.has_lost(), "it never had the key");
+        nodes.confirm(1);
+        assert!(nodes.has_lost());
     }
 
     #[test]
