@@ -1,5 +1,6 @@
 //! What happens in a trial, and when.
 
+use crate::apart::{HOLDER, WAITER};
 use fastrand::Rng;
 
 macro_rules! one_of {
@@ -92,12 +93,18 @@ one_of! {
         FailOverStale,
         /// The slot of a key goes to another master of a cluster, and is on its way for 100 ms.
         MoveSlot,
+        /// The holder's process is stopped for 1.2 s. These four are of clients, each in a process of its own.
+        StopHolder,
+        KillHolder,
+        /// Another client that waits, behind the holder and before the rival.
+        StopWaiter,
+        KillWaiter,
     }
 }
 
 impl Fault {
     /// After these a release may not be answered, or what comes is not its answer.
-    pub(crate) const DOUBTS: [Self; 13] = [
+    pub(crate) const DOUBTS: [Self; 14] = [
         Self::CutRequest,
         Self::CutWithinRequest,
         Self::CutAnswer,
@@ -111,6 +118,7 @@ impl Fault {
         Self::FreezeLong,
         Self::Silence,
         Self::NoRight,
+        Self::StopHolder,
     ];
     /// They take a lock from its holder.
     pub(crate) const LOSSES: [Self; 6] =
@@ -122,7 +130,7 @@ impl Fault {
     pub(crate) const FAILOVERS: [Self; 5] =
         [Self::FailOver, Self::FailOverKilled, Self::FailOverLosing, Self::FailOverKilledLosing, Self::FailOverStale];
     /// For a while nobody is answered.
-    pub(crate) const OUTAGES: [Self; 7] = [
+    pub(crate) const OUTAGES: [Self; 8] = [
         Self::Freeze,
         Self::FreezeLong,
         Self::Pause,
@@ -130,10 +138,20 @@ impl Fault {
         Self::SilenceLong,
         Self::RestartWithData,
         Self::NoRight,
+        Self::StopHolder,
     ];
 
     pub(crate) fn is_of_wire(self) -> bool {
         self <= Self::LateCopy
+    }
+
+    /// Whom it stops or kills.
+    pub(crate) fn party(self) -> Option<&'static str> {
+        match self {
+            Self::StopHolder | Self::KillHolder => Some(HOLDER),
+            Self::StopWaiter | Self::KillWaiter => Some(WAITER),
+            _ => None,
+        }
     }
 
     pub(crate) fn fails_over(self) -> bool {
@@ -145,6 +163,7 @@ impl Fault {
         match self {
             Self::Take => 3_050_000,
             Self::FreezeLong | Self::SilenceLong => 1_250_000,
+            Self::StopHolder | Self::StopWaiter => 1_200_000,
             _ if self.fails_over() => 1_500_000,
             _ => 400_000,
         }

@@ -4,10 +4,12 @@ mod failover;
 mod lane;
 mod moves;
 
+use crate::apart::{Reach, WAITER};
 use crate::faults::Fault;
 use crate::machine::Machine;
+use crate::party::Account;
 use crate::site::{LIVES, Reply, Sent, Site, Target, Wire, ms};
-use crate::trial::{Account, Kind, Trial, Way};
+use crate::trial::{Kind, Trial, Way};
 use crate::truth::{Field, Line, MS, Micros, Record, spans};
 use failover::Term;
 use fastrand::Rng;
@@ -18,7 +20,6 @@ use harness::sentinel::NAME;
 use harness::server::Server;
 use lane::Lane;
 pub(crate) use lane::Leaves;
-use redlatch::{Client, ClientBuilder};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep};
@@ -85,6 +86,7 @@ impl Trial {
             self.way = if self.way == Way::Inner { Way::Unlock } else { self.way };
         }
         self.faults.sort();
+        self.has_rival |= self.faults.iter().any(|(_, fault)| fault.party() == Some(WAITER));
         self
     }
 }
@@ -177,19 +179,18 @@ impl Ground {
         sites
     }
 
-    /// Finds the masters for the holder or the rival.
-    pub(crate) fn builder(&self, is_rival: bool) -> ClientBuilder {
+    /// Where the holder or the rival finds the masters.
+    pub(crate) fn reach(&self, is_rival: bool) -> Reach {
         let user = if is_rival { "rival" } else { "holder" };
         if let Some(oracles) = &self.oracles {
             let address = oracles[usize::from(is_rival)].address();
-            return Client::builder(&format!("redis+sentinel://{user}:pw@{address}/{NAME}"));
+            return Reach { urls: vec![format!("redis+sentinel://{user}:pw@{address}/{NAME}")], ..Reach::default() };
         }
         let way = |site: &Arc<Site>| if is_rival { site.other.port() } else { site.proxy.port() };
         let ways: Vec<_> = self.sites.iter().map(|site| (site.server.lock().unwrap().port(), way(site))).collect();
         let hosts: Vec<_> = ways.iter().map(|(_, way)| format!("127.0.0.1:{way}")).collect();
-        let way = move |port| ways.iter().find(|(own, _)| *own == port).map_or(port, |(_, way)| *way);
-        let builder = Client::builder(&format!("redis+cluster://{user}:pw@{}", hosts.join(",")));
-        builder.key_prefix(&*self.prefix).map_address(move |host, port| (host.to_owned(), way(port)))
+        let url = format!("redis+cluster://{user}:pw@{}", hosts.join(","));
+        Reach { urls: vec![url], prefix: self.prefix.clone(), ways }
     }
 
     /// The key of a lock, or of the leases of permits, behind the beginning of all names.

@@ -1,9 +1,11 @@
 //! Pairs of faults: what a holder is told, whatever two things happen.
 
+mod apart;
 mod controls;
 mod faults;
 mod ground;
 mod machine;
+mod party;
 mod site;
 mod trial;
 mod truth;
@@ -109,19 +111,19 @@ fn of_line(line: &str) -> Trial {
 }
 
 impl Sum {
-    fn add(&mut self, trial: &Trial, verdict: &verdict::Verdict) {
+    /// What is no finding is told only if all is, so that findings are the last that is read.
+    fn add(&mut self, trial: &Trial, verdict: &verdict::Verdict, verbose: bool) {
         self.trials += 1;
         if let [first, second] = trial.faults[..] {
             self.pairs.insert([first, second]);
         }
         *self.kinds.entry(format!("{:?}", trial.kind)).or_default() += 1;
-        if verdict.untold {
-            self.untold += 1;
-            println!("untold: {trial}");
-        }
-        if verdict.alarm {
-            self.alarms += 1;
-            println!("alarm: {trial}");
+        self.untold += usize::from(verdict.untold);
+        self.alarms += usize::from(verdict.alarm);
+        if verbose {
+            println!("played {trial}; {}", verdict.story);
+            let counted = [(verdict.untold, "untold"), (verdict.alarm, "alarm")];
+            counted.iter().filter(|(is, _)| *is).for_each(|(_, what)| println!("{what}: {trial}"));
         }
         if !verdict.wrong.is_empty() {
             self.found += 1;
@@ -131,9 +133,22 @@ impl Sum {
     }
 }
 
+/// Says of a panic what it is, if it is not meant.
+fn forgive(panic: &std::panic::PanicHookInfo<'_>) {
+    let is_meant = panic.payload().downcast_ref::<&str>().is_some_and(|text| *text == "on purpose");
+    if !is_meant {
+        eprintln!("error: {panic}");
+    }
+}
+
 fn main() -> ExitCode {
     if std::env::var_os(reaper::ROLE).is_some() {
         reaper::run();
+        return ExitCode::SUCCESS;
+    }
+    if let Some(party) = std::env::var_os(apart::ROLE) {
+        std::panic::set_hook(Box::new(forgive));
+        apart::run(party.to_str().expect("a word"));
         return ExitCode::SUCCESS;
     }
     let Some(options) = options() else {
@@ -148,12 +163,7 @@ fn main() -> ExitCode {
         return ExitCode::from(u8::from(!controls::play(names, options.within, options.lanes)));
     }
     reaper::start();
-    std::panic::set_hook(Box::new(|panic| {
-        let is_meant = panic.payload().downcast_ref::<&str>().is_some_and(|text| *text == "on purpose");
-        if !is_meant {
-            println!("error: {panic}");
-        }
-    }));
+    std::panic::set_hook(Box::new(forgive));
     let known = include_str!("found.txt").lines().filter(|line| !line.starts_with('#')).map(of_line);
     let is_wanted = |trial: &Trial| options.deployment.is_none_or(|deployment| trial.deployment == deployment);
     let known: Vec<Trial> = known.filter(is_wanted).collect();
@@ -192,12 +202,7 @@ fn main() -> ExitCode {
                             sum.void += 1;
                             println!("void, the machine was late: {trial}");
                         }
-                        Ok(Some(verdict)) => {
-                            if options.verbose {
-                                println!("played {trial}; {}", verdict.story);
-                            }
-                            sum.add(&trial, &verdict);
-                        }
+                        Ok(Some(verdict)) => sum.add(&trial, &verdict, options.verbose),
                         Err(_) => {
                             sum.found += 1;
                             println!("error: a trial panicked: {trial}");
@@ -220,7 +225,10 @@ fn main() -> ExitCode {
         sum.void,
         sum.found
     );
-    println!("a note of the release would have decided: {} losses untold, {} false alarms", sum.untold, sum.alarms);
+    println!(
+        "a key that a release leaves would have decided: {} losses untold, {} false alarms",
+        sum.untold, sum.alarms
+    );
     println!("kinds: {:?}", sum.kinds);
     ExitCode::from(u8::from(sum.found > 0))
 }

@@ -97,6 +97,8 @@ pub(crate) struct Wire {
     gate: Option<Gate>,
     /// The same, because it is silent.
     silence: Option<Gate>,
+    /// The same of the site at a place, while a replica takes its place that lost all.
+    hushed: HashMap<usize, Gate>,
 }
 
 impl Wire {
@@ -114,7 +116,9 @@ impl Wire {
             hits.into_iter().for_each(|hit| hit());
         }
         let mut wire = wire.lock().unwrap();
-        let mut steps: Vec<_> = [&wire.gate, &wire.silence].into_iter().flatten().cloned().map(Step::Hold).collect();
+        let place = connection / CONNECTIONS;
+        let gates = [wire.gate.as_ref(), wire.silence.as_ref(), wire.hushed.get(&place)];
+        let mut steps: Vec<_> = gates.into_iter().flatten().cloned().map(Step::Hold).collect();
         if flow == Flow::Reply {
             let met = wire.replies.remove(&connection);
             let is_lost = matches!(met, Some(Fault::CutAnswer | Fault::CutWithinAnswer | Fault::SwallowAnswer));
@@ -141,7 +145,6 @@ impl Wire {
             });
             return steps;
         }
-        let place = connection / CONNECTIONS;
         let life = wire.lives.get(&place).copied().unwrap_or(place * LIVES) + usize::from(wire.gate.is_some());
         let life = *wire.born.entry(connection).or_insert(life);
         // More than one command needs more than one answer.
@@ -478,6 +481,13 @@ impl Site {
         left + server.try_ask::<u64>(&["ZCARD", leases]).unwrap_or_default() == target.permits
     }
 
+    /// Nobody is heard here until that is dropped.
+    pub(crate) fn hush(&self) -> Hush {
+        let hush = Hush { gate: Gate::default(), place: self.place, wires: [&self.wire, &self.others].map(Arc::clone) };
+        hush.wires.iter().for_each(|wire| _ = wire.lock().unwrap().hushed.insert(hush.place, hush.gate.clone()));
+        hush
+    }
+
     /// The record has all that was run until now.
     pub(crate) fn settle(&self) {
         let word = format!("settled-{}", now());
@@ -494,5 +504,18 @@ impl Site {
             sleep(ms(5));
         }
         panic!("the server shows no commands");
+    }
+}
+
+pub(crate) struct Hush {
+    gate: Gate,
+    place: usize,
+    wires: [Arc<Mutex<Wire>>; 2],
+}
+
+impl Drop for Hush {
+    fn drop(&mut self) {
+        self.wires.iter().for_each(|wire| _ = wire.lock().unwrap().hushed.remove(&self.place));
+        self.gate.open();
     }
 }

@@ -1,25 +1,23 @@
 //! One trial: what it consists of, and how it is played.
 
+use crate::apart::{Apart, HOLDER, Reach, WAITER};
 use crate::faults::{Fault, Phase, one_of};
 use crate::ground::{Deployment, Ground};
+use crate::party::{Account, Locks, NAME, Owners, SECOND, Turn, account, prepare};
 use crate::site::{Reply, Sent, Site, Target, ms};
 use crate::truth::{Micros, now};
 use fastrand::Rng;
 use harness::threads::LONG;
-use redlatch::{
-    Client, Error, FairLock, FencedLock, Hold, LeasedSemaphore, MultiLock, QuorumLock, ReadWriteLock, RedLock,
-    RedLockExt, ReentrantLock, Terms,
-};
+use redlatch::RedLock;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, sleep};
 use std::time::Duration;
 
 const BUDGET: Duration = Duration::from_millis(1_500);
-const RESPONSE: Duration = Duration::from_millis(250);
+pub(crate) const RESPONSE: Duration = Duration::from_millis(250);
 
 /// Of a client that waits longer for an answer than many a lease lasts.
 const SLOW_BUDGET: Duration = Duration::from_millis(4_000);
@@ -102,7 +100,7 @@ impl Trial {
     }
 
     /// The lease of the client's watchdog, and the one that calls ask for and whether that is renewed.
-    fn leases(&self) -> (Duration, Option<(Duration, bool)>) {
+    pub(crate) fn leases(&self) -> (Duration, Option<(Duration, bool)>) {
         let (lease, usual) = (ms(self.lease), ms(30_000));
         match self.lease {
             ..SHORT => (usual, Some((lease, true))),
@@ -111,6 +109,16 @@ impl Trial {
             _ if self.is_slow => (usual, Some((lease, true))),
             _ => (lease, None),
         }
+    }
+
+    /// Whether it has a second lock.
+    pub(crate) fn is_of_two(&self) -> bool {
+        self.kind == Kind::Group
+    }
+
+    /// Whether this client has a process of its own.
+    fn is_apart(&self, party: &str) -> bool {
+        self.faults.iter().any(|(_, fault)| fault.party() == Some(party))
     }
 
     /// How many permits a hold of a semaphore has: all of them.
@@ -154,42 +162,6 @@ impl FromStr for Trial {
     }
 }
 
-/// What a holder believed, did and was told.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Account {
-    pub(crate) asked: Micros,
-    /// When its call returned with the lock.
-    pub(crate) granted: Option<Micros>,
-    /// The last moment at which it knew that it held.
-    pub(crate) believed: Micros,
-    /// Its release began then, and it was valid.
-    pub(crate) ending: Micros,
-    pub(crate) was_valid: bool,
-    /// The deadline that it knew of then.
-    pub(crate) believed_until: Micros,
-    pub(crate) ended: Micros,
-    /// Its owner fields, each with its key.
-    pub(crate) owners: Vec<(String, String)>,
-    /// What ended the call, whichever part of it failed.
-    pub(crate) result: Option<Result<(), Error>>,
-    /// The channel of a hold told of a loss.
-    pub(crate) heard: bool,
-    /// The callback did.
-    pub(crate) called: usize,
-    /// How many losses its client has counted.
-    pub(crate) counted: usize,
-}
-
-impl Account {
-    pub(crate) fn was_told(&self) -> bool {
-        self.was_told_by_result() || self.heard || self.called > 0
-    }
-
-    pub(crate) fn was_told_by_result(&self) -> bool {
-        matches!(&self.result, Some(Err(Error::Lost { .. } | Error::Unprotected { .. })))
-    }
-}
-
 /// What a trial was like.
 pub(crate) struct Played {
     pub(crate) sites: Vec<Arc<Site>>,
@@ -199,6 +171,7 @@ pub(crate) struct Played {
     /// Who had the lock when the holder asked.
     pub(crate) first: Option<Account>,
     pub(crate) rival: Option<Account>,
+    pub(crate) waiter: Option<Account>,
     /// What happened from when to when.
     pub(crate) hits: Vec<(Fault, Micros, Micros)>,
     pub(crate) left: Vec<String>,
@@ -221,6 +194,8 @@ struct Stage {
     hits: Mutex<Vec<(Fault, Micros, Micros)>>,
     /// Whoever forces locks open.
     forcer: Option<Locks>,
+    /// Those that have a process of their own.
+    apart: [(&'static str, Option<Apart>); 2],
 }
 
 impl Stage {
@@ -228,8 +203,7 @@ impl Stage {
     fn reach(self: &Arc<Self>, phase: Phase) {
         let faults = self.trial.faults.iter().enumerate().filter(|(_, (at, _))| *at == phase);
         for (place, (_, fault)) in faults {
-            if *fault == Fault::ForceUnlock {
-                self.force(*fault);
+            if self.is_by_client(*fault) {
                 continue;
             }
             self.nodes(place).iter().for_each(|site| self.hit(*fault, site));
@@ -257,14 +231,31 @@ impl Stage {
         self.hits.lock().unwrap().push((fault, at, now() + lasts));
     }
 
-    fn force(&self, fault: Fault) {
+    /// What one client does, or what happens to one.
+    fn is_by_client(&self, fault: Fault) -> bool {
         let at = now();
-        match self.forcer.as_ref().expect("it is there") {
-            Locks::One(locks) => _ = locks.force_unlock(NAME),
-            Locks::Group(locks) => _ = locks.force_unlock(NAME),
-            Locks::Leased(semaphore) => _ = semaphore.force_release(NAME),
+        match (fault, fault.party()) {
+            (Fault::ForceUnlock, _) => match self.forcer.as_ref().expect("it is there") {
+                Locks::One(locks) => _ = locks.force_unlock(NAME),
+                Locks::Group(locks) => _ = locks.force_unlock(NAME),
+                Locks::Leased(semaphore) => _ = semaphore.force_release(NAME),
+            },
+            (_, Some(party)) => {
+                let apart = self.apart(party).expect("it is there");
+                match fault {
+                    Fault::KillHolder | Fault::KillWaiter => apart.kill(),
+                    _ => apart.stop(LONG_STOP),
+                }
+            }
+            _ => return false,
         }
-        self.hits.lock().unwrap().push((fault, at, now()));
+        let lasts = if fault == Fault::ForceUnlock { 0 } else { fault.lasts() };
+        self.hits.lock().unwrap().push((fault, at, now() + lasts));
+        true
+    }
+
+    fn apart(&self, party: &str) -> Option<&Apart> {
+        self.apart.iter().find(|(name, _)| *name == party)?.1.as_ref()
     }
 
     /// What happens when the release comes by.
@@ -274,10 +265,11 @@ impl Stage {
             for site in self.nodes(place) {
                 let (stage, at, fault) = (Arc::clone(self), Arc::clone(site), *fault);
                 let is_first = Arc::ptr_eq(site, self.nodes(place)[0]);
-                site.wire.lock().unwrap().at_release.push(Box::new(move || match fault {
-                    Fault::ForceUnlock if is_first => stage.force(fault),
-                    Fault::ForceUnlock => {}
-                    _ => stage.hit(fault, &at),
+                let is_clients = fault == Fault::ForceUnlock || fault.party().is_some();
+                site.wire.lock().unwrap().at_release.push(Box::new(move || match is_clients {
+                    true if is_first => _ = stage.is_by_client(fault),
+                    true => {}
+                    false => stage.hit(fault, &at),
                 }));
             }
         }
@@ -298,229 +290,11 @@ impl Stage {
     }
 }
 
-/// Terms and requests have the same setters.
-macro_rules! on_terms {
-    ($request:expr, $wait:expr, $lease:expr) => {
-        match $lease {
-            Some((lease, true)) => $request.wait($wait).renewed_lease(lease),
-            Some((lease, false)) => $request.wait($wait).lease(lease),
-            None => $request.wait($wait),
-        }
-    };
-}
-
-type Count = Box<dyn Fn() -> u64 + Send + Sync>;
-
-/// The locks of one client.
-enum Locks {
-    One(Box<dyn RedLock>),
-    Group(ReentrantLock),
-    Leased(LeasedSemaphore),
-}
-
-const NAME: &str = "n";
-const SECOND: &str = "m";
+/// For how long a process is stopped.
+const LONG_STOP: Duration = Duration::from_millis(1_200);
 
 /// A call that lasts for so long hangs.
 const HANG: Micros = 20_000_000;
-
-impl Locks {
-    /// And how many losses the client has counted.
-    fn of(
-        trial: &Trial,
-        urls: &[String],
-        ground: Option<&Arc<Ground>>,
-        is_rival: bool,
-        called: &Arc<AtomicUsize>,
-    ) -> (Self, Count) {
-        let called = Arc::clone(called);
-        let count = move |_| _ = called.fetch_add(1, SeqCst);
-        let (watched, _) = trial.leases();
-        if trial.kind == Kind::Quorum {
-            let builder = QuorumLock::builder(urls).node_timeout(trial.response()).outage_budget(trial.budget());
-            let builder =
-                builder.connect_timeout(RESPONSE).watchdog_timeout(watched).poll_cap(ms(1_000)).on_lost(count);
-            let locks = builder.build().expect("the servers run");
-            let counts = locks.clone();
-            return (Self::One(Box::new(locks)), Box::new(move || counts.stats().lost));
-        }
-        let builder = ground.map_or_else(|| Client::builder(&urls[0]), |ground| ground.builder(is_rival));
-        let builder = builder.response_timeout(trial.response()).outage_budget(trial.budget());
-        let builder = builder.connect_timeout(RESPONSE).watchdog_timeout(watched).poll_cap(ms(1_000)).on_lost(count);
-        let client = builder.build().expect("the server runs");
-        let locks = match trial.kind {
-            Kind::Plain | Kind::Quorum => Self::One(Box::new(ReentrantLock::new(&client))),
-            Kind::Fair => Self::One(Box::new(FairLock::new(&client))),
-            Kind::Fenced => Self::One(Box::new(FencedLock::new(&client))),
-            Kind::Read if !is_rival => Self::One(Box::new(ReadWriteLock::new(&client).read().clone())),
-            Kind::Read | Kind::Write => Self::One(Box::new(ReadWriteLock::new(&client).write().clone())),
-            Kind::Leased => Self::Leased(LeasedSemaphore::new(&client)),
-            Kind::Group => Self::Group(ReentrantLock::new(&client)),
-        };
-        (locks, Box::new(move || client.stats().lost))
-    }
-
-    /// Acquires, works and ends. What the work is told: the holds.
-    fn turn(&self, way: Way, wait: Duration, trial: &Trial, work: &mut dyn FnMut(&[Hold])) -> Result<bool, Error> {
-        let (_, lease) = trial.leases();
-        let terms = || on_terms!(Terms::new(), wait, lease);
-        match self {
-            Self::One(locks) => one(&**locks, way, (wait, lease), work),
-            Self::Group(locks) => {
-                let group = MultiLock::of([(locks, NAME), (locks, SECOND)]);
-                let request = || on_terms!(group.request(), wait, lease);
-                match way {
-                    Way::Closure => Ok(request().execute(|guard| work(guard.holds()))?.is_some()),
-                    Way::Panic => panicking(|| {
-                        request().execute(|guard| {
-                            work(guard.holds());
-                            panic!("on purpose");
-                        })
-                    }),
-                    Way::Unlock | Way::Inner => {
-                        let Some(hold) = group.acquire(&terms())? else { return Ok(false) };
-                        work(hold.holds());
-                        group.unlock().map(|()| true)
-                    }
-                    Way::Guard | Way::Drop => {
-                        let Some(guard) = request().guard()? else { return Ok(false) };
-                        work(guard.holds());
-                        if way == Way::Guard { guard.unlock().map(|()| true) } else { Ok(true) }
-                    }
-                }
-            }
-            Self::Leased(semaphore) => {
-                let permits = trial.permits() as u32;
-                let Some(permits) = semaphore.acquire(NAME, permits, &terms())? else { return Ok(false) };
-                work(&[permits.hold().expect("they have a lease").clone()]);
-                if way == Way::Drop { Ok(true) } else { permits.release().map(|()| true) }
-            }
-        }
-    }
-}
-
-fn one(
-    locks: &dyn RedLock,
-    way: Way,
-    (wait, lease): (Duration, Option<(Duration, bool)>),
-    work: &mut dyn FnMut(&[Hold]),
-) -> Result<bool, Error> {
-    let terms = &on_terms!(Terms::new(), wait, lease);
-    let request = || on_terms!(locks.request(NAME), wait, lease);
-    match way {
-        Way::Unlock => {
-            let Some(hold) = locks.acquire(NAME, terms)? else { return Ok(false) };
-            work(&[hold]);
-            locks.unlock(NAME).map(|()| true)
-        }
-        Way::Inner => {
-            let Some(hold) = locks.acquire(NAME, terms)? else { return Ok(false) };
-            let inner = locks.acquire(NAME, terms);
-            work(&[hold]);
-            let of_inner = if inner.is_ok() { locks.unlock(NAME) } else { Ok(()) };
-            locks.unlock(NAME).and(of_inner).map(|()| true)
-        }
-        Way::Guard | Way::Drop => {
-            let Some(guard) = request().guard()? else { return Ok(false) };
-            work(&[guard.hold().clone()]);
-            if way == Way::Guard { guard.unlock().map(|()| true) } else { Ok(true) }
-        }
-        Way::Closure => Ok(request().execute(|guard| work(&[guard.hold().clone()]))?.is_some()),
-        Way::Panic => panicking(|| {
-            request().execute(|guard| {
-                work(&[guard.hold().clone()]);
-                panic!("on purpose");
-            })
-        }),
-    }
-}
-
-fn panicking(act: impl FnOnce() -> Result<Option<()>, Error>) -> Result<bool, Error> {
-    catch_unwind(AssertUnwindSafe(act)).map_or(Ok(true), |done| done.map(|done| done.is_some()))
-}
-
-/// How long what the background tells may take: attempts a second apart.
-const NEWS: Micros = 3_000_000;
-
-/// From the answer of a release to what it tells.
-const TOLD: Duration = Duration::from_millis(300);
-
-/// Owner fields, each with its key.
-type Owners = [(String, String)];
-
-/// What one turn is like.
-struct Turn<'a> {
-    trial: &'a Trial,
-    way: Way,
-    wait: Duration,
-    work: u64,
-    /// Whether servers have said what became of a release since then.
-    is_answered: &'a dyn Fn(&Owners, Micros) -> bool,
-}
-
-/// Takes and gives back the lock once, and says what became of that.
-fn account(locks: &Locks, turn: &Turn<'_>, at: &mut dyn FnMut(Phase)) -> Account {
-    let mut account = Account { asked: now(), ..Account::default() };
-    let mut channels = Vec::new();
-    let result = locks.turn(turn.way, turn.wait, turn.trial, &mut |holds: &[Hold]| {
-        account.granted = Some(now());
-        let owners = holds.iter().map(|hold| (hold.resource().to_owned(), hold.owner().to_owned()));
-        account.owners = owners.collect();
-        channels = holds.iter().map(Hold::lost).collect();
-        // The moment before the look: it was true then.
-        let look = |believed: &mut Micros| {
-            let (before, is_valid) = (now(), holds.iter().all(Hold::is_valid));
-            if is_valid {
-                *believed = before;
-            }
-            (before, is_valid)
-        };
-        at(Phase::Granted);
-        let mut passed = false;
-        let (begun, half) = (now(), turn.work / 2);
-        while now() < begun + turn.work * 1_000 {
-            if !passed && now() >= begun + half * 1_000 {
-                passed = true;
-                at(Phase::Work);
-            }
-            look(&mut account.believed);
-            sleep(ms(1));
-        }
-        if !passed {
-            at(Phase::Work);
-        }
-        at(Phase::BeforeRelease);
-        (account.ending, account.was_valid) = look(&mut account.believed);
-        let left = holds.iter().map(Hold::remaining).min().unwrap_or_default();
-        account.believed_until = now() + left.as_micros() as Micros;
-    });
-    account.ended = now();
-    account.result = Some(match result {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(Error::unavailable(NAME, "the wait ended")),
-        Err(error) => Err(error),
-    });
-    at(Phase::AfterRelease);
-    // What a call does not say is told in the background.
-    if account.granted.is_some() {
-        let may_be_told = matches!(turn.way, Way::Drop | Way::Panic | Way::Closure)
-            || account.result.as_ref().is_some_and(Result::is_err);
-        let is_told_later = may_be_told && !account.was_told_by_result();
-        let until = now() + if is_told_later { NEWS } else { 0 };
-        loop {
-            let is_last = now() > until || (turn.is_answered)(&account.owners, account.ending);
-            if is_last && is_told_later {
-                sleep(TOLD);
-            }
-            account.heard = channels.iter().any(|channel| channel.try_recv().is_ok());
-            if is_last || account.heard {
-                break;
-            }
-            sleep(ms(5));
-        }
-    }
-    account
-}
 
 /// Closes servers also if a trial panics.
 struct Close(Vec<Arc<Site>>);
@@ -540,36 +314,38 @@ pub(crate) fn play(trial: &Trial) -> Played {
     let close = Close(sites.clone());
     let leases = (trial.kind == Kind::Leased).then(|| format!("{{{NAME}}}:timeout"));
     let mut targets = vec![Target { key: NAME.to_owned(), leases, permits: trial.permits() }];
-    if trial.kind == Kind::Group {
+    if trial.is_of_two() {
         targets.push(Target { key: SECOND.to_owned(), leases: None, permits: 0 });
     }
     let (called, ignored) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-    let [urls, others]: [Vec<_>; 2] =
-        [0, 1].map(|client| sites.iter().map(|site| site.urls()[client].clone()).collect());
+    let reach = |client: usize| match &ground {
+        Some(ground) => ground.reach(client == 1),
+        None => {
+            let urls = sites.iter().map(|site| site.urls()[client].clone()).collect();
+            Reach { urls, ..Reach::default() }
+        }
+    };
+    let [mine, others] = [0, 1].map(reach);
     let is_forced = trial.faults.iter().any(|(_, fault)| *fault == Fault::ForceUnlock);
-    let forcer = is_forced.then(|| Locks::of(trial, &others, ground.as_ref(), true, &ignored).0);
-    let stage = Arc::new(Stage { trial: trial.clone(), sites, ground, targets, hits: Mutex::default(), forcer });
+    let forcer = is_forced.then(|| Locks::of(trial, &others, true, &ignored).0);
+    let start = |party, reach| (party, trial.is_apart(party).then(|| Apart::start(party, trial, reach)));
+    let apart = start(HOLDER, &mine);
+    let holder = apart.1.is_none().then(|| Locks::of(trial, &mine, false, &called));
+    holder.iter().for_each(|(holder, _)| drop(prepare(holder, trial, true)));
+    let apart = [apart, start(WAITER, &others)];
+    let rival = (trial.has_rival || trial.is_contended).then(|| Locks::of(trial, &others, true, &ignored).0);
+    let stage = Arc::new(Stage { trial: trial.clone(), sites, ground, targets, hits: Mutex::default(), forcer, apart });
     let ground = stage.ground.as_ref();
-    let (holder, counted) = Locks::of(trial, &urls, ground, false, &called);
-    let rival = (trial.has_rival || trial.is_contended).then(|| Locks::of(trial, &others, ground, true, &ignored).0);
-    if let Locks::Leased(semaphore) = &holder {
-        while semaphore.set_permits(NAME, trial.permits() as u32).is_err() {}
-    }
-    // Scripts are known, connections are made.
-    // A short lease could be lost, which would be told.
-    let calm = Trial { lease: 30_000, ..trial.clone() };
-    let warm = |locks: &Locks| while locks.turn(Way::Unlock, LONG, &calm, &mut |_| ()).is_err() {};
-    warm(&holder);
-    rival.iter().for_each(warm);
+    rival.iter().for_each(|rival| drop(prepare(rival, trial, false)));
 
-    let (mut told, mut of_first) = (Vec::new(), None);
+    let (mut of_holder, mut of_first, mut of_rival, mut of_waiter) = (None, None, None, None);
     thread::scope(|scope| {
         let rival = rival.as_ref();
         let before = trial.is_contended.then(|| {
             let (done, wait) = std::sync::mpsc::channel();
             let rival = rival.expect("it is there");
             let first = scope.spawn(move || {
-                let turn = Turn { trial, way: Way::Unlock, wait: LONG, work: 120, is_answered: &|_, _| true };
+                let turn = Turn::before(trial);
                 account(rival, &turn, &mut |phase| {
                     if phase == Phase::Granted {
                         let _ = done.send(());
@@ -587,7 +363,7 @@ pub(crate) fn play(trial: &Trial) -> Played {
                 stage.reach(Phase::Waiting);
             })
         });
-        let (mine, of_holder) = (Arc::clone(&stage), &holder);
+        let (mine, locks) = (Arc::clone(&stage), &holder);
         let holder = scope.spawn(move || {
             let mut at = |phase: Phase| {
                 if phase == Phase::BeforeRelease {
@@ -596,22 +372,28 @@ pub(crate) fn play(trial: &Trial) -> Played {
                 mine.reach(phase);
             };
             let is_answered = |owners: &[_], since: Micros| mine.is_answered(owners, since);
-            let way = trial.way;
-            let turn = Turn { trial, way, wait: Duration::MAX, work: trial.work, is_answered: &is_answered };
-            account(of_holder, &turn, &mut at)
+            match locks {
+                Some((locks, _)) => account(locks, &Turn::of_holder(trial, &is_answered), &mut at),
+                None => mine.apart(HOLDER).expect("it is there").account(trial, &mut at, &is_answered),
+            }
+        });
+        let stage = &stage;
+        let waiter = stage.apart(WAITER).map(|waiter| {
+            scope.spawn(move || {
+                sleep(ms(10));
+                waiter.account(trial, &mut |_| (), &|_, _| true)
+            })
         });
         let second = trial.has_rival.then(|| {
             scope.spawn(move || {
                 sleep(ms(20));
-                let wait = ms(12_000);
-                let turn = Turn { trial, way: Way::Unlock, wait, work: 5, is_answered: &|_, _| true };
-                account(rival.expect("it is there"), &turn, &mut |_| ())
+                account(rival.expect("it is there"), &Turn::behind(trial), &mut |_| ())
             })
         });
         let since = now();
         let all = || {
-            let are_over = [&before, &second].map(|call| call.as_ref().is_none_or(|call| call.is_finished()));
-            holder.is_finished() && are_over == [true; 2]
+            let others = [&before, &second, &waiter];
+            holder.is_finished() && others.iter().all(|call| call.as_ref().is_none_or(|call| call.is_finished()))
         };
         while !all() {
             if now() > since + HANG {
@@ -622,28 +404,26 @@ pub(crate) fn play(trial: &Trial) -> Played {
             sleep(ms(5));
         }
         let _ = waits.map(thread::ScopedJoinHandle::join);
-        told.push(holder.join().expect("no call panics"));
-        told.extend(second.map(|second| second.join().expect("no call panics")));
-        of_first = before.map(|first| first.join().expect("no call panics"));
+        let account =
+            |call: Option<thread::ScopedJoinHandle<'_, Account>>| call.map(|call| call.join().expect("no call panics"));
+        (of_holder, of_first) = (account(Some(holder)), account(before));
+        (of_rival, of_waiter) = (account(second), account(waiter));
     });
-    let mut told = told.into_iter();
-    let mut account = told.next().expect("it was played");
-    // The callback has a thread of its own.
-    let until = now() + NEWS;
-    loop {
-        (account.counted, account.called) = (counted() as usize, called.load(SeqCst));
-        if account.counted == account.called || now() > until {
-            break;
-        }
-        sleep(ms(5));
-    }
+    let mut account = of_holder.expect("it was played");
+    holder.iter().for_each(|(_, counted)| account.count(counted, &called));
     ground.iter().for_each(|ground| ground.calm(trial));
-    drop((holder, rival, counted));
+    drop((holder, rival));
+    stage.apart.iter().for_each(|(_, apart)| apart.iter().for_each(Apart::end));
     stage.sites.iter().for_each(|site| site.settle());
     let mut left: Vec<String>;
     // Somebody took it for 3 s, or the lease ends by itself.
+    let is_killed =
+        stage.hits.lock().unwrap().iter().any(|(fault, ..)| matches!(fault, Fault::KillHolder | Fault::KillWaiter));
     let is_taken = trial.faults.iter().any(|(_, fault)| *fault == Fault::Take);
-    let until = now() + if is_taken { 3_000 } else { trial.lease.min(3_000) } * 1_000 + 2_000_000;
+    // An attempt to free it may wait for an answer that does not come, until its client knows of a new master.
+    let calm = stage.hits.lock().unwrap().iter().map(|(.., to)| *to).max().unwrap_or(0).max(now());
+    let lasts = if is_taken { 3_000 } else { trial.lease.min(3_000) } * 1_000;
+    let until = calm + lasts + trial.response().as_micros() as Micros + 2_000_000;
     loop {
         let keys = |site: &Arc<Site>| site.server.lock().unwrap().leftovers();
         left = ground.map_or_else(|| stage.sites.iter().flat_map(keys).collect(), |ground| ground.left(trial));
@@ -651,6 +431,8 @@ pub(crate) fn play(trial: &Trial) -> Played {
         left.retain(|key| key != NAME || trial.kind != Kind::Leased);
         // What Redisson leaves of leases, too: whoever looks at the semaphore next takes it away.
         left.retain(|key| !key.ends_with(":timeout"));
+        // Nobody takes out the place of a wait that was killed. Of a quorum a release before may not have come to all nodes.
+        left.retain(|key| !is_killed || (key == NAME || key == SECOND) && trial.kind != Kind::Quorum);
         // The keys of a lease of 30 s stay for so long.
         if left.is_empty() || now() > until || trial.lease > 3_000 {
             break;
@@ -663,5 +445,8 @@ pub(crate) fn play(trial: &Trial) -> Played {
     let ground = ground.cloned();
     let (sites, hits) = (stage.sites.clone(), stage.hits.lock().unwrap().clone());
     drop(close);
-    Played { sites, ground, holder: account, first: of_first, rival: told.next(), hits, left, has_all_permits }
+    let (mut holder, first, rival, mut waiter) = (account, of_first, of_rival, of_waiter);
+    holder.stops_by = Some(Fault::StopHolder);
+    waiter.iter_mut().for_each(|waiter| waiter.stops_by = Some(Fault::StopWaiter));
+    Played { sites, ground, holder, first, rival, waiter, hits, left, has_all_permits }
 }

@@ -238,9 +238,10 @@ impl Replay<'_> {
                 }
             },
             ["hset" | "hsetnx" | "hincrby", _, fields @ ..] if fields.iter().any(|word| is_owners(word, name)) => {
+                // The key that ended before has no part in it. One that ends now may still be there for an inner level, which does not prolong it.
+                let is_inner = self.since.is_some();
+                self.until = self.until.filter(|until| *until > at || is_inner);
                 self.since = self.since.or(Some(at));
-                // The key that ended before has no part in it.
-                self.until = self.until.filter(|until| *until > at);
                 if doing != Doing::Stranger {
                     self.confirmed.push((at, line.life));
                 }

@@ -48,7 +48,7 @@ impl Term {
                 let at = lines.iter().position(is_it).expect("the record has the term");
                 (at + 1, lines[at].at)
             }
-            Begin::Move(at) => (lines.iter().position(|line| line.at >= *at).unwrap_or(lines.len()), *at),
+            Begin::Move(at) => (first_since(lines, *at), *at),
         }
     }
 
@@ -65,20 +65,22 @@ impl Term {
             if let Begin::Mark(_, had) = &self.begin {
                 all.push(Line { at, by_script: false, life: *life, words: had.clone() });
             }
-            let ran = lines[first..].iter().filter(|line| line.at < end).cloned();
-            all.extend(ran.map(|line| Line { life: line.life.max(*life), ..line }));
+            let last = first_since(&lines, end).max(first);
+            // What a script does stays behind it. The times of two servers are of one clock.
+            let mut begun = at;
+            all.extend(lines[first..last].iter().map(|line| {
+                begun = if line.by_script && self.sites.len() > 1 { begun } else { line.at };
+                Line { at: begun, life: line.life.max(*life), ..line.clone() }
+            }));
         }
-        // What a script does stays behind it. The times of two servers are of one clock.
-        if self.sites.len() > 1 {
-            let mut begun = 0;
-            for line in &mut all {
-                begun = if line.by_script { begun } else { line.at };
-                line.at = begun;
-            }
-            all.sort_by_key(|line| line.at);
-        }
+        all.sort_by_key(|line| line.at);
         all
     }
+}
+
+/// The first line since then that is not within a script.
+fn first_since(lines: &[Line], at: Micros) -> usize {
+    lines.iter().position(|line| line.at >= at && !line.by_script).unwrap_or(lines.len())
 }
 
 /// What a new master has of a key: each field, and when its time is over.
@@ -126,10 +128,13 @@ impl Ground {
         let port = master.server.lock().unwrap().port().to_string();
         let again = ["REPLICAOF", "127.0.0.1", &port];
         link(replica, (self.deployment == Deployment::Sentinel).then_some(&again[..]));
-        if how == Fault::FailOver {
-            let _ = master.ask(&["CLIENT", "PAUSE", "5000", "WRITE"]);
+        let catch_up = || {
             let written = offset(master, "master_repl_offset:");
             soon(4_000, || offset(replica, "slave_repl_offset:") >= written);
+        };
+        if how == Fault::FailOver {
+            let _ = master.ask(&["CLIENT", "PAUSE", "5000", "WRITE"]);
+            catch_up();
         }
         let is_killed = matches!(how, Fault::FailOverKilled | Fault::FailOverKilledLosing);
         let loses = matches!(how, Fault::FailOverLosing | Fault::FailOverKilledLosing);
@@ -141,15 +146,23 @@ impl Ground {
         if how == Fault::FailOverStale {
             self.cut_off(old);
         }
-        if loses {
+        // No write of the old master comes upon nothing.
+        let hush = loses.then(|| {
+            let hush = master.hush();
+            if !is_killed {
+                master.settle();
+                catch_up();
+            }
             let read_only = |so: &str| drop(replica.ask(&["CONFIG", "SET", "replica-read-only", so]));
             read_only("no");
             let _ = replica.ask(&["FLUSHALL"]);
             read_only("yes");
-        }
+            hush
+        });
         let life = replica.begin_life();
         self.promote(shard, new, life).expect("a replica becomes a master");
         gate.iter().for_each(Gate::open);
+        drop(hush);
         // Somebody sets the permits of a semaphore that was lost.
         for Target { key, permits, .. } in self.targets_in(shard).iter().filter(|target| target.leases.is_some()) {
             let _ = replica.ask(&["SET", key, &permits.to_string(), "NX"]);
