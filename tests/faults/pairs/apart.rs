@@ -14,6 +14,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::str::FromStr;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 /// The environment of such a process has this, with who it is.
@@ -95,8 +96,9 @@ type Talk = (ChildStdin, std::io::Lines<BufReader<ChildStdout>>);
 
 /// A process, seen from the outside.
 pub(crate) struct Apart {
-    pid: u32,
     child: Mutex<Child>,
+    /// By a fault. Nobody else may end it.
+    is_killed: AtomicBool,
     /// Until nobody listens any more.
     talk: Mutex<Option<Talk>>,
     /// What the owner fields of all of its holds begin with.
@@ -109,12 +111,16 @@ impl Apart {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args([trial.to_string(), reach.to_string()]).env(ROLE, party);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process");
-        let pid = child.id();
-        reaper::watch(pid);
+        reaper::watch(child.id());
         let (stdin, stdout) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
         let mut lines = BufReader::new(stdout).lines();
         let client = lines.next().and_then(Result::ok).expect("it begins");
-        Self { pid, child: Mutex::new(child), talk: Mutex::new(Some((stdin, lines))), client }
+        Self {
+            child: Mutex::new(child),
+            is_killed: AtomicBool::new(false),
+            talk: Mutex::new(Some((stdin, lines))),
+            client,
+        }
     }
 
     /// Its turn, from the ask to its account, or to its death.
@@ -152,11 +158,13 @@ impl Apart {
                 return said.parse().unwrap_or_else(|()| panic!("no account: {said}"));
             }
         }
+        assert!(self.is_killed.load(SeqCst), "a client's process has ended by itself");
         seen.ended = now();
         seen
     }
 
     pub(crate) fn kill(&self) {
+        self.is_killed.store(true, SeqCst);
         let _ = self.child.lock().unwrap().kill();
     }
 
@@ -165,7 +173,7 @@ impl Apart {
         let mut child = self.child.lock().unwrap();
         // One that has ended and was not waited for still has its number.
         if matches!(child.try_wait(), Ok(None)) {
-            let pid = self.pid;
+            let pid = child.id();
             signal("-STOP", pid);
             std::thread::spawn(move || {
                 std::thread::sleep(span);
@@ -178,14 +186,19 @@ impl Apart {
     pub(crate) fn end(&self) {
         drop(self.talk.lock().unwrap().take());
         let mut child = self.child.lock().unwrap();
-        for _ in 0..1_000 {
-            if matches!(child.try_wait(), Ok(Some(_))) {
-                break;
+        let ended = (0..4_000).find_map(|_| {
+            let ended = child.try_wait().expect("it is a child");
+            if ended.is_none() {
+                std::thread::sleep(ms(5));
             }
-            std::thread::sleep(ms(5));
+            ended
+        });
+        if ended.is_none() {
+            let _ = child.kill();
+            let _ = child.wait();
         }
-        let _ = child.kill();
-        let _ = child.wait();
-        reaper::forget(self.pid);
+        reaper::forget(child.id());
+        let is_well = self.is_killed.load(SeqCst) || ended.is_some_and(|status| status.success());
+        assert!(is_well, "a client's process does not end well: {ended:?}");
     }
 }

@@ -125,7 +125,6 @@ impl FromStr for Account {
             _ => Ok(()),
         };
         let (granted, result) = ((granted > 0).then_some(granted), Some(result));
-        let (died, stops_by) = (false, None);
         Ok(Self {
             asked,
             granted,
@@ -139,8 +138,7 @@ impl FromStr for Account {
             counted,
             owners,
             result,
-            stops_by,
-            died,
+            ..Self::default()
         })
     }
 }

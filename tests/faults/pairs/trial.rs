@@ -244,7 +244,7 @@ impl Stage {
                 let apart = self.apart(party).expect("it is there");
                 match fault {
                     Fault::KillHolder | Fault::KillWaiter => apart.kill(),
-                    _ => apart.stop(LONG_STOP),
+                    _ => apart.stop(Duration::from_micros(fault.lasts())),
                 }
             }
             _ => return false,
@@ -290,9 +290,6 @@ impl Stage {
     }
 }
 
-/// For how long a process is stopped.
-const LONG_STOP: Duration = Duration::from_millis(1_200);
-
 /// A call that lasts for so long hangs.
 const HANG: Micros = 20_000_000;
 
@@ -308,7 +305,7 @@ impl Drop for Close {
 /// Plays a trial on servers of its own.
 pub(crate) fn play(trial: &Trial) -> Played {
     let count = if trial.kind == Kind::Quorum { 3 } else { 1 };
-    let ground = Ground::open(trial, if trial.kind == Kind::Group { &[NAME, SECOND] } else { &[NAME] });
+    let ground = Ground::open(trial, if trial.is_of_two() { &[NAME, SECOND] } else { &[NAME] });
     let alone = || (0..count).map(|_| Arc::new(Site::open(trial.seed % 2 == 1))).collect();
     let sites: Vec<_> = ground.as_ref().map_or_else(alone, |ground| ground.sites.clone());
     let close = Close(sites.clone());
@@ -416,12 +413,11 @@ pub(crate) fn play(trial: &Trial) -> Played {
     stage.apart.iter().for_each(|(_, apart)| apart.iter().for_each(Apart::end));
     stage.sites.iter().for_each(|site| site.settle());
     let mut left: Vec<String>;
-    // Somebody took it for 3 s, or the lease ends by itself.
-    let is_killed =
-        stage.hits.lock().unwrap().iter().any(|(fault, ..)| matches!(fault, Fault::KillHolder | Fault::KillWaiter));
-    let is_taken = trial.faults.iter().any(|(_, fault)| *fault == Fault::Take);
+    let has = |faults: &[Fault]| trial.faults.iter().any(|(_, fault)| faults.contains(fault));
+    let (is_killed, is_taken) = (has(&[Fault::KillHolder, Fault::KillWaiter]), has(&[Fault::Take]));
     // An attempt to free it may wait for an answer that does not come, until its client knows of a new master.
     let calm = stage.hits.lock().unwrap().iter().map(|(.., to)| *to).max().unwrap_or(0).max(now());
+    // Somebody took it for 3 s, or the lease ends by itself.
     let lasts = if is_taken { 3_000 } else { trial.lease.min(3_000) } * 1_000;
     let until = calm + lasts + trial.response().as_micros() as Micros + 2_000_000;
     loop {

@@ -221,10 +221,8 @@ fn is_refusal(played: &Played, error: &Told, from: Micros, to: Micros, needs_mem
     }
 }
 
-/// What is wrong with an error, if no loss is behind it: it came too early or too late.
-fn is_wrong_error(trial: &Trial, played: &Played, from: Micros, to: Micros) -> bool {
-    // Of two servers of a group each has a share of the time for a release.
-    let servers = if trial.is_of_two() && trial.deployment == Deployment::Cluster { 2 } else { 1 };
+/// What is wrong with an error, if no loss is behind it: it came too early or too late. So many servers share the budget.
+fn is_wrong_error(trial: &Trial, played: &Played, servers: Micros, from: Micros, to: Micros) -> bool {
     let budget = trial.budget().as_micros() as Micros * 9 / 10 / servers;
     to - from < budget || played.calm() + AGAIN < to
 }
@@ -322,12 +320,14 @@ impl Party<'_> {
             wrong("the callback is called more than once for a loss");
         }
 
+        // Of two servers of a group each has a share of the time for a release.
+        let servers = if trial.is_of_two() && trial.deployment == Deployment::Cluster { 2 } else { 1 };
         if let Err(error) = result
             && is_safe
             && !is_late
             && !account.was_told_by_result()
             && !is_refusal(played, error, account.ending, account.ended, false)
-            && is_wrong_error(trial, played, account.ending, account.ended)
+            && is_wrong_error(trial, played, servers, account.ending, account.ended)
         {
             wrong("an error for safe work");
         }
@@ -358,7 +358,7 @@ pub(crate) fn judge(trial: &Trial, played: &Played) -> Verdict {
         // An outage counts from its beginning, which may be before the call.
         (None, Some(Err(error))) => {
             let began = played.hits.iter().map(|(_, at, _)| *at).min().unwrap_or(holder.asked).min(holder.asked);
-            let is_wrong = is_wrong_error(trial, played, began, holder.ended);
+            let is_wrong = is_wrong_error(trial, played, 1, began, holder.ended);
             if !is_refusal(played, error, holder.asked, holder.ended, true) && is_wrong {
                 let took = (holder.ended - holder.asked) / MS;
                 verdict.wrong.push(format!("the holder's ask failed after {took} ms: {}", error.text));
@@ -425,7 +425,7 @@ pub(crate) fn judge(trial: &Trial, played: &Played) -> Verdict {
                 let refused = is_refusal(played, error, rival.asked, rival.ended, true);
                 if waited && rival.ended > free + soon {
                     verdict.wrong.push(format!("the rival never had it: {}; {}", error.text, story()));
-                } else if !waited && !refused && is_wrong_error(trial, played, rival.asked, rival.ended) {
+                } else if !waited && !refused && is_wrong_error(trial, played, 1, rival.asked, rival.ended) {
                     let took = (rival.ended - rival.asked) / MS;
                     verdict.wrong.push(format!("the rival's ask failed after {took} ms: {}; {}", error.text, story()));
                 }
