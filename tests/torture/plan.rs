@@ -113,6 +113,14 @@ words! {
     }
 }
 
+impl Plan {
+    /// After so long what was released is surely over: a renewal that began before is executed 200 ms after the end of its wait at most, and
+    /// keeps the key for a lease, 1 % and 2 ms. The wait itself is the response time-out that each call may have besides.
+    pub(crate) fn over(&self) -> u64 {
+        200 + self.watchdog + self.watchdog / 100 + 2
+    }
+}
+
 /// One worker's order: where it works, with what seed, and how.
 #[derive(Debug, Clone)]
 pub(crate) struct Order {

@@ -182,7 +182,7 @@ impl<'a> Hand<'a> {
                 Ok(())
             });
         } else {
-            self.release(Op::Unlock, name, self.plan.watchdog, || guard.unlock());
+            self.release(Op::Unlock, name, self.plan.over(), || guard.unlock());
         }
     }
 
@@ -194,7 +194,7 @@ impl<'a> Hand<'a> {
             ran = true;
             self.end(wish.op, name, Outcome::Yes);
             self.inside(name, 1, wish.fixed_lease());
-            self.begin(Op::Leave, name, self.plan.watchdog);
+            self.begin(Op::Leave, name, self.plan.over());
         });
         if ran {
             self.end(Op::Leave, name, executed(&result, ran));
@@ -225,7 +225,7 @@ impl<'a> Hand<'a> {
 
     pub(crate) fn unlock(&mut self, name: u8) {
         let locks = self.locks.of(name);
-        self.release(Op::Unlock, name, self.plan.watchdog, || locks.unlock(&resource(name)));
+        self.release(Op::Unlock, name, self.plan.over(), || locks.unlock(&resource(name)));
     }
 
     fn release(&mut self, op: Op, name: u8, budget: u64, act: impl FnOnce() -> Result<()>) {
