@@ -8,9 +8,9 @@ use crate::apart::{Reach, WAITER};
 use crate::faults::Fault;
 use crate::machine::Machine;
 use crate::party::Account;
-use crate::site::{LIVES, Reply, Sent, Site, Target, Wire, ms};
+use crate::site::{LIVES, RELEASES, Reply, Sent, Site, Target, Wire, ms};
 use crate::trial::{Kind, Trial, Way};
-use crate::truth::{Field, Line, MS, Micros, Record, spans};
+use crate::truth::{End, Field, Line, MS, Micros, Record, Span, spans};
 use failover::Term;
 use fastrand::Rng;
 use harness::cluster::slot_of;
@@ -293,6 +293,13 @@ impl Ground {
         let terms = &self.terms.lock().unwrap()[self.target(key)];
         let ends = terms[1..].iter().map(|term| term.began(&self.sites)).chain([Micros::MAX]);
         terms.iter().zip(ends).flat_map(|(term, end)| term.lines(&self.sites, end)).collect()
+    }
+
+    /// A server took a field away by somebody else's hand in this time. It may be a master that was replaced and goes on: whoever has not
+    /// heard of the new one forces the lock open there, and its holder is told so.
+    pub(crate) fn was_taken(&self, field: &Field<'_>, from: Micros, to: Micros) -> bool {
+        let is_it = |span: &Span| span.end == End::Other && (from..=to).contains(&span.to);
+        self.sites.iter().any(|site| spans(&site.record.lines(), field, &RELEASES).0.iter().any(is_it))
     }
 
     /// A client had a lock at the masters when it was told so, or soon after. What a replaced one granted it did not have.

@@ -1,7 +1,7 @@
 //! What was wrong in a trial. The truth is the servers' record.
 
 use crate::faults::Fault;
-use crate::ground::Deployment;
+use crate::ground::{Deployment, Ground};
 use crate::party::{Account, Told};
 use crate::site::{RELEASES, Reply, Sent};
 use crate::trial::{Kind, Played, Trial, Way};
@@ -64,6 +64,8 @@ struct Place {
     word: Word,
     /// A server that was not its master any more said what became of it.
     is_elsewhere: bool,
+    /// Somebody forced it open at a server, which may not have been its master any more.
+    was_forced: bool,
 }
 
 impl Place {
@@ -172,7 +174,10 @@ fn places(played: &Played, trial: &Trial, account: &Account, is_holder: bool) ->
                 _ if is_elsewhere => Word::Unclear,
                 word => word,
             };
-            Place { spans, sent: mine, word, is_elsewhere }
+            let is_forced = is_at_once(played, Fault::ForceUnlock, account.asked, account.ended);
+            let forced = |ground: &Ground| ground.was_taken(&field, account.asked, account.ended);
+            let was_forced = is_forced && played.ground.as_deref().is_some_and(forced);
+            Place { spans, sent: mine, word, is_elsewhere, was_forced }
         };
         match &played.ground {
             // The sites of a ground have one record in common for each key.
@@ -301,7 +306,8 @@ impl Party<'_> {
                 place.word == Word::Unclear && place.sent.windows(2).any(|pair| pair[0].life != pair[1].life)
             };
             let may_be = played.ground.is_some() && self.fields.iter().flatten().any(is_between);
-            if may_be || words().any(|word| word == Word::Before { moved: true }) {
+            let was_forced = self.fields.iter().flatten().any(|place| place.was_forced);
+            if may_be || was_forced || words().any(|word| word == Word::Before { moved: true }) {
                 verdict.alarm = true;
             } else {
                 wrong("a loss is told that was none");
