@@ -47,6 +47,25 @@ fn fault_156_a_member_that_one_node_misses_is_told_though_the_other_node_stalls(
     }
 }
 
+/// The lease ends while the other node is asked. Which of them is asked first nobody says.
+#[test]
+fn fault_156_what_a_node_has_said_in_time_counts_however_long_the_other_one_takes() {
+    let cluster = Cluster::of(cluster::Shape::STEADY);
+    let client = cluster.builder().build().unwrap();
+    let locks = ReentrantLock::new(&client);
+    let told = [[0, 1], [1, 0]].map(|[gone, stalls]| {
+        let names = [0, 1].map(|node| cluster.name_at(node, gone));
+        let group = MultiLock::of(names.clone().map(|name| (&locks, name)));
+        let guard = group.request().lease(ms(1_000)).guard().unwrap().unwrap();
+        let _: i64 = cluster.nodes[gone].ask(&["DEL", &names[gone]]);
+        cluster.nodes[stalls].freeze();
+        let ended = guard.unlock();
+        cluster.nodes[stalls].thaw();
+        matches!(ended, Err(Error::Lost { .. }))
+    });
+    assert!(told.contains(&true), "{told:?}");
+}
+
 /// One node does not serve the slot for a while.
 #[test]
 fn fault_156_what_a_node_does_not_serve_for_a_while_is_released_later() {
