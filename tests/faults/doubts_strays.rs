@@ -259,15 +259,16 @@ fn fault_159_stray_answers_in_a_pipeline_are_not_believed() {
     let names: Vec<_> = cluster.names_at(0, "").take(3).collect();
     let group = MultiLock::of(names.iter().map(|name| (&locks, name.as_str())));
     for stray in Stray::rounds() {
-        for at in 0..4 {
+        // Each answer is an array of one: two lines.
+        for at in 0..=6 {
             group.lock().unwrap();
             let changed = change_next(&proxies[0], "EVAL", move |answers| {
                 let mut parts: Vec<_> = answers.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
-                // The last one that comes later could not be told from that of another call.
-                if parts.len() < 3 {
+                // If the last one came later, it could not be told from that of another call.
+                if parts.len() < 6 {
                     return vec![];
                 }
-                parts.insert(at.min(parts.len()), stray.bytes(answers));
+                parts.insert(at, stray.bytes(answers));
                 vec![Step::Send(parts.concat())]
             });
             let told = group.unlock();
