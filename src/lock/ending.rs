@@ -344,6 +344,10 @@ impl Engine {
     }
 
     fn tell(&self, hold: &Hold, cause: LossCause) {
+        if !hold.has_caller() {
+            say!(debug, "lock {} was lost while its group took the others: {cause:?}", self.whereabouts(hold.tenure()));
+            return;
+        }
         // The callback's queue comes first: a holder that hears of the loss may drop the client at once.
         let lost = hold.loss(cause);
         self.space.report(lost.clone());

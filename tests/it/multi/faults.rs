@@ -5,6 +5,7 @@ use crate::server::Server;
 use crate::threads::{LATE, LONG, SOON, elsewhere, eventually, ms, timed, while_held_elsewhere};
 use redlatch::{Error, LocalRedLock, MultiLock, RedLock, ReentrantLock};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 fn locks(server: &Server, response: Duration) -> ReentrantLock {
@@ -175,6 +176,28 @@ fn a_force_unlock_goes_on_past_a_server_that_is_down() {
     scene.assert_rest_free();
     assert_err!(scene.group().unlock(), Lost);
     assert!(scene.group().is_locked().is_err());
+}
+
+#[test]
+fn a_part_that_is_lost_before_the_group_is_whole_is_nobodys_loss() {
+    let server = Server::start();
+    let (locks, times) = (server.locks(), Arc::new(AtomicUsize::new(3)));
+    let (forcing, left) = (locks.clone(), Arc::clone(&times));
+    // The group has `a` when it asks for this one.
+    let last = Wrapper::new(move |_| {
+        if left.load(SeqCst) > 0 {
+            left.fetch_sub(1, SeqCst);
+            assert!(forcing.force_unlock("a")?);
+        }
+        Ok(())
+    });
+    let group = MultiLock::of([(&locks as &dyn RedLock, "a"), (&last, "z")]);
+    group.lock().unwrap();
+    assert_eq!((times.load(SeqCst), locks.client().stats().lost), (0, 0));
+    // From when it is whole on, each loss is told.
+    assert!(locks.force_unlock("a").unwrap());
+    assert_err!(group.unlock(), Lost);
+    assert_eq!(locks.client().stats().lost, 1);
 }
 
 #[test]
