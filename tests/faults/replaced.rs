@@ -2,7 +2,7 @@
 
 use crate::harness::quorum;
 use crate::server::Server;
-use crate::threads::{LONG, finish, spawn_asleep};
+use crate::threads::{LONG, eventually, finish, spawn_asleep};
 use redlatch::{
     FencedLock, HandOff, Hold, HoldState, LossCause, MultiLock, ReadWriteLock, RedLock, RedLockExt, ReentrantLock,
 };
@@ -138,6 +138,9 @@ fn fault_129_an_unlock_beside_others_who_ask_says_that_the_hold_is_lost() {
                 let in_turn = commands.iter().any(|command| command.contains("redlatch_turn:"));
                 assert_eq!(in_turn, ["reentrant", "fenced"].contains(&kind), "{kind}: {commands:#?}");
             });
+            // On a late machine it may sleep before it has asked.
+            let listens = |channel: &String| channel.contains("{n}");
+            eventually(LONG, "it waits", || server.ask::<Vec<String>>(&["PUBSUB", "CHANNELS"]).iter().any(listens));
             theirs.unlock().unwrap();
             finish(waiter);
         });

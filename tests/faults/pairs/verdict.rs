@@ -121,8 +121,11 @@ fn word(
     }
     let Some((answer, said)) = answer else { return Word::Silent };
     // The client reads its clock after the answer.
-    if said + 50 * MS >= account.believed_until {
+    if said >= account.believed_until {
         return Word::Yes;
+    }
+    if said + 50 * MS >= account.believed_until {
+        return Word::Unclear;
     }
     let freed = spans.iter().find(|span| span.end == End::Own && span.to + SLACK >= account.ending);
     if let Some(freed) = freed.filter(|freed| freed.to <= said + SLACK) {
