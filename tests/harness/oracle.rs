@@ -5,10 +5,10 @@ use crate::threads::{LONG, eventually};
 use redis::{Parser, Value};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-/// It knows no other sentinel, publishes what it is told to, and ends with the process.
+/// It knows no other sentinel, and publishes what it is told to.
 pub struct Oracle {
     port: u16,
     mind: Arc<Mind>,
@@ -18,6 +18,7 @@ pub struct Oracle {
 struct Mind {
     says: Mutex<(u16, u64)>,
     asked: AtomicUsize,
+    over: AtomicBool,
     /// The connections of those who subscribed.
     listeners: Mutex<Vec<TcpStream>>,
 }
@@ -25,13 +26,16 @@ struct Mind {
 impl Oracle {
     /// An oracle that names the node at this port of 127.0.0.1, by this epoch.
     pub fn naming(port: u16, epoch: u64) -> Self {
-        let (says, asked) = (Mutex::new((port, epoch)), AtomicUsize::new(0));
-        let mind = Arc::new(Mind { says, asked, listeners: Mutex::default() });
+        let (says, asked, over) = (Mutex::new((port, epoch)), AtomicUsize::new(0), AtomicBool::new(false));
+        let mind = Arc::new(Mind { says, asked, over, listeners: Mutex::default() });
         let (listener, shared) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::clone(&mind));
         let port = listener.local_addr().unwrap().port();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mind = Arc::clone(&shared);
+                if mind.over.load(SeqCst) {
+                    return;
+                }
                 std::thread::spawn(move || serve(stream.unwrap(), &mind));
             }
         });
@@ -57,6 +61,14 @@ impl Oracle {
 
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for Oracle {
+    /// Else each one would keep a thread and a port until its process ends.
+    fn drop(&mut self) {
+        self.mind.over.store(true, SeqCst);
+        drop(TcpStream::connect(self.address()));
     }
 }
 
