@@ -34,6 +34,18 @@ fn insist<T>(mut act: impl FnMut() -> Result<T, String>) -> T {
     panic!("a slot does not move: {last}");
 }
 
+/// Whether a node has a slot, by what another one says of all.
+fn has_slot(nodes: &str, id: &str, slot: &str) -> bool {
+    let of_node = nodes.lines().find(|line| line.starts_with(id)).unwrap_or_default();
+    let slot: u16 = slot.parse().expect("a number");
+    let range = |word: &str| {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        Some(first.parse::<u16>().ok()?..=last.parse().ok()?)
+    };
+    // The first eight words are of the node itself.
+    of_node.split(' ').skip(8).filter_map(range).any(|range| range.contains(&slot))
+}
+
 impl Ground {
     /// Half of the times its keys go at once, and else at the end. Returns when the move has begun.
     pub(super) fn move_slot(self: &Arc<Self>, target: usize, goes_at_once: bool) {
@@ -80,6 +92,12 @@ impl Ground {
             insist(migrate);
             set(to, &["NODE", &id_of_new]);
             set(from, &["NODE", &id_of_new]);
+            // One that takes the master's place before it hears of the slot would serve all but that.
+            let replica = &ground.sites[new ^ 1];
+            insist(|| match said::<String>(replica, &["CLUSTER", "NODES"]) {
+                Ok(nodes) if has_slot(&nodes, &id_of_new, &slot) => Ok(()),
+                nodes => Err(format!("the replica does not know of slot {slot}: {nodes:?}")),
+            });
             ground.terms.lock().unwrap()[target].push(Term::of_move(now(), &[(new, to)]));
             ground.homes.lock().unwrap()[target] = 1 - home;
         });
