@@ -28,7 +28,7 @@ use uuid::Uuid;
 use entry::ThreadEntry;
 pub(crate) use entry::{Entered, LeftBehind};
 use thread::count_holds;
-pub(crate) use thread::{current_thread, holds_any, is_ending, known, thread_number};
+pub(crate) use thread::{TakesGroup, current_thread, holds_any, is_ending, is_part_of_group, known, thread_number};
 pub(crate) use waiter::{Lent, Waiter};
 
 #[cfg(test)]

@@ -79,8 +79,6 @@ struct Inner {
     ended: AtomicBool,
     left: AtomicBool,
     orphan: AtomicBool,
-    /// It is part of a group that is not whole: no caller has it yet, so nobody is told if it is lost.
-    is_part: AtomicBool,
     listeners: Mutex<Listeners>,
     meter: HoldMeter,
 }
@@ -144,7 +142,6 @@ impl Hold {
             ended: AtomicBool::new(false),
             left: AtomicBool::new(false),
             orphan: AtomicBool::new(false),
-            is_part: AtomicBool::new(false),
             listeners: Mutex::default(),
             meter,
         };
@@ -405,18 +402,6 @@ impl Hold {
 
     pub(crate) fn is_orphan(&self) -> bool {
         self.inner.orphan.load(SeqCst)
-    }
-
-    /// Notes whether it is part of a group that is not whole. What its thread had before, by an outer level, stays that thread's.
-    pub(crate) fn is_part_of_group(&self, is_part: bool) {
-        if !is_part || self.count() == 1 {
-            self.inner.is_part.store(is_part, SeqCst);
-        }
-    }
-
-    /// Whether its caller has it, and is told if it is lost.
-    pub(crate) fn has_caller(&self) -> bool {
-        !self.inner.is_part.load(SeqCst)
     }
 
     /// Whether a release may make one attempt only, because a `Drop` waits for it.

@@ -26,7 +26,7 @@ use crate::base::time::Moment;
 use crate::lease::hold::{Hold, HoldState};
 use crate::lease::sweeper::Chore;
 use crate::lease::tenure::{Keeper, LossCause, Tenure, TenureState};
-use crate::registry::{current_thread, registry};
+use crate::registry::{current_thread, is_part_of_group, registry};
 use crate::store::node::Failure;
 use std::sync::Arc;
 
@@ -344,7 +344,7 @@ impl Engine {
     }
 
     fn tell(&self, hold: &Hold, cause: LossCause) {
-        if !hold.has_caller() {
+        if is_part_of_group(hold) {
             say!(debug, "lock {} was lost while its group took the others: {cause:?}", self.whereabouts(hold.tenure()));
             return;
         }

@@ -3,12 +3,13 @@
 use super::registry;
 use crate::base::sync::thread::{self, ThreadId};
 use crate::base::sync::thread_local;
+use crate::lease::hold::Hold;
 use once_cell::sync::Lazy;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The destructor notices the end of the thread.
 struct CurrentThread {
@@ -86,6 +87,47 @@ pub(crate) fn holds_any() -> bool {
 /// The number and the name of a thread; `None`: it has ended. Who asks has a shard of the registry, which others need.
 pub(crate) fn known(thread: ThreadId) -> Option<Known> {
     KNOWN.try_lock_for(LONGEST)?.get(&thread).cloned()
+}
+
+/// Since when a thread takes a group. What it acquires meanwhile has no caller yet.
+static TAKING: Lazy<Mutex<HashMap<ThreadId, Instant>>> = Lazy::new(Mutex::default);
+
+/// The current thread takes a group, until this is dropped.
+pub(crate) struct TakesGroup {
+    since: Instant,
+    /// It takes one within another, which counts.
+    is_inner: bool,
+}
+
+impl TakesGroup {
+    pub(crate) fn begin() -> Self {
+        let is_inner = TAKING.try_lock_for(LONGEST).is_some_and(|taking| taking.contains_key(&current_thread()));
+        let begun = Self { since: Instant::now(), is_inner };
+        begun.goes_on(true);
+        begun
+    }
+
+    /// Whether it still takes it. Else the group may be whole, and its caller is told of each loss from now on.
+    pub(crate) fn goes_on(&self, does: bool) {
+        let thread = current_thread();
+        let change = |mut taking: MutexGuard<'_, HashMap<ThreadId, Instant>>| match does {
+            true => taking.insert(thread, self.since),
+            false => taking.remove(&thread),
+        };
+        let _ = TAKING.try_lock_for(LONGEST).filter(|_| !self.is_inner).and_then(change);
+    }
+}
+
+impl Drop for TakesGroup {
+    fn drop(&mut self) {
+        self.goes_on(false);
+    }
+}
+
+/// Whether the thread of a hold acquired it for a group that it still takes. What it had before, by an outer level, is its caller's.
+pub(crate) fn is_part_of_group(hold: &Hold) -> bool {
+    let taking = TAKING.try_lock_for(LONGEST).and_then(|taking| taking.get(&hold.thread()).copied());
+    taking.is_some_and(|since| hold.acquired_at() >= since)
 }
 
 pub(super) fn count_holds(change: isize) {

@@ -17,6 +17,7 @@ use crate::lease::hold::Hold;
 use crate::lock::Terms;
 use crate::lock::batch::Together;
 use crate::lock::patience::Part;
+use crate::registry::TakesGroup;
 use crate::store::node::LEAST_TO_CONNECT;
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -40,15 +41,14 @@ struct Taken<'a> {
 }
 
 impl Taken<'_> {
-    fn add(&mut self, at: usize, hold: Hold) {
-        hold.is_part_of_group(true);
-        self.taken.push((at, hold));
-    }
-
-    /// Whether the group is whole and has been so since now: from here on its caller is told of each loss.
-    fn begins(&self) -> bool {
-        self.taken.iter().for_each(|(_, hold)| hold.is_part_of_group(false));
-        self.taken.iter().all(|(_, hold)| hold.is_valid())
+    /// Whether the group is whole. From here on its caller is told of each loss: what was lost before is seen here.
+    fn is_whole(&self) -> bool {
+        self.call.taking.goes_on(false);
+        let is_whole = self.taken.iter().all(|(_, hold)| hold.is_valid());
+        if !is_whole {
+            self.call.taking.goes_on(true);
+        }
+        is_whole
     }
 
     /// Makes the group's hold, once all members are taken.
@@ -63,7 +63,6 @@ impl Taken<'_> {
 impl Drop for Taken<'_> {
     /// Makes one attempt each, within the caller's time; the background does the rest.
     fn drop(&mut self) {
-        self.taken.iter().for_each(|(_, hold)| hold.is_part_of_group(true));
         self.taken.iter().for_each(|(_, hold)| hold.hurry(true));
         if let Err(error) = self.call.group.give_up(&self.taken, self.call.gives_back_by()) {
             say!(debug, "a part of a group was given back: {error}");
@@ -105,7 +104,7 @@ pub(super) fn acquire(group: &MultiLock<'_>, terms: &Terms<'_>) -> Result<Option
         call.pause(round)?;
         let mut part = Taken { call: &call, taken: Vec::new() };
         match call.round(&mut part, round, awaited)? {
-            Round::Whole if part.begins() => return Ok(Some(part.keep())),
+            Round::Whole if part.is_whole() => return Ok(Some(part.keep())),
             Round::Whole => awaited = call.check_too_slow()?,
             Round::Busy(member) => awaited = Some(member),
             Round::Late => return Ok(None),
@@ -138,6 +137,7 @@ struct GroupCall<'a> {
     too_slow: Cell<Option<Moment>>,
     /// A call of the last round failed: the group waits for that member with empty hands, and so rides the outage out.
     in_trouble: Cell<bool>,
+    taking: TakesGroup,
 }
 
 impl<'a> GroupCall<'a> {
@@ -161,6 +161,7 @@ impl<'a> GroupCall<'a> {
             trip: Cell::default(),
             too_slow: Cell::default(),
             in_trouble: Cell::default(),
+            taking: TakesGroup::begin(),
         }
     }
 
@@ -200,7 +201,7 @@ impl<'a> GroupCall<'a> {
         let first = (round > 0).then(|| self.first(round, awaited));
         if let Some(at) = first {
             match self.wait_for(at, Duration::MAX) {
-                Ok(Some(hold)) => part.add(at, hold),
+                Ok(Some(hold)) => part.taken.push((at, hold)),
                 Ok(None) => return Ok(Round::Late),
                 Err(error) if self.ends_wait(at, &error) => return Ok(Round::Late),
                 Err(error) if awaited != first && self.bears(&error) => return Ok(Round::Busy(at)),
@@ -209,7 +210,7 @@ impl<'a> GroupCall<'a> {
         }
         let others: Vec<_> = (0..self.group.members.len()).filter(|at| first != Some(*at)).collect();
         match self.together(&others)? {
-            Together::Held(holds) => others.into_iter().zip(holds).for_each(|(at, hold)| part.add(at, hold)),
+            Together::Held(holds) => part.taken.extend(others.into_iter().zip(holds)),
             Together::Busy(taken) if round == 0 => return Ok(self.tried(others[taken])),
             Together::Apart if round == 0 => return self.one_by_one(part, others),
             Together::Busy(_) | Together::Apart => return self.wait_for_each(part, others, first.unwrap_or(0)),
@@ -233,7 +234,7 @@ impl<'a> GroupCall<'a> {
         for at in members {
             let bound = if at < first { bound.min(LONGEST_BACKWARDS) } else { bound };
             match self.wait_for(at, since.plus(bound).since(self.clock.now())) {
-                Ok(Some(hold)) => part.add(at, hold),
+                Ok(Some(hold)) => part.taken.push((at, hold)),
                 Ok(None) if self.is_over() => return Ok(Round::Late),
                 Ok(None) => {
                     self.vain.set(self.vain.get() + 1);
@@ -287,7 +288,7 @@ impl<'a> GroupCall<'a> {
     fn one_by_one(&self, part: &mut Taken<'_>, members: Vec<usize>) -> Result<Round> {
         for at in members {
             match self.take(at, &self.trying()) {
-                Ok(Some(hold)) => part.add(at, hold),
+                Ok(Some(hold)) => part.taken.push((at, hold)),
                 Ok(None) => return Ok(Round::Busy(at)),
                 Err(error) if self.bears(&error) => return Ok(Round::Busy(at)),
                 Err(error) => return Err(error),
