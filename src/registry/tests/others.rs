@@ -57,3 +57,24 @@ fn the_bounds_are_wider_while_nobody_else_listens() {
     assert_eq!([Some(true), Some(false), None].map(|told| passes_after(told, false)), [1, 4, 1]);
     assert_eq!(passes_after(Some(false), true), 1);
 }
+
+/// From when the thread has it, not from when its group has it in hand: a process may be stopped in between.
+#[test]
+fn what_a_thread_acquires_while_it_takes_a_group_has_no_caller_yet() {
+    let parts = |holds: [&Hold; 2]| holds.map(is_part_of_group);
+    let before = hold("before");
+    let taking = TakesGroup::begin();
+    let part = hold("part");
+    assert_eq!(parts([&before, &part]), [false, true]);
+    // One group within another ends with that.
+    drop(TakesGroup::begin());
+    assert_eq!(parts([&before, &part]), [false, true]);
+    let others = std::thread::spawn(|| is_part_of_group(&hold("of another thread"))).join().unwrap();
+    assert!(!others);
+    taking.goes_on(false);
+    assert_eq!(parts([&before, &part]), [false, false]);
+    taking.goes_on(true);
+    assert_eq!(parts([&before, &part]), [false, true]);
+    drop(taking);
+    assert_eq!(parts([&before, &part]), [false, false]);
+}
