@@ -79,6 +79,8 @@ struct Inner {
     ended: AtomicBool,
     left: AtomicBool,
     orphan: AtomicBool,
+    /// No caller ever gets it.
+    disowned: AtomicBool,
     listeners: Mutex<Listeners>,
     meter: HoldMeter,
 }
@@ -142,6 +144,7 @@ impl Hold {
             ended: AtomicBool::new(false),
             left: AtomicBool::new(false),
             orphan: AtomicBool::new(false),
+            disowned: AtomicBool::new(false),
             listeners: Mutex::default(),
             meter,
         };
@@ -402,6 +405,15 @@ impl Hold {
 
     pub(crate) fn is_orphan(&self) -> bool {
         self.inner.orphan.load(SeqCst)
+    }
+
+    /// Its group gives it back: no caller ever gets it, so nobody is told of its loss, however late that is found.
+    pub(crate) fn disown(&self) {
+        self.inner.disowned.store(true, SeqCst);
+    }
+
+    pub(crate) fn is_disowned(&self) -> bool {
+        self.inner.disowned.load(SeqCst)
     }
 
     /// Whether a release may make one attempt only, because a `Drop` waits for it.

@@ -124,8 +124,12 @@ impl Drop for TakesGroup {
     }
 }
 
-/// Whether the thread of a hold acquired it for a group that it still takes. What it had before, by an outer level, is its caller's.
+/// Whether the thread of a hold acquired it for a group that it still takes, or has given it back since. What the thread had before, by an outer
+/// level, is its caller's.
 pub(crate) fn is_part_of_group(hold: &Hold) -> bool {
+    if hold.is_disowned() {
+        return true;
+    }
     let taking = TAKING.try_lock_for(LONGEST).and_then(|taking| taking.get(&hold.thread()).copied());
     taking.is_some_and(|since| hold.acquired_at() >= since)
 }

@@ -17,7 +17,7 @@ use crate::lease::hold::Hold;
 use crate::lock::Terms;
 use crate::lock::batch::Together;
 use crate::lock::patience::Part;
-use crate::registry::TakesGroup;
+use crate::registry::{TakesGroup, is_part_of_group};
 use crate::store::node::LEAST_TO_CONNECT;
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -63,6 +63,8 @@ impl Taken<'_> {
 impl Drop for Taken<'_> {
     /// Makes one attempt each, within the caller's time; the background does the rest.
     fn drop(&mut self) {
+        // The background may find them lost when the call is over.
+        self.taken.iter().filter(|(_, hold)| is_part_of_group(hold)).for_each(|(_, hold)| hold.disown());
         self.taken.iter().for_each(|(_, hold)| hold.hurry(true));
         if let Err(error) = self.call.group.give_up(&self.taken, self.call.gives_back_by()) {
             say!(debug, "a part of a group was given back: {error}");

@@ -75,6 +75,9 @@ fn what_a_thread_acquires_while_it_takes_a_group_has_no_caller_yet() {
     assert_eq!(parts([&before, &part]), [false, false]);
     taking.goes_on(true);
     assert_eq!(parts([&before, &part]), [false, true]);
+    let given_back = hold("given back");
+    given_back.disown();
     drop(taking);
     assert_eq!(parts([&before, &part]), [false, false]);
+    assert!(is_part_of_group(&given_back), "its loss may be found when the call is over");
 }

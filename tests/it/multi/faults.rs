@@ -3,7 +3,7 @@
 use super::members::Wrapper;
 use crate::server::Server;
 use crate::threads::{LATE, LONG, SOON, elsewhere, eventually, ms, timed, while_held_elsewhere};
-use redlatch::{Error, LocalRedLock, MultiLock, RedLock, ReentrantLock};
+use redlatch::{Client, Error, LocalRedLock, MultiLock, RedLock, ReentrantLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -198,6 +198,31 @@ fn a_part_that_is_lost_before_the_group_is_whole_is_nobodys_loss() {
     assert!(locks.force_unlock("a").unwrap());
     assert_err!(group.unlock(), Lost);
     assert_eq!(locks.client().stats().lost, 1);
+}
+
+/// The part may not be released when the group gives it back, and the background finds it lost when the call is over.
+#[test]
+fn a_part_whose_loss_is_found_late_is_nobodys_loss() {
+    let server = Arc::new(Server::start());
+    let client = Client::builder(&server.let_in("user", "pw", "~* +@all &*")).build().unwrap();
+    let (locks, asked) = (ReentrantLock::new(&client), Arc::clone(&server));
+    let may =
+        |server: &Server, sign: &str| server.ask::<String>(&["ACL", "SETUSER", "user", &format!("{sign}evalsha")]);
+    let last = Wrapper::new(move |_| {
+        asked.ask::<i64>(&["DEL", "a"]);
+        may(&asked, "-");
+        Ok(())
+    });
+    while_held_elsewhere(&last.inner, "z", |_| {
+        let group = MultiLock::of([(&locks as &dyn RedLock, "a"), (&last, "z")]);
+        assert!(!group.try_lock().unwrap());
+    });
+    may(&server, "+");
+    // The background tries each second.
+    std::thread::sleep(ms(2_500));
+    assert_eq!(client.stats().lost, 0);
+    assert!(locks.try_lock("a").unwrap());
+    locks.unlock("a").unwrap();
 }
 
 #[test]
