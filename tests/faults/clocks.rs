@@ -146,9 +146,9 @@ fn fault_38_no_wall_clock_is_used() {
     assert!(!readers.is_empty() && readers.iter().all(|line| line.starts_with("inspect/")), "{readers:?}");
 }
 
-/// Belief rests on a clock that goes on while the machine sleeps. `Instant` stands still then, so it may only bound a
-/// sleep and show when a hold began. That a hold is over after a suspend is tested beside `Tenure` and `Watchdog`,
-/// whose clock can be set.
+/// Belief rests on a clock that goes on while the machine sleeps. `Instant` stands still then. So it may only bound a
+/// sleep, show when a hold began, and tell whether that was before its thread took a group: an order and no length.
+/// That a hold is over after a suspend is tested beside `Tenure` and `Watchdog`, whose clock can be set.
 #[test]
 fn fault_39_belief_rests_on_a_clock_that_counts_suspend() {
     assert_eq!(uses(&["ClockId::Boottime"]).len(), 1);
@@ -156,5 +156,9 @@ fn fault_39_belief_rests_on_a_clock_that_counts_suspend() {
     let instants = uses(&["Instant::now()"]);
     let bounds_a_sleep = |line: &String| line.starts_with("store/subscriber.rs: let until");
     let others: Vec<_> = instants.iter().filter(|line| !bounds_a_sleep(line)).collect();
-    assert_eq!(others, ["lease/hold.rs: acquired_at: Instant::now(),"]);
+    let began = "lease/hold.rs: acquired_at: Instant::now(),";
+    let group_began = "registry/thread.rs: let begun = Self { since: Instant::now(), is_inner };";
+    let mut others: Vec<_> = others.into_iter().map(String::as_str).collect();
+    others.sort_unstable();
+    assert_eq!(others, [began, group_began]);
 }
