@@ -4,7 +4,7 @@ use crate::clock::{self, Clock};
 use crate::papers::Papers;
 use crate::program::{usual, with_tls};
 use crate::proxy::Proxy;
-use crate::server::signal;
+use crate::server::{Signal, signal};
 use crate::threads::{LONG, eventually};
 use redis::FromRedisValue;
 use std::net::TcpListener;
@@ -170,11 +170,11 @@ impl Member {
 
     /// It keeps its connections and answers nothing until [`thaw`](Self::thaw).
     pub fn freeze(&self) {
-        signal("-STOP", self.pid());
+        signal(Signal::STOP, self.pid()).unwrap();
     }
 
     pub fn thaw(&self) {
-        signal("-CONT", self.pid());
+        signal(Signal::CONT, self.pid()).unwrap();
     }
 
     pub fn name(&self) -> &str {

@@ -4,7 +4,7 @@
 //! the name of the closure's type, and the parent checks that the child ran exactly one test.
 
 use crate::ROOT;
-use crate::server::{Server, signal};
+use crate::server::{Server, Signal, signal};
 use crate::threads::{LONG, eventually, of_redlatch};
 use std::process::{Child, Command, Stdio};
 
@@ -69,11 +69,11 @@ impl Peer {
     }
 
     pub fn freeze(&self) {
-        signal("-STOP", self.child.as_ref().unwrap().id());
+        signal(Signal::STOP, self.child.as_ref().unwrap().id()).unwrap();
     }
 
     pub fn thaw(&self) {
-        signal("-CONT", self.child.as_ref().unwrap().id());
+        signal(Signal::CONT, self.child.as_ref().unwrap().id()).unwrap();
     }
 }
 

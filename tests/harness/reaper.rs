@@ -1,7 +1,7 @@
 //! Servers and workers end with the orchestrator, even if that is killed. The reaper, a process of its own, hears of
 //! each of them over a pipe. When the pipe breaks it ends those that are left, also stopped ones, on every Unix.
 
-use crate::server::signal;
+use crate::server::{Signal, signal};
 use std::collections::HashSet;
 use std::io::{BufRead, Write};
 use std::os::unix::process::CommandExt;
@@ -51,7 +51,7 @@ pub fn run() {
         }
     }
     for pid in alive {
-        let _ = std::panic::catch_unwind(|| signal("-KILL", pid.parse().unwrap()));
+        let _ = pid.parse().map(|pid| signal(Signal::KILL, pid));
     }
     for dir in dirs {
         let _ = std::fs::remove_dir_all(dir);

@@ -9,10 +9,11 @@ pub use crate::program::{name, version};
 use crate::threads::eventually;
 use redis::FromRedisValue;
 use redlatch::{Client, ClientBuilder, ReentrantLock};
+pub use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -332,11 +333,11 @@ impl Server {
 
     /// It keeps its connections and answers nothing until [`thaw`](Self::thaw).
     pub fn freeze(&self) {
-        signal("-STOP", self.child.as_ref().expect("it is running").id());
+        signal(Signal::STOP, self.child.as_ref().expect("it is running").id()).unwrap();
     }
 
     pub fn thaw(&self) {
-        signal("-CONT", self.child.as_ref().expect("it is running").id());
+        signal(Signal::CONT, self.child.as_ref().expect("it is running").id()).unwrap();
     }
 
     fn assert_nothing_left(&self) {
@@ -410,7 +411,12 @@ pub fn stays(key: &str) -> bool {
 fn hidden(command: &str) -> String {
     format!("HIDDEN-{command}")
 }
-/// Sends a signal to a process that this test started.
-pub fn signal(name: &str, pid: u32) {
-    assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
+
+/// Sends a signal to a process that this test started. A program that sends it may start late on a busy machine, and leave a process stopped.
+///
+/// # Errors
+/// The process has ended.
+pub fn signal(signal: Signal, pid: u32) -> rustix::io::Result<()> {
+    let pid = rustix::process::Pid::from_raw(pid as i32).expect("a process has a number");
+    rustix::process::kill_process(pid, signal)
 }

@@ -2,7 +2,7 @@
 //! while they hold a lock.
 
 use crate::process::{alone, built};
-use crate::server::{Server, signal};
+use crate::server::{Server, Signal, signal};
 use crate::threads::{LATE, LONG, Mark, SOON, elsewhere, eventually, finish, ms};
 use redlatch::{Client, Error, RedLock, RedLockExt, RedisRedLock, ReentrantLock};
 use std::io::{BufRead, BufReader};
@@ -145,7 +145,7 @@ fn end_while_it_holds(server: &Server, program: &str, ending: &str) {
     assert_eq!(lines.next().unwrap().unwrap(), "held");
     match ending {
         "SIGKILL" => child.kill().unwrap(),
-        "SIGTERM" => signal("-TERM", child.id()),
+        "SIGTERM" => signal(Signal::TERM, child.id()).unwrap(),
         // The end of its input tells it.
         _ => drop(child.stdin.take()),
     }

@@ -3,7 +3,7 @@
 use crate::harness::cluster::{Cluster, slot_of};
 use crate::harness::sentinel::{Group, PATIENCE};
 use crate::process::built;
-use crate::server::{Server, signal};
+use crate::server::{Server, Signal, signal};
 use crate::threads::{LATE, LONG, Mark, SOON, Took, eventually, ms};
 use crossbeam_channel::{Receiver, unbounded};
 use std::io::{BufRead, BufReader};
@@ -37,8 +37,8 @@ impl Example {
         Self { child, lines }
     }
 
-    fn signal(&self, name: &str) {
-        signal(name, self.child.id());
+    fn signal(&self, which: Signal) {
+        signal(which, self.child.id()).unwrap();
     }
 
     /// Waits until it says something that ends so; what it said until then.
@@ -77,8 +77,8 @@ fn shutdown_leaves_nothing_behind_on_ctrl_c() {
     let [one, other] = ["one", "other"].map(|name| Example::start(&program, name, &server.url()));
     one.hear("begins a step");
     other.hear("begins a step");
-    for (process, name) in [(one, "-INT"), (other, "-TERM")] {
-        process.signal(name);
+    for (process, which) in [(one, Signal::INT), (other, Signal::TERM)] {
+        process.signal(which);
         let said = process.hear("shut down");
         let (status, took) = process.end();
         assert!(status.success() && took <= STEP + SOON, "{status} after {took:?}");
@@ -99,9 +99,9 @@ fn shutdown_ends_at_once_on_the_second_ctrl_c() {
     process.hear("begins a step");
     // Now it cannot unlock, and waits for its worker.
     server.freeze();
-    process.signal("-INT");
+    process.signal(Signal::INT);
     process.hear("to end at once");
-    process.signal("-INT");
+    process.signal(Signal::INT);
     let (status, took) = process.end();
     server.thaw();
     assert!(status.code() == Some(130) && took <= SOON, "{status} after {took:?}");
@@ -174,7 +174,7 @@ impl Election {
 
     /// All that are left step down, and leave nothing.
     fn finish(&mut self, server: &Server) {
-        self.running.iter().for_each(|(_, process)| process.signal("-INT"));
+        self.running.iter().for_each(|(_, process)| process.signal(Signal::INT));
         for (name, process) in std::mem::take(&mut self.running) {
             let (status, took) = process.end();
             assert!(status.success() && took <= SOON, "{name}: {status} after {took:?}");
@@ -215,13 +215,13 @@ fn a_leader_that_was_paused_beyond_its_lease_gives_up() {
     let server = Server::start();
     let mut election = Election::start(&server);
     let (paused, _) = election.leader_since(0);
-    election.process(&paused).signal("-STOP");
+    election.process(&paused).signal(Signal::STOP);
     let (next, first) = election.leader_since(now());
-    election.process(&paused).signal("-CONT");
+    election.process(&paused).signal(Signal::CONT);
     let heard = election.process(&paused).hear("lost the office");
     election.said.extend(heard.iter().map(|line| parse(line)));
     let stepped_down = now();
-    election.process(&next).signal("-INT");
+    election.process(&next).signal(Signal::INT);
     let (third, early) = election.leader_since(stepped_down);
     assert!(first < stepped_down && Duration::from_micros(early - stepped_down) <= SOON, "{:?}", election.said);
     election.listen(ms(100));

@@ -12,7 +12,7 @@ use crate::history::{Deaf, Events, Finding, Verdict, journal, judge};
 use crate::nemesis::{Act, Step};
 use crate::plan::{Order, Plan};
 use crate::proxy::Proxy;
-use crate::server::{Server, signal};
+use crate::server::{Server, Signal, signal};
 use crate::work::Cancels;
 use crate::worker::{self, censuses_path, circles_path, log_path};
 use crate::{reaper, rules};
@@ -296,7 +296,7 @@ impl Stage {
     }
 
     pub(crate) fn freeze_client(&mut self, whom: usize, span: Duration) {
-        signal("-STOP", self.crew[whom].child.id());
+        signal(Signal::STOP, self.crew[whom].child.id()).unwrap();
         self.thaw_client(whom, span);
     }
 

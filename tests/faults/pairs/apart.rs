@@ -6,7 +6,7 @@ use crate::site::ms;
 use crate::trial::Trial;
 use crate::truth::{Micros, now};
 use harness::reaper;
-use harness::server::signal;
+use harness::server::{Signal, signal};
 use redlatch::{Client, ClientBuilder};
 use std::cell::RefCell;
 use std::fmt;
@@ -174,10 +174,10 @@ impl Apart {
         // One that has ended and was not waited for still has its number.
         if matches!(child.try_wait(), Ok(None)) {
             let pid = child.id();
-            signal("-STOP", pid);
+            signal(Signal::STOP, pid).unwrap();
             std::thread::spawn(move || {
                 std::thread::sleep(span);
-                let _ = Command::new("kill").args(["-CONT", &pid.to_string()]).stderr(Stdio::null()).status();
+                let _ = signal(Signal::CONT, pid);
             });
         }
     }

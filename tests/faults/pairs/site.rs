@@ -5,7 +5,7 @@ use crate::machine::Machine;
 use crate::truth::{BY_HAND, MS, Micros, Record, now};
 use harness::lua;
 use harness::proxy::{Flow, Gate, Proxy, Step, deliver, pass};
-use harness::server::Server;
+use harness::server::{Server, Signal, signal};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -390,10 +390,7 @@ impl Site {
         // Without the lock: whoever asks the server waits for it with that.
         std::thread::spawn(move || {
             sleep(span);
-            let _ = std::process::Command::new("kill")
-                .args(["-CONT", &pid.to_string()])
-                .stderr(std::process::Stdio::null())
-                .status();
+            let _ = signal(Signal::CONT, pid);
         });
         Ok(())
     }

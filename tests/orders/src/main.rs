@@ -8,7 +8,7 @@
 mod holder;
 mod order;
 
-use harness::server::{Server, signal};
+use harness::server::{Server, Signal, signal};
 use holder::SAYS_HELD;
 use order::{Order, Way};
 use std::io::{BufRead, BufReader, Write};
@@ -38,8 +38,8 @@ impl Holder {
         Self { child, tell }
     }
 
-    fn signal(&self, name: &str) {
-        signal(name, self.child.id());
+    fn signal(&self, which: Signal) {
+        signal(which, self.child.id()).unwrap();
     }
 
     fn write(mut self) {
@@ -58,10 +58,10 @@ impl Drop for Holder {
 /// Whether the write of a holder that was paused came through after the next one's.
 fn is_damaged(order: &Order, written: Way) -> bool {
     let late = Holder::start(order, written, "late");
-    late.signal("-STOP");
+    late.signal(Signal::STOP);
     Holder::start(order, written, "next").write();
     assert_eq!(order.state(written), "next");
-    late.signal("-CONT");
+    late.signal(Signal::CONT);
     late.write();
     order.state(written) == "late"
 }

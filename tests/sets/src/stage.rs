@@ -9,7 +9,7 @@ use crate::worker::Order;
 use fastrand::Rng;
 use harness::proxy::{Flow, Proxy, Step, pass};
 use harness::reaper;
-use harness::server::{Server, signal};
+use harness::server::{Server, Signal, signal};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -147,9 +147,9 @@ impl Stage {
 
     fn pause(&self, place: usize, span: Duration) {
         let pid = self.workers[place].child.id();
-        signal("-STOP", pid);
+        signal(Signal::STOP, pid).unwrap();
         sleep(span);
-        signal("-CONT", pid);
+        signal(Signal::CONT, pid).unwrap();
     }
 
     fn kill_server(&mut self, span: Duration) {

@@ -2,7 +2,7 @@
 
 use super::{Stage, Worker};
 use crate::queue;
-use crate::server::signal;
+use crate::server::{Signal, signal};
 use crate::worker::client_path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -72,12 +72,12 @@ impl Stage {
         while Instant::now() < end {
             let holder = (0..self.crew.len()).find(|&whom| self.has(whom));
             if let Some(holder) = holder {
-                signal("-STOP", self.crew[holder].child.id());
+                signal(Signal::STOP, self.crew[holder].child.id()).unwrap();
                 sleep(ANSWERED);
                 if self.has(holder) {
                     return Some(holder);
                 }
-                signal("-CONT", self.crew[holder].child.id());
+                signal(Signal::CONT, self.crew[holder].child.id()).unwrap();
             }
         }
         None
@@ -93,11 +93,11 @@ impl Stage {
     pub(crate) fn stop_next(&mut self) -> Option<usize> {
         let next = self.first_in_queue(0)?;
         let pid = self.crew[next].child.id();
-        signal("-STOP", pid);
+        signal(Signal::STOP, pid).unwrap();
         sleep(ANSWERED);
         let is_next = self.first_in_queue(0) == Some(next) && self.owner().is_some() && !self.has(next);
         if !is_next {
-            signal("-CONT", pid);
+            signal(Signal::CONT, pid).unwrap();
         }
         is_next.then_some(next)
     }
@@ -105,7 +105,7 @@ impl Stage {
     /// It goes on after so long.
     pub(crate) fn thaw_client(&mut self, whom: usize, after: Duration) {
         sleep(after);
-        signal("-CONT", self.crew[whom].child.id());
+        signal(Signal::CONT, self.crew[whom].child.id()).unwrap();
     }
 
     fn comes_about(&mut self, soon: Duration, mut so: impl FnMut(&mut Self) -> bool) -> bool {

@@ -1,7 +1,7 @@
 //! What the commands for people on call print, and how they end.
 
 use crate::tool::{Said, ends, lines, says, starts, tool};
-use harness::server::Server;
+use harness::server::{Server, Signal, signal};
 use harness::threads::{LONG, eventually};
 use redlatch::{Client, LeasedSemaphore, ReadWriteLock, RedLock, RedLockExt, ReentrantLock};
 use std::io::Write;
@@ -154,7 +154,7 @@ fn unlock_wakes_who_waits() {
         assert_eq!(says(&server, &["unlock", "n", "--yes"]).code, Some(0));
         assert_eq!(ends(waits).code, Some(0), "{kind}");
         // Its lock is gone, and it learns of it at its next renewal.
-        harness::server::signal("-KILL", held.id());
+        signal(Signal::KILL, held.id()).unwrap();
         ends(held);
         server.clear();
     }

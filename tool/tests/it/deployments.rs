@@ -4,7 +4,7 @@ use crate::tool::{Said, ends, tool};
 use harness::cluster::{self, Cluster};
 use harness::papers::{Flaw, papers};
 use harness::sentinel::{self, Group};
-use harness::server::Server;
+use harness::server::{Server, Signal, signal};
 use harness::threads::{LONG, eventually};
 use std::path::Path;
 use std::process::Command;
@@ -33,7 +33,7 @@ fn all_work(with: impl Fn(&[&str]) -> Command) {
     assert_eq!(says(&["unlock", "--yes", "tool:1"]).code, Some(0));
     assert_eq!(ends(waits).code, Some(0));
     assert_eq!(says(&["run", "-n", "2", "tool:2", "--", "true"]).code, Some(0));
-    harness::server::signal("-TERM", run.id());
+    signal(Signal::TERM, run.id()).unwrap();
     assert!(!run.wait().unwrap().success(), "its lock was freed");
 }
 

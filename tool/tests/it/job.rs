@@ -1,10 +1,10 @@
 //! `redlatch run`: exit codes, signals, and what a job leaves behind.
 
 use crate::tool::{Said, ends, lines, says, starts, tool};
-use harness::server::{Server, signal};
+use harness::server::{Server, Signal, signal};
 use harness::threads::{LONG, eventually};
 use redlatch::{LeasedSemaphore, RedLock};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, kill_process_group};
 use std::fs;
 use std::io::Read;
 use std::net::TcpListener;
@@ -181,15 +181,16 @@ fn how_it_ended_goes_to_a_socket() {
 fn signals_are_passed_on() {
     let server = Server::start();
     let file = Scratch::new("signals");
-    for (name, number) in [("HUP", 1), ("USR1", 10), ("TERM", 15), ("QUIT", 3)] {
+    for (name, which) in [("HUP", Signal::HUP), ("USR1", Signal::USR1), ("TERM", Signal::TERM), ("QUIT", Signal::QUIT)]
+    {
         let script = format!(
             "trap 'echo {name} > {0}; exit 9' {name}; echo up > {0}; while :; do sleep 0.05; done",
             file.path()
         );
         let run = starts(&server, &sh(&[], &script));
         eventually(LONG, "it is up", || file.text() == "up\n");
-        signal(&format!("-{name}"), run.id());
-        assert_eq!((ends(run).code, file.text()), (Some(9), format!("{name}\n")), "{number}");
+        signal(which, run.id()).unwrap();
+        assert_eq!((ends(run).code, file.text()), (Some(9), format!("{name}\n")));
     }
 }
 
@@ -200,7 +201,7 @@ fn sigterm_ends_a_wait_for_the_lock() {
     locks.lock("n").unwrap();
     let run = starts(&server, &sh(&[], "true"));
     eventually(LONG, "it waits", || server.subscribers("redisson_lock__channel:{n}") > 0);
-    signal("-TERM", run.id());
+    signal(Signal::TERM, run.id()).unwrap();
     let said = ends(run);
     assert_eq!((said.code, said.err.contains("did not run")), (Some(143), true), "{said:?}");
     eventually(LONG, "its place is gone", || server.ask::<Vec<String>>(&["KEYS", "redlatch_queue:*"]).is_empty());
@@ -217,7 +218,7 @@ fn a_job_dies_with_run() {
     );
     let run = starts(&server, &sh(&[], &script));
     eventually(LONG, "both write", || file.text().lines().count() > 10);
-    signal("-KILL", run.id());
+    signal(Signal::KILL, run.id()).unwrap();
     ends(run);
     stays_still(&file);
     assert!(server.locks().is_locked("n").unwrap(), "its lease goes on");
@@ -239,12 +240,12 @@ fn a_job_that_is_stopped_with_run_ends_before_the_lease() {
     let script = format!("while :; do echo x >> {}; sleep 0.01; done", file.path());
     let run = starts(&server, &sh(&["--lease", "2s"], &script));
     eventually(LONG, "it writes", || file.text().lines().count() > 10);
-    signal("-STOP", run.id());
+    signal(Signal::STOP, run.id()).unwrap();
     eventually(LONG, "the lock is free", || !server.locks().is_locked("n").unwrap());
     let written = file.text().len();
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(file.text().len(), written, "it writes though the lock is free");
-    signal("-CONT", run.id());
+    signal(Signal::CONT, run.id()).unwrap();
     let said = ends(run);
     assert_eq!((said.code, said.err.contains("nothing of the command ran")), (Some(76), true), "{said:?}");
 }
@@ -396,7 +397,7 @@ fn a_guard_that_is_killed_is_replaced() {
     let mut run = starts(&server, &sh(&[], "echo up; sleep 3"));
     assert_eq!(lines(&mut run)(), "up");
     let guard = guards(run.id())[0];
-    signal("-KILL", guard);
+    signal(Signal::KILL, guard).unwrap();
     eventually(LONG, "it has another", || guards(run.id()).first().is_some_and(|other| *other != guard));
     assert_eq!(ends(run).code, Some(0));
 }
@@ -445,7 +446,7 @@ fn a_signal_ends_min_hold() {
     let mut run = starts(&server, &sh(&["--min-hold", "60s"], "echo up"));
     assert_eq!(lines(&mut run)(), "up");
     std::thread::sleep(Duration::from_millis(500));
-    signal("-TERM", run.id());
+    signal(Signal::TERM, run.id()).unwrap();
     assert_eq!(ends(run).code, Some(0));
     assert!(!server.locks().is_locked("n").unwrap());
 }
@@ -472,7 +473,7 @@ fn a_child_that_run_has_not_started_is_none_of_the_job() {
     let sidecar: u32 = said.out.trim().parse().unwrap();
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(std::path::Path::new(&format!("/proc/{sidecar}")).exists(), "it was ended");
-    signal("-KILL", sidecar);
+    signal(Signal::KILL, sidecar).unwrap();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! `REDLATCH_ROUNDS` says how many rounds there are of each; scripts/job-rounds takes 50.
 
 use crate::tool::{Said, ends, tool};
-use harness::server::{Server, signal};
+use harness::server::{Server, Signal, signal};
 use harness::threads::{LONG, eventually};
 use redlatch::{Client, RedLock, RedLockExt, ReentrantLock};
 use std::fs;
@@ -151,12 +151,12 @@ fn a_job_whose_server_is_gone_ends_before_its_lease() {
 #[test]
 fn a_job_whose_run_is_killed_or_stopped_ends_before_the_next_grant() {
     let server = Server::start();
-    for name in ["KILL", "STOP"] {
+    for (name, which) in [("KILL", Signal::KILL), ("STOP", Signal::STOP)] {
         let distances = each_way(&server.url(), &format!("run gets SIG{name}"), |way| {
             let mut job = Writers::start(&server.url(), way, name);
-            signal(&format!("-{name}"), job.id());
+            signal(which, job.id()).unwrap();
             let granted = granted(&server.locks());
-            signal("-CONT", job.id());
+            signal(Signal::CONT, job.id()).unwrap();
             let (_, last) = job.end();
             distance(last, granted)
         });

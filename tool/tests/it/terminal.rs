@@ -2,7 +2,7 @@
 
 use crate::tool::{ends, starts};
 use harness::lateness::Mark;
-use harness::server::Server;
+use harness::server::{Server, Signal, signal};
 use harness::threads::{LONG, eventually, ms};
 use portable_pty::{CommandBuilder, NativePtySystem, PtyPair, PtySize, PtySystem};
 use redlatch::{RedLock, RedLockExt};
@@ -229,7 +229,7 @@ fn top_shows_a_holder_that_is_gone() {
     let mut terminal = Terminal::start(&server);
     terminal.types("$R top --every 100ms\n");
     terminal.shows("run/sleep");
-    harness::server::signal("-KILL", run.id());
+    signal(Signal::KILL, run.id()).unwrap();
     ends(run);
     terminal.shows("gone?");
     terminal.types("q");
@@ -289,7 +289,7 @@ fn top_leaves_the_terminal_as_it_was() {
     let shown = terminal.shown.lock().unwrap().clone();
     let pid = shown.rsplit("pid-").find_map(|rest| rest.split_once('-')?.0.parse::<u32>().ok()).unwrap();
     terminal.shown.lock().unwrap().clear();
-    harness::server::signal("-TERM", pid);
+    signal(Signal::TERM, pid).unwrap();
     terminal.shows("\u{1b}[?1049l");
     terminal.shows("ready> ");
 }

@@ -1,6 +1,6 @@
 //! The tool as a process.
 
-use harness::server::{Server, signal};
+use harness::server::{Server, Signal, signal};
 use harness::threads::LONG;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -55,7 +55,7 @@ pub(crate) fn ends_within(child: Child, span: Duration) -> Said {
     receiver
         .recv_timeout(span)
         .unwrap_or_else(|_| {
-            signal("-KILL", id);
+            signal(Signal::KILL, id).unwrap();
             panic!("it hangs")
         })
         .expect("its end")

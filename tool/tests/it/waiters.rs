@@ -3,7 +3,7 @@
 use crate::terminal::Terminal;
 use crate::tool::{Said, says, starts, tool};
 use harness::process::{hear, tell, with_peer};
-use harness::server::{Server, signal};
+use harness::server::{Server, Signal, signal};
 use harness::threads::{LONG, eventually};
 use redlatch::{CancelToken, Client, Error, ReadWriteLock, RedLock, RedLockExt, ReentrantLock, Terms};
 use serde_json::Value;
@@ -26,7 +26,7 @@ struct KillsAtEnd(Vec<Child>);
 impl Drop for KillsAtEnd {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            signal("-TERM", child.id());
+            signal(Signal::TERM, child.id()).unwrap();
             let _ = child.wait();
         }
     }
@@ -143,9 +143,9 @@ fn a_process_that_does_not_answer_is_named() {
     terminal.types("$R top\n");
     eventually(LONG, "top has asked", || terminal.screen().contains("OLDEST"));
     let silent = runs.0[1].id();
-    signal("-STOP", silent);
+    signal(Signal::STOP, silent).unwrap();
     let said = [&["status", "n"][..], &["deadlocks"]].map(|words| says(&server, words));
-    signal("-CONT", silent);
+    signal(Signal::CONT, silent).unwrap();
     terminal.types("q");
     terminal.shows("ready> ");
     assert!(said[0].err.contains("some who wait may be missing") && said[0].out.contains("1 process"), "{said:?}");

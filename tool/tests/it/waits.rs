@@ -2,7 +2,7 @@
 
 use crate::terminal::Terminal;
 use crate::tool::{ends, says, starts, tool};
-use harness::server::{Server, signal};
+use harness::server::{Server, Signal, signal};
 use harness::threads::{LONG, eventually};
 use redlatch::{FairLock, LeasedSemaphore, RedLock, RedLockExt, Terms};
 use std::process::Stdio;
@@ -39,7 +39,7 @@ fn a_wait_in_vain_leaves_no_place() {
             let run = starts(&server, &[&["run", "n", "--wait", wait][..], way, &["--", "true"]].concat());
             if ending == "SIGTERM" {
                 eventually(LONG, "it has a place", || places(&server) == 1);
-                signal("-TERM", run.id());
+                signal(Signal::TERM, run.id()).unwrap();
             }
             let said = ends(run);
             assert_eq!(said.code, Some(if ending == "time" { 75 } else { 143 }), "{way:?}: {said:?}");
@@ -101,7 +101,7 @@ fn a_server_that_was_never_there_is_told_soon() {
     let start = || tool("redis://127.0.0.1:1/", &["run", "n", "--", "true"]).stderr(Stdio::piped()).spawn().unwrap();
     let told = start();
     std::thread::sleep(Duration::from_millis(500));
-    signal("-TERM", told.id());
+    signal(Signal::TERM, told.id()).unwrap();
     let said = ends(told);
     assert!(said.code == Some(143) && began.elapsed() < Duration::from_secs(8), "a signal ends it at once: {said:?}");
     let began = Instant::now();
