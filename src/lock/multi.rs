@@ -449,9 +449,14 @@ impl<'l> MultiLock<'l> {
         spans.max().unwrap_or(usual)
     }
 
+    /// For how long a call bears an outage.
+    fn outage_budget(&self) -> Duration {
+        self.longest(|config| config.outage_budget, Duration::from_secs(10))
+    }
+
     /// When a release that its caller waits for has to be over.
     fn release_ends(&self) -> Moment {
-        Clock::Boot.now().plus(self.longest(|config| config.outage_budget, Duration::from_secs(10)))
+        Clock::Boot.now().plus(self.outage_budget())
     }
 
     /// How long the answer to one attempt may take.

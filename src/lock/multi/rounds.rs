@@ -73,9 +73,6 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// How long a call goes on if its leases end before all members are taken.
-const TOO_SLOW: Duration = Duration::from_secs(10);
-
 /// From this round on each begins with a pause, so that one of several groups with shared members comes first.
 const HURRIED_ROUNDS: u32 = 3;
 const LONGEST_PAUSE: Duration = Duration::from_millis(16);
@@ -108,7 +105,10 @@ pub(super) fn acquire(group: &MultiLock<'_>, terms: &Terms<'_>) -> Result<Option
         match call.round(&mut part, round, awaited)? {
             Round::Whole if part.is_whole() => return Ok(Some(part.keep())),
             Round::Whole => awaited = call.check_too_slow()?,
-            Round::Busy(member) => awaited = Some(member),
+            Round::Busy(member) => {
+                awaited = Some(member);
+                call.too_slow.set(None);
+            }
             Round::Late => return Ok(None),
         }
         drop(part);
@@ -135,7 +135,7 @@ struct GroupCall<'a> {
     vain: Cell<u32>,
     /// How long the first round took.
     trip: Cell<Duration>,
-    /// Since when leases are over before all members are taken.
+    /// Since when leases are over before all members are taken, each time that all are.
     too_slow: Cell<Option<Moment>>,
     /// A call of the last round failed: the group waits for that member with empty hands, and so rides the outage out.
     in_trouble: Cell<bool>,
@@ -335,11 +335,11 @@ impl<'a> GroupCall<'a> {
         }
     }
 
-    /// Gives up after 10 s: leases that end before the last member is taken never hold the group.
+    /// Gives up after the outage budget: leases that end before the last member is taken never hold the group.
     fn check_too_slow(&self) -> Result<Option<usize>> {
         let since = self.too_slow.get().unwrap_or_else(|| self.clock.now());
         self.too_slow.set(Some(since));
-        if self.clock.now() < since.plus(TOO_SLOW) {
+        if self.clock.now() < since.plus(self.group.outage_budget()) {
             return Ok(None);
         }
         let cause = Cause::new("the lease is shorter than it takes to acquire the group: ask for a longer one");

@@ -7,6 +7,7 @@ use crate::base::signal::{Listening, Semaphore};
 use crate::base::stats::Contention;
 use crate::base::stop::Stop;
 use crate::base::sync::{Mutex, thread};
+use crate::base::time::Moment;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,15 +123,18 @@ struct Contender<'a, B: Bid> {
 impl<B: Bid> Contender<'_, B> {
     fn run(mut self) -> Result<Option<B::Won>> {
         let Call { config, stop, semaphore, .. } = *self.call;
-        let give_up = stop.clock.now().plus(config.outage_budget);
-        let mut again = false;
+        // Since when each answer has come too late to be believed. One late answer in a long wait says nothing of the next.
+        let mut too_late: Option<Moment> = None;
         loop {
             let now = stop.clock.now();
             match self.wait.next(now) {
-                Step::Ask if again && now >= give_up => return Err(too_slow(stop)),
+                Step::Ask if too_late.is_some_and(|since| now >= since.plus(config.outage_budget)) => {
+                    return Err(too_slow(stop));
+                }
                 Step::Ask => match self.ask()? {
                     Outcome::Won(won) => return Ok(Some(won)),
-                    outcome => again = matches!(outcome, Outcome::Again),
+                    Outcome::Again => too_late = too_late.or(Some(now)),
+                    _ => too_late = None,
                 },
                 Step::Listen => {
                     self.listening = Some(self.bid.listen(semaphore));

@@ -1,11 +1,13 @@
 //! Groups on several servers, one of which is down, stopped or refuses.
 
 use super::members::Wrapper;
+use crate::proxy::Proxy;
 use crate::server::Server;
 use crate::threads::{LATE, LONG, SOON, elsewhere, eventually, ms, timed, while_held_elsewhere};
-use redlatch::{Client, Error, LocalRedLock, MultiLock, RedLock, ReentrantLock};
+use redlatch::{Client, ClientBuilder, Error, LocalRedLock, MultiLock, RedLock, ReentrantLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread::{scope, sleep};
 use std::time::Duration;
 
 fn locks(server: &Server, response: Duration) -> ReentrantLock {
@@ -80,7 +82,7 @@ fn a_server_that_comes_back_is_waited_for() {
     scene.servers[1].kill();
     let server = &mut scene.servers[1];
     let group = MultiLock::of([(&scene.living, "a"), (&locks, "b")]);
-    std::thread::scope(|scope| {
+    scope(|scope| {
         let waiter = crate::threads::spawn_asleep(scope, || group.lock().and_then(|()| group.unlock()));
         eventually(LONG, "the other member is free", || scene.living.try_lock("a").unwrap());
         scene.living.unlock("a").unwrap();
@@ -102,7 +104,7 @@ fn a_strict_group_whose_server_goes_away_while_it_waits_gives_back_what_it_has()
     other.lock("b").unwrap();
     let group = MultiLock::of([(&living, "a"), (&dying, "b")]);
     let [first, second] = &mut servers;
-    let error = std::thread::scope(|scope| {
+    let error = scope(|scope| {
         scope.spawn(|| {
             eventually(LONG, "it has the first in hand", || first.pttl("a") > 0);
             second.kill();
@@ -219,7 +221,7 @@ fn a_part_whose_loss_is_found_late_is_nobodys_loss() {
     });
     may(&server, "+");
     // The background tries each second.
-    std::thread::sleep(ms(2_500));
+    sleep(ms(2_500));
     assert_eq!(client.stats().lost, 0);
     assert!(locks.try_lock("a").unwrap());
     locks.unlock("a").unwrap();
@@ -311,4 +313,33 @@ fn work_of_a_group_that_lost_a_member_is_told_so_also_past_a_stopped_server() {
         assert!(worked.is_err_and(|error| error.work_ran()), "{lost}");
         eventually(LONG, "it is freed in the background", || servers[1].ask::<i64>(&["DBSIZE"]) == 0);
     }
+}
+
+/// Leases are over before all members are taken, then a member is held for longer than the budget, and then leases are over once more.
+#[test]
+fn a_group_that_waited_for_long_survives_leases_that_end_too_soon() {
+    let servers = [Server::start(), Server::start()];
+    let proxy = Proxy::new(servers[1].socket());
+    let client = |builder: ClientBuilder| ReentrantLock::new(&builder.outage_budget(2 * SOON).build().unwrap());
+    let (near, far) = (client(servers[0].builder()), client(Client::builder(&proxy.url())));
+    let group = MultiLock::of([(&near, "a"), (&far, "b"), (&far, "c"), (&far, "d")]);
+    let slow = || {
+        proxy.delay(ms(60));
+        sleep(ms(300));
+    };
+    scope(|scope| {
+        scope.spawn(|| {
+            slow();
+            let direct = servers[1].locks();
+            direct.lock("b").unwrap();
+            proxy.clear();
+            sleep(2 * SOON + ms(300));
+            proxy.delay(ms(60));
+            direct.unlock("b").unwrap();
+            slow();
+            proxy.clear();
+        });
+        group.lock_with_lease(ms(150)).unwrap();
+    });
+    let _ = group.unlock();
 }

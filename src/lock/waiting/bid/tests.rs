@@ -217,6 +217,18 @@ fn what_is_never_believed_is_not_asked_for_without_end() {
     assert_eq!((bid.answers.len(), bid.withdrawals), (2, 1));
 }
 
+/// A holder that works for longer than the budget, and then an answer that came too late: once, which says nothing of the next.
+#[test]
+fn a_long_wait_survives_an_answer_that_comes_too_late() {
+    let budget = Duration::from_millis(20);
+    let busy_for_long = || {
+        std::thread::sleep(Duration::from_millis(30));
+        busy()
+    };
+    let mut bid = Scripted::new(&[busy_for_long, again, busy_for_long, again, won]);
+    assert_eq!(contend_within(&mut bid, Duration::MAX, None, budget).unwrap(), Some(()));
+}
+
 /// A bid that passes its news on, and counts its asks.
 #[derive(Default)]
 struct Noted {
