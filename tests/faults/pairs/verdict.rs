@@ -3,7 +3,7 @@
 use crate::faults::Fault;
 use crate::ground::{Deployment, Ground};
 use crate::party::{Account, Told};
-use crate::site::{RELEASES, Reply, Sent};
+use crate::site::{LIVES, RELEASES, Reply, Sent};
 use crate::trial::{Kind, Played, Trial, Way};
 use crate::truth::{End, Field, MS, Micros, Span, spans};
 
@@ -131,11 +131,12 @@ fn word(
     if let Some(freed) = freed.filter(|freed| freed.to <= said + SLACK) {
         let is_same = |life: usize| life == answer.life;
         let granted = confirmed.iter().rev().find(|(at, _)| *at <= freed.to);
-        // An attempt before, over a connection from before two masters took each other's place, may be executed by the same server.
         let slack = if open.is_empty() { SLACK } else { MS };
         let by_this = freed.to + slack >= answer.at && !open.iter().any(|one| is_same(one.life));
         if is_same(freed.life) && by_this {
-            return Word::Yes;
+            // An attempt before, over a connection from before two masters took each other's place, may be executed by the same server, late.
+            let is_back = |one: &&Sent| one.life / LIVES == answer.life / LIVES;
+            return if open.iter().any(is_back) { Word::Unclear } else { Word::Yes };
         }
         let is_steady = granted.is_some_and(|(_, life)| is_same(*life)) && open.iter().all(|one| is_same(one.life));
         return Word::Before { moved: !(is_same(freed.life) && is_steady) };
