@@ -424,7 +424,7 @@ impl<'l> MultiLock<'l> {
                 taken.iter().map(|(at, hold)| engine(at).map_or(Ok(()), |engine| engine.end_first(hold))).collect();
             let each = taken.iter().zip(ended).enumerate().rev().map(|(left, ((at, hold), ended))| {
                 ended?;
-                hold.release_within(share_of(limit, self.servers(&taken[..=left])));
+                hold.release_within(share_of(limit, self.servers(&taken[..=left]), self.one_answer()));
                 self.members[*at].lock.release(hold)
             });
             each.fold(Ok(()), worse)
@@ -465,11 +465,13 @@ impl<'l> MultiLock<'l> {
     }
 }
 
-/// The limit of what the next of so many servers is asked: now + (limit - now) / servers. So one that does not answer leaves time to ask the others.
-fn share_of(limit: Moment, servers: usize) -> Moment {
+/// The limit of what the next of so many servers is asked: now + (limit - now) / servers. So one that does not answer leaves time to ask the
+/// others. If more than one answer's time is left, the server is asked for two of them at least: one request that is lost is no error.
+fn share_of(limit: Moment, servers: usize, one_answer: Duration) -> Moment {
     let now = Clock::Boot.now();
-    let servers = u32::try_from(servers).unwrap_or(u32::MAX);
-    if limit == Moment::MAX { limit } else { now.plus(limit.since(now) / servers) }
+    let (left, servers) = (limit.since(now), u32::try_from(servers).unwrap_or(u32::MAX));
+    let least = if left > one_answer { 2 * one_answer } else { Duration::ZERO };
+    if limit == Moment::MAX { limit } else { now.plus((left / servers).max(least)).min(limit) }
 }
 
 impl fmt::Debug for MultiLock<'_> {

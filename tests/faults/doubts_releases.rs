@@ -132,6 +132,29 @@ fn fault_156_a_group_of_eight_is_released_though_its_master_is_replaced() {
     }
 }
 
+/// The share of a server is shorter than an answer may take. One request is lost, and the server is asked again.
+#[test]
+fn fault_156_a_request_of_a_group_that_is_lost_is_no_error_though_the_time_is_short() {
+    let servers = [Server::start(), Server::start()];
+    let proxies = servers.each_ref().map(|server| Proxy::new(server.socket()));
+    let [one, other] = proxies.each_ref().map(|proxy| {
+        let builder = Client::builder(&proxy.url()).response_timeout(ms(1_000)).outage_budget(ms(1_800));
+        ReentrantLock::new(&builder.build().unwrap())
+    });
+    let group = MultiLock::of([(&one, "n"), (&other, "m")]);
+    for proxy in &proxies {
+        group.lock().unwrap();
+        let (is_release, mut is_lost) = (runs("release"), false);
+        proxy.set(move |_, flow, data| {
+            let loses = is_release(flow, data) && !std::mem::replace(&mut is_lost, true);
+            if loses { vec![] } else { pass(data) }
+        });
+        let unlocked = group.unlock();
+        proxy.clear();
+        assert!(unlocked.is_ok(), "{unlocked:?}");
+    }
+}
+
 /// How long nothing is answered.
 const STALL: Duration = Duration::from_secs(2);
 
