@@ -23,11 +23,12 @@ use crate::base::key::Key;
 use crate::base::mutant::{self, Mutant};
 use crate::base::say::say;
 use crate::base::time::Moment;
-use crate::lease::hold::{Hold, HoldState};
+use crate::lease::hold::{Hold, HoldState, LostReceiver};
 use crate::lease::sweeper::Chore;
 use crate::lease::tenure::{Keeper, LossCause, Tenure, TenureState};
 use crate::registry::{current_thread, is_part_of_group, registry};
 use crate::store::node::Failure;
+use crossbeam_channel::RecvTimeoutError;
 use std::sync::Arc;
 
 /// How its holder gives a hold up.
@@ -251,6 +252,21 @@ impl Engine {
         let undecided = Undecided { engine, hold: hold.clone() };
         // A shutdown waits for the first attempt.
         self.space.sweeper.run_now(Box::new(undecided));
+    }
+
+    /// What becomes of a final release of a group's member that failed with this error: the background may decide it by `limit`. `news` listened
+    /// before the release began.
+    pub(super) fn decided(&self, hold: &Hold, news: &LostReceiver, limit: Moment, error: Error) -> Result<()> {
+        let is_unanswered = matches!(error, Error::OutcomeUnknown { .. } | Error::Unavailable { .. });
+        if !is_unanswered || hold.is_hasty() || hold.count() > 0 {
+            return Err(error);
+        }
+        match news.recv_timeout(limit.since(self.space.clock.now())) {
+            Ok(_) => Err(Error::lost(hold.resource())),
+            // A shutdown gives up what is not decided.
+            Err(RecvTimeoutError::Disconnected) => self.space.check_not_shut(hold.resource()).map_err(|_| error),
+            Err(RecvTimeoutError::Timeout) => Err(error),
+        }
     }
 
     /// A master that replaces another may not know of this release, and may still have the mark of a writer that waited.

@@ -422,12 +422,22 @@ impl<'l> MultiLock<'l> {
             let engine = |at: &usize| self.members[*at].lock.engine();
             let ended: Vec<_> =
                 taken.iter().map(|(at, hold)| engine(at).map_or(Ok(()), |engine| engine.end_first(hold))).collect();
+            let news: Vec<_> = taken.iter().map(|(_, hold)| hold.lost()).collect();
             let each = taken.iter().zip(ended).enumerate().rev().map(|(left, ((at, hold), ended))| {
                 ended?;
-                hold.release_within(share_of(limit, self.servers(&taken[..=left]), self.one_answer()));
+                hold.release_within(share_of(limit, self.servers(&taken[..=left])));
                 self.members[*at].lock.release(hold)
             });
-            each.fold(Ok(()), worse)
+            let each: Vec<_> = each.collect();
+            let is_lost = each.iter().any(|released| matches!(released, Err(Error::Lost { .. })));
+            // What was not answered in its server's share the background asks again. It has what the others have left of the time.
+            let decided = each.into_iter().zip(taken.iter().zip(&news).rev()).map(|(released, ((at, hold), news))| {
+                match (released, engine(at)) {
+                    (Err(error), Some(engine)) if !is_lost => engine.decided(hold, news, limit, error),
+                    (released, _) => released,
+                }
+            });
+            decided.fold(Ok(()), worse)
         });
         taken.iter().for_each(|(_, hold)| hold.release_within(Moment::MAX));
         released
@@ -466,12 +476,11 @@ impl<'l> MultiLock<'l> {
 }
 
 /// The limit of what the next of so many servers is asked: now + (limit - now) / servers. So one that does not answer leaves time to ask the
-/// others. If more than one answer's time is left, the server is asked for two of them at least: one request that is lost is no error.
-fn share_of(limit: Moment, servers: usize, one_answer: Duration) -> Moment {
+/// others.
+fn share_of(limit: Moment, servers: usize) -> Moment {
     let now = Clock::Boot.now();
-    let (left, servers) = (limit.since(now), u32::try_from(servers).unwrap_or(u32::MAX));
-    let least = if left > one_answer { 2 * one_answer } else { Duration::ZERO };
-    if limit == Moment::MAX { limit } else { now.plus((left / servers).max(least)).min(limit) }
+    let servers = u32::try_from(servers).unwrap_or(u32::MAX);
+    if limit == Moment::MAX { limit } else { now.plus(limit.since(now) / servers) }
 }
 
 impl fmt::Debug for MultiLock<'_> {

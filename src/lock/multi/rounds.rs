@@ -17,6 +17,7 @@ use crate::lease::hold::Hold;
 use crate::lock::Terms;
 use crate::lock::batch::Together;
 use crate::lock::patience::Part;
+use crate::lock::waiting::bid::Late;
 use crate::registry::{TakesGroup, is_part_of_group};
 use crate::store::node::LEAST_TO_CONNECT;
 use std::cell::{Cell, RefCell};
@@ -105,10 +106,7 @@ pub(super) fn acquire(group: &MultiLock<'_>, terms: &Terms<'_>) -> Result<Option
         match call.round(&mut part, round, awaited)? {
             Round::Whole if part.is_whole() => return Ok(Some(part.keep())),
             Round::Whole => awaited = call.check_too_slow()?,
-            Round::Busy(member) => {
-                awaited = Some(member);
-                call.too_slow.set(None);
-            }
+            Round::Busy(member) => awaited = Some(member),
             Round::Late => return Ok(None),
         }
         drop(part);
@@ -135,8 +133,8 @@ struct GroupCall<'a> {
     vain: Cell<u32>,
     /// How long the first round took.
     trip: Cell<Duration>,
-    /// Since when leases are over before all members are taken, each time that all are.
-    too_slow: Cell<Option<Moment>>,
+    /// Since when leases are over before all members are taken.
+    late: Cell<Late>,
     /// A call of the last round failed: the group waits for that member with empty hands, and so rides the outage out.
     in_trouble: Cell<bool>,
     taking: TakesGroup,
@@ -161,7 +159,7 @@ impl<'a> GroupCall<'a> {
             waited: RefCell::default(),
             vain: Cell::default(),
             trip: Cell::default(),
-            too_slow: Cell::default(),
+            late: Cell::default(),
             in_trouble: Cell::default(),
             taking: TakesGroup::begin(),
         }
@@ -337,9 +335,10 @@ impl<'a> GroupCall<'a> {
 
     /// Gives up after the outage budget: leases that end before the last member is taken never hold the group.
     fn check_too_slow(&self) -> Result<Option<usize>> {
-        let since = self.too_slow.get().unwrap_or_else(|| self.clock.now());
-        self.too_slow.set(Some(since));
-        if self.clock.now() < since.plus(self.group.outage_budget()) {
+        let (mut late, now, budget) = (self.late.get(), self.clock.now(), self.group.outage_budget());
+        late.note(now, budget);
+        self.late.set(late);
+        if !late.lasts(now, budget) {
             return Ok(None);
         }
         let cause = Cause::new("the lease is shorter than it takes to acquire the group: ask for a longer one");

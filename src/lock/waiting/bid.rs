@@ -123,18 +123,19 @@ struct Contender<'a, B: Bid> {
 impl<B: Bid> Contender<'_, B> {
     fn run(mut self) -> Result<Option<B::Won>> {
         let Call { config, stop, semaphore, .. } = *self.call;
-        // Since when each answer has come too late to be believed. One late answer in a long wait says nothing of the next.
-        let mut too_late: Option<Moment> = None;
+        let (mut late, mut again) = (Late::default(), false);
         loop {
             let now = stop.clock.now();
             match self.wait.next(now) {
-                Step::Ask if too_late.is_some_and(|since| now >= since.plus(config.outage_budget)) => {
-                    return Err(too_slow(stop));
-                }
+                Step::Ask if again && late.lasts(now, config.outage_budget) => return Err(too_slow(stop)),
                 Step::Ask => match self.ask()? {
                     Outcome::Won(won) => return Ok(Some(won)),
-                    Outcome::Again => too_late = too_late.or(Some(now)),
-                    _ => too_late = None,
+                    outcome => {
+                        again = matches!(outcome, Outcome::Again);
+                        if again {
+                            late.note(now, config.outage_budget);
+                        }
+                    }
                 },
                 Step::Listen => {
                     self.listening = Some(self.bid.listen(semaphore));
@@ -200,6 +201,23 @@ impl<B: Bid> Drop for Contender<'_, B> {
         if self.is_open {
             self.bid.withdraw();
         }
+    }
+}
+
+/// Since when answers have come too late to be believed, and when the last one did. One in a long wait says nothing of the next. What a late answer
+/// granted may be found busy by the next ask, so an answer in between that is no grant does not end such a time.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Late(Option<[Moment; 2]>);
+
+impl Late {
+    pub(crate) fn note(&mut self, now: Moment, budget: Duration) {
+        let goes_on = self.0.filter(|[_, last]| now.since(*last) < budget);
+        self.0 = Some([goes_on.map_or(now, |[first, _]| first), now]);
+    }
+
+    /// Whether that has lasted for the budget.
+    pub(crate) fn lasts(&self, now: Moment, budget: Duration) -> bool {
+        self.0.is_some_and(|[first, _]| now >= first.plus(budget))
     }
 }
 

@@ -229,6 +229,18 @@ fn a_long_wait_survives_an_answer_that_comes_too_late() {
     assert_eq!(contend_within(&mut bid, Duration::MAX, None, budget).unwrap(), Some(()));
 }
 
+/// The grant whose answer came too late is still there when the call asks again.
+#[test]
+fn a_late_grant_that_the_next_ask_finds_busy_does_not_begin_the_time_anew() {
+    let late = || {
+        std::thread::sleep(Duration::from_millis(2));
+        again()
+    };
+    let answers = [late, busy].repeat(1_000);
+    let result = contend_within(&mut Scripted::new(&answers), Duration::MAX, None, Duration::from_millis(200));
+    assert!(matches!(result, Err(Error::Unavailable { .. })));
+}
+
 /// A bid that passes its news on, and counts its asks.
 #[derive(Default)]
 struct Noted {
