@@ -130,7 +130,6 @@ fn word(
     let freed = spans.iter().find(|span| span.end == End::Own && span.to + SLACK >= account.ending);
     if let Some(freed) = freed.filter(|freed| freed.to <= said + SLACK) {
         let is_same = |life: usize| life == answer.life;
-        let granted = confirmed.iter().rev().find(|(at, _)| *at <= freed.to);
         let slack = if open.is_empty() { SLACK } else { MS };
         let by_this = freed.to + slack >= answer.at && !open.iter().any(|one| is_same(one.life));
         if is_same(freed.life) && by_this {
@@ -138,7 +137,13 @@ fn word(
             let is_back = |one: &&Sent| one.life / LIVES == answer.life / LIVES;
             return if open.iter().any(is_back) { Word::Unclear } else { Word::Yes };
         }
-        let is_steady = granted.is_some_and(|(_, life)| is_same(*life)) && open.iter().all(|one| is_same(one.life));
+        // What confirms a hold at a new master may be on its way when a release is sent: then its client does not know of it.
+        let sent = open.first().map_or(freed.to, |one| one.at);
+        let is_known = |at: Micros| account.granted.is_some_and(|granted| at <= granted) || at + SLACK <= sent;
+        let mut before = confirmed.iter().rev().filter(|(at, _)| *at <= freed.to);
+        let unknown_or_last = |(at, life): &&(Micros, usize)| is_known(*at) || !is_same(*life);
+        let last = before.find(unknown_or_last);
+        let is_steady = last.is_some_and(|(_, life)| is_same(*life)) && open.iter().all(|one| is_same(one.life));
         return Word::Before { moved: !(is_same(freed.life) && is_steady) };
     }
     let is_there = spans.iter().any(|span| span.from <= said + SLACK && span.to + SLACK >= answer.at);
