@@ -81,6 +81,8 @@ struct Inner {
     orphan: AtomicBool,
     /// No caller ever gets it.
     disowned: AtomicBool,
+    /// A release that its caller does not know the end of has ended.
+    decided: AtomicBool,
     listeners: Mutex<Listeners>,
     meter: HoldMeter,
 }
@@ -145,6 +147,7 @@ impl Hold {
             left: AtomicBool::new(false),
             orphan: AtomicBool::new(false),
             disowned: AtomicBool::new(false),
+            decided: AtomicBool::new(false),
             listeners: Mutex::default(),
             meter,
         };
@@ -359,6 +362,15 @@ impl Hold {
         self.inner.count.store(0, SeqCst);
         let _ = self.inner.end.compare_exchange(OPEN, RELEASED, SeqCst, SeqCst);
         self.inner.meter.end(self.inner.acquired_at);
+    }
+
+    /// The background knows what became of its release: a server has said it.
+    pub(crate) fn note_decided(&self) {
+        self.inner.decided.store(true, SeqCst);
+    }
+
+    pub(crate) fn is_decided(&self) -> bool {
+        self.inner.decided.load(SeqCst)
     }
 
     /// It was released, so nobody is told of a loss any more.

@@ -263,9 +263,9 @@ impl Engine {
         }
         match news.recv_timeout(limit.since(self.space.clock.now())) {
             Ok(_) => Err(Error::lost(hold.resource())),
-            // A shutdown gives up what is not decided.
-            Err(RecvTimeoutError::Disconnected) => self.space.check_not_shut(hold.resource()).map_err(|_| error),
-            Err(RecvTimeoutError::Timeout) => Err(error),
+            // What is given up without an answer, as by a shutdown, is not decided.
+            Err(RecvTimeoutError::Disconnected) if hold.is_decided() => Ok(()),
+            Err(_) => Err(error),
         }
     }
 
@@ -308,6 +308,7 @@ impl Chore for Undecided {
         }
         let found = self.engine.primitive.release(tenure, 0, space.one_answer());
         found.map_err(|failure| failure.into_error(self.hold.resource()))?;
+        self.hold.note_decided();
         self.engine.note_freed(tenure);
         if self.engine.kind.is_of_this_process {
             registry().wake(self.engine.ground(), tenure.key().full());
