@@ -130,6 +130,7 @@ fn word(
     let freed = spans.iter().find(|span| span.end == End::Own && span.to + SLACK >= account.ending);
     if let Some(freed) = freed.filter(|freed| freed.to <= said + SLACK) {
         let is_same = |life: usize| life == answer.life;
+        // An attempt that is open may have freed it just before.
         let slack = if open.is_empty() { SLACK } else { MS };
         let by_this = freed.to + slack >= answer.at && !open.iter().any(|one| is_same(one.life));
         if is_same(freed.life) && by_this {
@@ -141,8 +142,8 @@ fn word(
         let sent = open.first().map_or(freed.to, |one| one.at);
         let is_known = |at: Micros| account.granted.is_some_and(|granted| at <= granted) || at + SLACK <= sent;
         let mut before = confirmed.iter().rev().filter(|(at, _)| *at <= freed.to);
-        let unknown_or_last = |(at, life): &&(Micros, usize)| is_known(*at) || !is_same(*life);
-        let last = before.find(unknown_or_last);
+        let decides = |(at, life): &&(Micros, usize)| is_known(*at) || !is_same(*life);
+        let last = before.find(decides);
         let is_steady = last.is_some_and(|(_, life)| is_same(*life)) && open.iter().all(|one| is_same(one.life));
         return Word::Before { moved: !(is_same(freed.life) && is_steady) };
     }

@@ -226,7 +226,7 @@ fn a_long_wait_survives_an_answer_that_comes_too_late() {
         busy()
     };
     let mut bid = Scripted::new(&[busy_for_long, again, busy_for_long, again, won]);
-    assert_eq!(contend_within(&mut bid, Duration::MAX, None, budget).unwrap(), Some(()));
+    assert_eq!(contend_within(&mut bid, LONG, None, budget).unwrap(), Some(()));
 }
 
 /// The grant whose answer came too late is still there when the call asks again.
@@ -237,7 +237,7 @@ fn a_late_grant_that_the_next_ask_finds_busy_does_not_begin_the_time_anew() {
         again()
     };
     let answers = [late, busy].repeat(1_000);
-    let result = contend_within(&mut Scripted::new(&answers), Duration::MAX, None, Duration::from_millis(200));
+    let result = contend_within(&mut Scripted::new(&answers), LONG, None, Duration::from_millis(200));
     assert!(matches!(result, Err(Error::Unavailable { .. })));
 }
 
