@@ -144,16 +144,16 @@ impl Space {
         }
     }
 
-    /// Others are told only of a circle with a wait of this client, and once: each member looks, and many circles may be there at a time.
+    /// Others are told only of a circle with waits of this client and of others, and once: each member looks, and many circles may be there at a
+    /// time. They are told before the last wait fails: then the others end, and a client does not learn of a circle whose waits are over.
     fn found(self: &Arc<Self>, circle: &Deadlock) {
-        let is_news = self.learns_of(circle);
-        let last = circle.last();
-        if let Some(waiter) = self.waiter_of(last).filter(|_| self.config.fail_deadlocks) {
+        let are_all_own = circle.members.iter().all(|member| member.process.client == self.id.to_string());
+        if self.learns_of(circle) && !are_all_own {
+            self.tell(circle);
+        }
+        if let Some(waiter) = self.waiter_of(circle.last()).filter(|_| self.config.fail_deadlocks) {
             waiter.report.doom(&circle.to_string());
             waiter.semaphore.release();
-        }
-        if is_news {
-            self.tell(circle);
         }
     }
 

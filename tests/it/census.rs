@@ -3,7 +3,7 @@
 use crate::harness::deployment::{Clustered, Deployment, Replicas, Sealed, Sentinel, Single, Tcp};
 use crate::harness::lateness::Mark;
 use crate::process::{hear, tell, with_peer};
-use crate::proxy::Proxy;
+use crate::proxy::{Proxy, pass_after};
 use crate::server::Server;
 use crate::shutdowns::{keep_log, logged};
 use crate::threads::{LONG, eventually, ms, of_redlatch, timed};
@@ -190,6 +190,23 @@ fn the_last_of_a_circle_fails_and_the_others_go_on<D: Deployment>() {
         assert_eq!(members, [(&*last.id(), "a"), (&*first.id(), "b")]);
         assert!(told.try_recv().is_err(), "once");
     }
+}
+
+/// The message to the other member is slow. The wait that fails must not end the other's before that is told.
+#[test]
+fn all_members_are_told_before_the_last_one_fails() {
+    let (server, (tell, told)) = (Server::start(), channel());
+    let proxy = Proxy::new(server.socket());
+    proxy.set(|_, _, data| {
+        let tells = data.windows(8).any(|window| window == b"circle 1");
+        pass_after(if tells { ms(500) } else { ms(0) }, data)
+    });
+    // The last one alone looks.
+    let first = server.builder().deadlock_check(LONG).on_deadlock(move |circle| drop(tell.send(circle)));
+    let last = Client::builder(&proxy.url()).deadlock_check(ms(100)).fail_deadlocks(true).build().unwrap();
+    let [of_one, of_other] = circle(&first.build().unwrap(), &last, |_| ());
+    assert!(of_one.is_ok() && matches!(of_other, Err(Error::Deadlock { .. })), "{of_one:?} {of_other:?}");
+    assert_eq!(told.recv_timeout(LONG).expect("it is told").members.len(), 2);
 }
 
 macro_rules! everywhere {
