@@ -27,6 +27,8 @@ pub(crate) const STAY: u64 = 100 * MS;
 pub(crate) struct Hand<'a> {
     pub(crate) locks: &'a Locks,
     pub(crate) cancels: &'a Cancels,
+    /// The worker is to end.
+    pub(crate) stop: &'a AtomicBool,
     pub(crate) counters: &'a File,
     /// What fenced locks protect.
     pub(crate) journal: &'a File,
@@ -44,8 +46,8 @@ pub(crate) struct Hand<'a> {
 }
 
 impl<'a> Hand<'a> {
-    pub(crate) fn run(&mut self, stop: &AtomicBool) {
-        while !stop.load(SeqCst) {
+    pub(crate) fn run(&mut self) {
+        while self.goes_on() {
             if self.plan.groups > 0 && self.one_in(self.plan.groups as u32) {
                 self.group_turn();
                 self.holds.clear();
@@ -71,6 +73,10 @@ impl<'a> Hand<'a> {
             self.holds.clear();
             self.sleep(self.plan.pause);
         }
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.stop.load(SeqCst)
     }
 
     pub(crate) fn pick_name(&mut self) -> u8 {
@@ -102,7 +108,11 @@ impl<'a> Hand<'a> {
         }
         let until = now() + self.rng.u64(self.plan.hold.0..=self.plan.hold.1) * MS;
         let longest = now() + 3 * self.plan.lease * MS;
-        while self.check(name).is_some() && if self.plan.overstays { now() < longest } else { now() < until } {
+        // Whoever waits behind it is to end in time, too: some hold for 10 s.
+        while self.goes_on()
+            && self.check(name).is_some()
+            && if self.plan.overstays { now() < longest } else { now() < until }
+        {
             self.count(name);
             if self.plan.guarded && !is_side(name) {
                 self.write_while_held(name);

@@ -119,9 +119,9 @@ fn work(order: &Order, counters: &File, journal: &File, logs: Vec<Log>, heart: L
                 let (plan, holds, grant) = (&order.plan, HashMap::new(), None);
                 let is_writer = order.number < plan.writers;
                 let mut hand =
-                    Hand { locks, cancels, counters, journal, plan, is_writer, log, rng, asked: 0, holds, grant };
+                    Hand { locks, cancels, stop, counters, journal, plan, is_writer, log, rng, asked: 0, holds, grant };
                 let named = std::thread::Builder::new().name(format!("{HAND}{thread}"));
-                named.spawn_scoped(scope, move || hand.run(stop)).expect("a thread")
+                named.spawn_scoped(scope, move || hand.run()).expect("a thread")
             })
             .collect();
         hands.into_iter().for_each(|hand| hand.join().expect("a thread of the worker panicked"));
