@@ -5,8 +5,9 @@ use crate::base::mutant::{self, Mutant};
 use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// One process of a server, for as long as this client follows it. What one life has done, another need not know: a server that starts anew may
-/// have lost it, and a new master may never have heard of it.
+/// One process of a server, for as long as it is a master and this client follows it. What one life has done, another need not know: a server
+/// that starts anew may have lost it, and a new master may never have heard of it. A master that was a replica for a while has what the master in
+/// between had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Life(pub(crate) u64);
 
@@ -14,10 +15,10 @@ impl Life {
     /// That of a store in memory, which has no other.
     pub(crate) const ONLY: Self = Self(1);
 
-    /// The life of a server that says this of its process. `number`: of the server, as this client follows it.
-    pub(crate) fn of(run_id: &str, number: u64) -> Self {
+    /// The life of a server that says this of its process and of the data that it has. `number`: of the server, as this client follows it.
+    pub(crate) fn of(run_id: &str, replication_id: &str, number: u64) -> Self {
         let mut hasher = DefaultHasher::new();
-        (run_id, number).hash(&mut hasher);
+        (run_id, replication_id, number).hash(&mut hasher);
         Self(hasher.finish())
     }
 }

@@ -12,6 +12,8 @@ pub(super) struct Greeting {
     pub(super) time: u64,
     /// The run id of the server's process, if it was asked for.
     pub(super) run_id: String,
+    /// The id of its data's history, which changes when a replica becomes a master.
+    pub(super) replication_id: String,
     /// The connection cannot do without the run id.
     strict: bool,
     /// The caller chose the name of the connection.
@@ -59,6 +61,9 @@ impl Greeting {
                 self.missing.extend(test.iter().flat_map(|rights| rights.missing(command, &answer)));
             }
             b"SUBSCRIBE" | b"SSUBSCRIBE" => self.began = true,
+            b"INFO" if is_of_replication(command) => {
+                self.replication_id = told(answer, "master_replid:").ok().flatten().unwrap_or_default();
+            }
             b"INFO" if self.strict => self.run_id = run_id_in(answer)?,
             b"INFO" => self.run_id = run_id_in(answer).unwrap_or_default(),
             b"ROLE" => check_role(&answer)?,
@@ -78,7 +83,8 @@ impl Greeting {
         if is_of_nobody(&error) {
             return Err(nobody());
         }
-        let is_wish = (name_of(command) == b"INFO" && !self.strict) || (is_name(command) && !self.is_name_chosen);
+        let is_asked = name_of(command) != b"INFO" || self.strict && !is_of_replication(command);
+        let is_wish = !is_asked || (is_name(command) && !self.is_name_chosen);
         let lack = test.filter(|_| !is_wish).and_then(|rights| rights.lack(command, &error));
         match name_of(command) {
             _ if is_wish => {}
@@ -101,6 +107,11 @@ impl Greeting {
 /// Whether the command names the connection.
 fn is_name(command: &Cmd) -> bool {
     matches!(command.args_iter().nth(1), Some(Arg::Simple(b"SETNAME")))
+}
+
+/// Whether an INFO asks for the history of the data.
+fn is_of_replication(command: &Cmd) -> bool {
+    matches!(command.args_iter().nth(1), Some(Arg::Simple(b"replication")))
 }
 
 fn name_of(command: &Cmd) -> &[u8] {
@@ -140,12 +151,17 @@ pub(super) fn twice(other: String) -> RedisError {
 
 /// The run id in the reply to INFO server. If it changes, the process was started anew.
 fn run_id_in(info: Value) -> Result<String, RedisError> {
-    let info: String = redis::from_redis_value(info)?;
-    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+    let run_id = told(info, "run_id:")?;
     let what = "INFO server gives no run_id, by which a strict client knows that it was started anew".to_owned();
     let missing =
         || RedisError::from((ServerErrorKind::ResponseError.into(), "An error was signalled by the server", what));
-    run_id.map(str::to_owned).ok_or_else(missing)
+    run_id.ok_or_else(missing)
+}
+
+/// What a reply to INFO says behind these words.
+fn told(info: Value, words: &str) -> Result<Option<String>, RedisError> {
+    let info: String = redis::from_redis_value(info)?;
+    Ok(info.lines().find_map(|line| line.strip_prefix(words)).map(str::to_owned))
 }
 
 /// Whether the server says that it is full, or lets nobody in from this address. It says so once, before it closes the

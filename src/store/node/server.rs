@@ -323,13 +323,13 @@ impl Server {
             // A connection that cannot stop listening is of no use for locks. The next one makes no self-test.
             Greeting { listens_on: true, .. } => self.connect_as(who, until),
             Greeting { refused: Some(error), .. } => Err(error),
-            Greeting { time, run_id, .. } => {
+            Greeting { time, run_id, replication_id, .. } => {
                 self.vote.iter().try_for_each(|vote| vote.cast(&run_id, &self.address())).map_err(twice)?;
                 // What came beyond the last answer would be taken for that to the first request.
                 if !stream.is_quiet() {
                     return Err(stray());
                 }
-                let life = Life::of(&run_id, self.number);
+                let life = Life::of(&run_id, &replication_id, self.number);
                 self.life.store(life.0, SeqCst);
                 Ok(Greeted { stream, time, run_id, life })
             }
@@ -355,7 +355,8 @@ impl Server {
         // The self-test goes before all that may be refused: the error of a refusal then names all that is missing.
         commands.extend(self.rights.iter().filter(|_| tests).flat_map(Rights::commands));
         if self.has_locks() {
-            commands.push(redis::cmd("INFO").arg("server").take());
+            // Before Redis 7 it takes one section.
+            commands.extend(["server", "replication"].map(|section| redis::cmd("INFO").arg(section).take()));
         }
         commands.extend(self.asked_by_purpose());
         if self.replicas.is_some() && self.has_locks() {
