@@ -7,7 +7,7 @@ use redlatch::{QuorumLock, RedLockExt};
 
 /// How often a node was asked which process it is.
 fn infos(commands: &[String]) -> usize {
-    commands.iter().filter(|command| command.to_lowercase().contains("\"info\"")).count()
+    commands.iter().filter(|command| command.to_lowercase().contains("\"info\" \"server\"")).count()
 }
 
 #[test]
