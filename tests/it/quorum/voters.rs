@@ -57,7 +57,8 @@ fn a_server_that_does_not_name_itself_votes_as_ever() {
     let others = start(2);
     server.let_in("app", "secret", "~* &* +@all -info");
     let url = format!("redis://app:secret@127.0.0.1:{}/", server.port());
-    let locks = QuorumLock::connect([url, others[0].url(), others[1].url()]).unwrap();
+    let urls = [url, others[0].url(), others[1].url()];
+    let locks = QuorumLock::builder(urls).node_timeout(SLOW).build().unwrap();
     let guard = locks.guard("n").unwrap();
     eventually_confirmed(&locks, 3);
     guard.unlock().unwrap();
