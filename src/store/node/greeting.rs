@@ -12,7 +12,7 @@ pub(super) struct Greeting {
     pub(super) time: u64,
     /// The run id of the server's process, if it was asked for.
     pub(super) run_id: String,
-    /// The id of its data's history, which changes when a replica becomes a master.
+    /// The replication id of a master that was a replica before; else empty.
     pub(super) replication_id: String,
     /// The connection cannot do without the run id.
     strict: bool,
@@ -62,7 +62,7 @@ impl Greeting {
             }
             b"SUBSCRIBE" | b"SSUBSCRIBE" => self.began = true,
             b"INFO" if is_of_replication(command) => {
-                self.replication_id = told(answer, "master_replid:").ok().flatten().unwrap_or_default();
+                self.replication_id = replication_id_in(answer).unwrap_or_default()
             }
             b"INFO" if self.strict => self.run_id = run_id_in(answer)?,
             b"INFO" => self.run_id = run_id_in(answer).unwrap_or_default(),
@@ -151,17 +151,24 @@ pub(super) fn twice(other: String) -> RedisError {
 
 /// The run id in the reply to INFO server. If it changes, the process was started anew.
 fn run_id_in(info: Value) -> Result<String, RedisError> {
-    let run_id = told(info, "run_id:")?;
+    let run_id = told(&redis::from_redis_value::<String>(info)?, "run_id:");
     let what = "INFO server gives no run_id, by which a strict client knows that it was started anew".to_owned();
     let missing =
         || RedisError::from((ServerErrorKind::ResponseError.into(), "An error was signalled by the server", what));
     run_id.ok_or_else(missing)
 }
 
+/// The replication id in the reply to INFO replication, if the server has a second one: that of the master before, when it was a replica. A server
+/// without one takes a new id when its first replica comes, and nothing is lost by that.
+fn replication_id_in(info: Value) -> Option<String> {
+    let info: String = redis::from_redis_value(info).ok()?;
+    let was_replica = told(&info, "master_replid2:")?.bytes().any(|digit| digit != b'0');
+    told(&info, "master_replid:").filter(|_| was_replica)
+}
+
 /// What a reply to INFO says behind these words.
-fn told(info: Value, words: &str) -> Result<Option<String>, RedisError> {
-    let info: String = redis::from_redis_value(info)?;
-    Ok(info.lines().find_map(|line| line.strip_prefix(words)).map(str::to_owned))
+fn told(info: &str, words: &str) -> Option<String> {
+    info.lines().find_map(|line| line.strip_prefix(words)).map(str::to_owned)
 }
 
 /// Whether the server says that it is full, or lets nobody in from this address. It says so once, before it closes the
