@@ -75,17 +75,22 @@ impl Ground {
             set(to, &["IMPORTING", &id_of_old]);
             set(from, &["MIGRATING", &id_of_new]);
             let port = to.server.lock().unwrap().port().to_string();
-            let migrate = || {
+            let mut is_cut = false;
+            let mut migrate = || {
                 let keys: Vec<String> = said(from, &["CLUSTER", "GETKEYSINSLOT", &slot, "100"])?;
                 if keys.is_empty() {
                     return Ok(());
                 }
-                let words = ["MIGRATE", "127.0.0.1", &port, "", "0", "900", "KEYS"];
-                let keys: Vec<_> = words.into_iter().chain(keys.iter().map(String::as_str)).collect();
-                said::<String>(from, &keys).and_then(|_| Err("there may be more".to_owned()))
+                // What had no answer in time is there and here.
+                let replaces = is_cut.then_some("REPLACE");
+                let words = ["MIGRATE", "127.0.0.1", &port, "", "0", "900"].into_iter().chain(replaces).chain(["KEYS"]);
+                let words: Vec<_> = words.chain(keys.iter().map(String::as_str)).collect();
+                let moved = said::<String>(from, &words);
+                is_cut |= moved.as_ref().is_err_and(|error| error.contains("IOERR"));
+                moved.and_then(|_| Err("there may be more".to_owned()))
             };
             if goes_at_once {
-                insist(migrate);
+                insist(&mut migrate);
             }
             let _ = begun.send(());
             sleep(HALFWAY);
