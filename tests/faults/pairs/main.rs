@@ -15,6 +15,7 @@ use faults::{Fault, Phase};
 use ground::{Deployment, Leaves};
 use harness::reaper;
 use std::collections::{BTreeMap, HashSet};
+use std::panic::{catch_unwind, resume_unwind};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -82,14 +83,14 @@ const TURNS: usize = 4;
 /// When the machine was late last.
 static WAS_LATE: AtomicU64 = AtomicU64::new(0);
 
-/// Plays a trial. None: something was wrong whenever it was played, and the machine was late each time.
+/// Plays a trial. None: something was wrong whenever it was played, or it panicked, and the machine was late each time.
 fn play(trial: &Trial) -> Option<verdict::Verdict> {
     for _ in 0..TURNS {
         let begun = now();
-        let played = trial::play(trial);
-        let verdict = verdict::judge(trial, &played);
-        if verdict.wrong.is_empty() || WAS_LATE.load(SeqCst) < begun {
-            return Some(verdict);
+        let judged = catch_unwind(|| verdict::judge(trial, &trial::play(trial)));
+        let is_wrong = judged.as_ref().map_or(true, |verdict| !verdict.wrong.is_empty());
+        if !is_wrong || WAS_LATE.load(SeqCst) < begun {
+            return Some(judged.unwrap_or_else(|panic| resume_unwind(panic)));
         }
     }
     None
@@ -195,7 +196,7 @@ fn main() -> ExitCode {
                         None if is_random => Trial::of(options.seed + number - found.len() as u64, options.deployment),
                         None => return,
                     };
-                    let played = std::panic::catch_unwind(|| play(&trial));
+                    let played = catch_unwind(|| play(&trial));
                     let mut sum = sum.lock().unwrap();
                     match played {
                         Ok(None) => {
