@@ -147,8 +147,9 @@ impl Space {
     /// Others are told only of a circle with waits of this client and of others, and once: each member looks, and many circles may be there at a
     /// time. They are told before the last wait fails: then the others end, and a client does not learn of a circle whose waits are over.
     fn found(self: &Arc<Self>, circle: &Deadlock) {
-        let are_all_own = circle.members.iter().all(|member| member.process.client == self.id.to_string());
-        if self.learns_of(circle) && !are_all_own {
+        let own = self.id.to_string();
+        let has_others = circle.members.iter().any(|member| member.process.client != own);
+        if self.learns_of(circle) && has_others {
             self.tell(circle);
         }
         if let Some(waiter) = self.waiter_of(circle.last()).filter(|_| self.config.fail_deadlocks) {

@@ -83,8 +83,10 @@ impl Greeting {
         if is_of_nobody(&error) {
             return Err(nobody());
         }
-        let is_asked = name_of(command) != b"INFO" || self.strict && !is_of_replication(command);
-        let is_wish = !is_asked || (is_name(command) && !self.is_name_chosen);
+        let is_wish = match name_of(command) {
+            b"INFO" => !self.strict || is_of_replication(command),
+            _ => is_name(command) && !self.is_name_chosen,
+        };
         let lack = test.filter(|_| !is_wish).and_then(|rights| rights.lack(command, &error));
         match name_of(command) {
             _ if is_wish => {}
